@@ -1,0 +1,56 @@
+"""dihedral: link prediction on knowledge graphs whose relations are readable algebra.
+
+Every relation is a row of elements of the dihedral group D_K (DihEdral, Xu & Li, ACL 2019).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from dihedral.algebra import algebra
+from dihedral.errors import DihedralError
+from dihedral.evaluation import Evaluation, Evaluator
+from dihedral.graph import Graph, load_graph, make_family
+from dihedral.group import DihedralGroup
+from dihedral.predictor import Prediction, Predictor, load
+from dihedral.training import Recipe, load_recipe, train
+
+try:
+    __version__ = version("dihedral")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "DihedralError",
+    "DihedralGroup",
+    "Evaluation",
+    "Evaluator",
+    "Graph",
+    "Prediction",
+    "Predictor",
+    "Recipe",
+    "algebra",
+    "evaluate",
+    "load",
+    "load_graph",
+    "load_recipe",
+    "make_family",
+    "train",
+]
+
+
+def evaluate(predictor: Predictor, graph: Graph | None = None, *, split: str = "test", **options: Any) -> Evaluation:
+    """Filtered ranking of one split of a graph, by default the one the model was trained on.
+
+    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+    >>> 0 < evaluate(predictor).mrr < 1
+    True
+    """
+    graph = predictor.graph if graph is None else graph
+    if graph.entities != predictor.graph.entities or graph.relations != predictor.graph.relations:
+        raise DihedralError(
+            f"graph {graph.name!r} does not number its entities and relations as the model's graph "
+            f"{predictor.graph.name!r} does; use predictor.align(graph)"
+        )
+    return Evaluator(graph, split, device=predictor.device, **options)(predictor.model)

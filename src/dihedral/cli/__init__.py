@@ -1,0 +1,45 @@
+"""The command line: one thin module a command, which parses, calls the library and prints."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from dihedral.cli import data, demo, evaluate, info, predict, recipes, train
+from dihedral.errors import DihedralError, TrainingError
+
+app = typer.Typer(
+    name="dihedral",
+    help="Link prediction on knowledge graphs whose relations are elements of a dihedral group.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("train")(train.command)
+app.command("evaluate")(evaluate.command)
+app.command("predict")(predict.command)
+app.command("info")(info.command)
+app.command("recipes")(recipes.command)
+app.command("demo")(demo.command)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Exit code 0: done; 1: the work failed or was stopped; 2: something in the call was wrong."""
+    try:
+        app()
+    except TrainingError as error:
+        _fail(str(error), 1)
+    except DihedralError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("stopped", 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,28 @@
+"""`dihedral info`: what a model folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dihedral.cli.output import Json, metric_rows, print_json, print_metrics, print_table
+from dihedral.storage import describe
+
+
+def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json: Json = False) -> None:
+    """Model, data, recipe and metrics of a model folder.
+
+    Example: dihedral info out/umls
+    """
+    content = describe(model)
+    if json:
+        print_json(content)
+        return
+    simple = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    settings = {f"recipe.{key}": value for key, value in content["recipe"].items() if value != ""}
+    print_table("", ["", ""], [[key, str(value)] for key, value in {**simple, **settings}.items()])
+    for split in ("valid", "test"):
+        if split in content["metrics"]:
+            print_metrics(f"{split}, filtered", metric_rows(content["metrics"][split]))

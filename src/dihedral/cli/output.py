@@ -1,0 +1,94 @@
+"""What the commands share in printing: JSON for machines, tables for people, and reading a graph."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+
+from dihedral.graph import Graph, load_graph
+
+console = Console()
+notes = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Names of the head, relation and tail columns, e.g. subject,predicate,object.")
+]
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(_without_nan(content), indent=2, ensure_ascii=False))
+
+
+def _without_nan(content: Any) -> Any:
+    """JSON has no NaN: an average over nothing is null."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    if isinstance(content, dict):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_without_nan(value) for value in content]
+    return content
+
+
+def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    if title:
+        console.print(title, style="italic", highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i, name in enumerate(header):
+        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    console.print(table)
+
+
+def print_metrics(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    print_table(
+        title,
+        ["", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank"],
+        [[name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()],
+    )
+
+
+def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """The rows of an evaluation that a person reads first."""
+    return {
+        "both sides": report["both"],
+        "heads": report["head"],
+        "tails": report["tail"],
+        f"seen entities only ({report['seen_only']['triples']} of {report['triples']})": report["seen_only"],
+    }
+
+
+def read_data(source: str, columns: str | None = None, seed: int = 0) -> Graph:
+    """Load a graph, with a progress bar for a download, and say what reading noticed."""
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    with Progress(
+        "[progress.description]{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=notes,
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(f"downloading {name}", total=total)
+            bar.update(tasks[name], completed=done)
+
+        graph = load_graph(source, columns=names, seed=seed, progress=show)
+    for note in graph.notes:
+        notes.print(f"note: {note}", style="yellow", highlight=False)
+    return graph

@@ -1,0 +1,35 @@
+"""`dihedral recipes`: the recipes that come with the library."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dihedral.cli.output import Json, print_json, print_table
+from dihedral.training import load_recipe, recipe_names
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="One recipe, with all its settings.")] = None, json: Json = False
+) -> None:
+    """List recipes, or show one.
+
+    Example: dihedral recipes paper/wn18rr-d4-ste
+    """
+    if name is not None:
+        settings = load_recipe(name).to_dict()
+        if json:
+            print_json(settings)
+        else:
+            print_table("", ["setting", "value"], [[key, str(value)] for key, value in settings.items()])
+        return
+    found = [load_recipe(each) for each in recipe_names()]
+    if json:
+        print_json([recipe.to_dict() for recipe in found])
+    else:
+        print_table(
+            "",
+            ["recipe", "model", "K", "2L", "objective", "epochs"],
+            [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found],
+        )

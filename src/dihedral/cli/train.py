@@ -1,0 +1,72 @@
+"""`dihedral train`: from data and a recipe to a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dihedral.cli.output import Columns, Json, metric_rows, notes, print_json, print_metrics, read_data
+from dihedral.errors import DihedralError
+from dihedral.training import Interrupted, load_recipe, train
+
+
+def command(
+    data: Annotated[str, typer.Argument(help="A benchmark, a folder with train/valid/test, a file or an archive.")],
+    recipe: Annotated[str, typer.Option(help="A recipe's name (see `dihedral recipes`) or a TOML file.")],
+    out: Annotated[Path, typer.Option(help="The folder the model is written to.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of initialisation, order and sampling.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model or a run in OUT.")] = False,
+    dtype: Annotated[str, typer.Option(help="Storage of entities: float32 or float16.")] = "float32",
+    shard_mb: Annotated[float | None, typer.Option(help="Split the entity table into files of this size.")] = None,
+    keep_latents: Annotated[bool, typer.Option("--keep-latents", help="Store training parameters too.")] = False,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints; 0 is every epoch.")] = 1.0,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Train a model and measure it on valid and test.
+
+    Example: dihedral train umls --recipe demo/umls --out out/umls --set epochs=40
+    """
+    chosen = load_recipe(recipe).replace(**parse_settings(set_ or []))
+    graph = read_data(data, columns, seed)
+    notes.print(f"{graph!r}, recipe {chosen.name}, seed {seed}", highlight=False)
+    try:
+        predictor = train(
+            graph,
+            chosen,
+            seed=seed,
+            device=device,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            checkpoint_minutes=checkpoint_minutes,
+            keep_latents=keep_latents,
+            dtype=dtype,
+            shard_mb=shard_mb,
+        )
+    except Interrupted:
+        notes.print(f"stopped; a checkpoint is in {out / 'training'}: go on with the same command and --resume")
+        raise typer.Exit(1) from None
+    if json:
+        print_json({"out": str(out), **predictor.metrics})
+        return
+    for split in ("valid", "test"):
+        if split in predictor.metrics:
+            print_metrics(f"{split}, filtered", metric_rows(predictor.metrics[split]))
+    notes.print(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})", highlight=False)
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """key=value pairs."""
+    parsed = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise DihedralError(f"--set got {setting!r}; write KEY=VALUE, such as epochs=40")
+        parsed[key.strip()] = value.strip()
+    return parsed

@@ -1,0 +1,33 @@
+"""The errors a user can cause: each is one sentence that names the thing, the value and what would be valid."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DihedralError(ValueError):
+    """Bad input: something the user gave is not what the library can work with."""
+
+
+class TrainingError(DihedralError):
+    """Training could not go on; the last good checkpoint is kept."""
+
+
+def close_matches(name: str, names: Iterable[str], limit: int = 3) -> str:
+    """A tail for an error message: `; did you mean 'a', 'b'?`, or nothing.
+
+    >>> close_matches("prent", ["parent", "child"])
+    "; did you mean 'parent'?"
+    """
+    wanted = name.casefold()
+    by_key: dict[str, str] = {}
+    for candidate in names:
+        by_key.setdefault(candidate.casefold(), candidate)
+    found = [by_key[key] for key in difflib.get_close_matches(wanted, by_key, limit, 0.6)]
+    for key, candidate in by_key.items():
+        if len(found) >= limit:
+            break
+        if wanted and wanted in key and candidate not in found:
+            found.append(candidate)
+    return f"; did you mean {', '.join(repr(match) for match in found)}?" if found else ""

@@ -1,0 +1,148 @@
+"""Metrics from filtered ranks: MRR, Hits@k and mean rank, per side, relation and relation category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError
+from dihedral.evaluation.ranking import MEMORY_MB, Ranks, rank_triples
+from dihedral.graph import Graph, KnownAnswers
+from dihedral.graph.known import SIDES, Side
+from dihedral.graph.triples import Triples
+from dihedral.models import Model
+
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+HITS = (1, 3, 10)
+
+
+def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
+    """MRR, Hits@1/3/10 and mean rank; not-a-number where there are no ranks."""
+    values = getattr(ranks, ties)
+    if len(values) == 0:
+        return {"mrr": float("nan"), **{f"hits@{k}": float("nan") for k in HITS}, "mr": float("nan")}
+    return {
+        "mrr": float((1 / values).mean()),
+        **{f"hits@{k}": float((values <= k).mean()) for k in HITS},
+        "mr": float(values.mean()),
+    }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Ranks of both sides of a split, and the tables made from them."""
+
+    split: str
+    triples: Triples
+    ranks: Mapping[Side, Ranks]
+    seen: NDArray[np.bool_]  # both entities occur in training
+    relation_names: tuple[str, ...]
+    categories: NDArray[np.str_]  # of each relation
+
+    @property
+    def both(self) -> Ranks:
+        return Ranks.join([self.ranks[side] for side in SIDES])
+
+    @property
+    def mrr(self) -> float:
+        return summarise(self.both)["mrr"]
+
+    def _of(self, which: NDArray[np.bool_], ties: Ties = "realistic") -> dict[str, float]:
+        return summarise(Ranks.join([self.ranks[side][which] for side in SIDES]), ties)
+
+    def to_dict(self) -> dict[str, Any]:
+        everything = np.ones(len(self.triples), dtype=bool)
+        relation_of = self.triples[:, 1]
+        per_relation = []
+        for relation in np.unique(relation_of):
+            here = relation_of == relation
+            row: dict[str, Any] = {
+                "relation": self.relation_names[relation],
+                "category": str(self.categories[relation]),
+                "triples": int(here.sum()),
+                **self._of(here),
+                **{f"{side}_mrr": summarise(self.ranks[side][here])["mrr"] for side in SIDES},
+            }
+            per_relation.append(row)
+        per_category: dict[str, Any] = {}
+        for category in ("1-1", "1-N", "N-1", "N-N"):
+            here = self.categories[relation_of] == category
+            if here.any():
+                sides = {side: summarise(self.ranks[side][here]) for side in SIDES}
+                per_category[category] = {"triples": int(here.sum()), "both": self._of(here), **sides}
+        return {
+            "split": self.split,
+            "triples": len(self.triples),
+            "both": self._of(everything),
+            "head": summarise(self.ranks["head"]),
+            "tail": summarise(self.ranks["tail"]),
+            "optimistic": self._of(everything, "optimistic"),
+            "pessimistic": self._of(everything, "pessimistic"),
+            "seen_only": {"triples": int(self.seen.sum()), **self._of(self.seen)},
+            "per_category": per_category,
+            "per_relation": per_relation,
+        }
+
+
+class Evaluator:
+    """Ranks a model again and again on one split; the index of known answers is built once."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        split: str = "test",
+        *,
+        triples: Triples | None = None,
+        device: torch.device | str = "cpu",
+        memory_mb: int = MEMORY_MB,
+    ) -> None:
+        self.graph, self.split, self.memory_mb = graph, split, memory_mb
+        self.triples = graph.split(split) if triples is None else triples
+        if len(self.triples) == 0:
+            raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
+        known = np.concatenate([graph.known, self.triples])
+        self.known = {
+            side: KnownAnswers.build(known, side, graph.num_relations, graph.num_entities).to(device) for side in SIDES
+        }
+        self.on_device = torch.from_numpy(self.triples).to(device)
+
+    def __call__(self, model: Model) -> Evaluation:
+        ranks = {
+            side: rank_triples(model, self.on_device, side, self.known[side], memory_mb=self.memory_mb)
+            for side in SIDES
+        }
+        train = self.graph.train
+        trained = np.zeros(self.graph.num_entities, dtype=bool)
+        trained[train[:, 0]] = trained[train[:, 2]] = True
+        return Evaluation(
+            split=self.split,
+            triples=self.triples,
+            ranks=ranks,
+            seen=trained[self.triples[:, 0]] & trained[self.triples[:, 2]],
+            relation_names=tuple(self.graph.relations),
+            categories=relation_categories(self.graph),
+        )
+
+
+def relation_categories(graph: Graph) -> NDArray[np.str_]:
+    """1-1, 1-N, N-1 or N-N for each relation, by its training triples.
+
+    As Bordes et al. (2013): a side is "N" where it has 1.5 or more entities on average for each
+    entity of the other side.
+    """
+    head, relation, tail = graph.train.astype(np.int64).T
+    count = np.bincount(relation, minlength=graph.num_relations)
+
+    def distinct(entity: NDArray[np.int64]) -> NDArray[np.int64]:
+        pairs = np.unique(relation * graph.num_entities + entity)
+        return np.bincount(pairs // graph.num_entities, minlength=graph.num_relations)
+
+    many_tails = count / np.maximum(distinct(head), 1) >= 1.5
+    many_heads = count / np.maximum(distinct(tail), 1) >= 1.5
+    left, right = np.where(many_heads, "N", "1"), np.where(many_tails, "N", "1")
+    return np.char.add(np.char.add(left, "-"), right)

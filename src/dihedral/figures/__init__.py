@@ -1,0 +1,1 @@
+"""Figures, drawn from data objects only; needs the `plots` extra."""

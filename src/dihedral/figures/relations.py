@@ -1,0 +1,71 @@
+"""What a model learned, in one picture: the elements of each relation, and what products are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from dihedral.algebra import Algebra, Row
+from dihedral.errors import DihedralError
+
+MOST_RELATIONS = 16
+
+
+def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
+    """Left: how often each relation uses each element. Right: the relation nearest to each product."""
+    names = relations or list(algebra.names)[:MOST_RELATIONS]
+    if not names:
+        raise DihedralError("no relations to draw; name at least one")
+    rows = [algebra[name] for name in names]
+    size = 0.55 * len(rows) + 1.2
+    figure, (left, right) = plt.subplots(
+        1,
+        2,
+        figsize=(5.2 + 1.15 * len(rows) + 1.5, size + 0.8),
+        width_ratios=[2 * algebra.group.K + 1, 2.1 * len(rows)],
+    )
+    _element_shares(left, rows)
+    _products(right, rows)
+    figure.suptitle(title, fontsize=12)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _element_shares(axes: Any, rows: list[Row]) -> None:
+    shares = np.array([list(row.elements().values()) for row in rows], dtype=float)
+    shares /= shares.sum(axis=1, keepdims=True)
+    names = [
+        rf"${name[0]}_{{{name[1:].split('^')[0]}}}^{{{name.split('^')[1]}}}$" for name in rows[0].algebra.group.names
+    ]
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=max(0.5, shares.max()), aspect="auto")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_title("share of each element", fontsize=10)
+    for (i, j), share in np.ndenumerate(shares):
+        axes.text(j, i, f"{share:.2f}".lstrip("0") or "0", ha="center", va="center", fontsize=7,
+                  color="white" if share > 0.35 else "#333333")  # fmt: skip
+
+
+def _products(axes: Any, rows: list[Row]) -> None:
+    """Cell (i, j): which relation, or the identity, the product of row i and column j is nearest to."""
+    best = np.zeros((len(rows), len(rows)))
+    for i, first in enumerate(rows):
+        for j, second in enumerate(rows):
+            product = first @ second
+            match = product.nearest(1)[0]
+            name, best[i, j] = match.relation, match.share
+            if product.identity() >= best[i, j]:
+                name, best[i, j] = "identity", product.identity()
+            axes.text(j, i, f"{name}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
+                      color="white" if best[i, j] > 0.6 else "#333333")  # fmt: skip
+    axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(rows)), [row.name for row in rows], rotation=20, ha="right")
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_title("row · column: nearest relation, share of components", fontsize=10)

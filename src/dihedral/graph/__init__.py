@@ -1,0 +1,45 @@
+"""Graphs: triples as integers with vocabularies, readers, benchmarks, the FAMILY generator, known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
+from dihedral.graph.family import make_family
+from dihedral.graph.known import KnownAnswers
+from dihedral.graph.triples import Graph, Vocabulary
+
+__all__ = ["Graph", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]
+
+
+def load_graph(
+    source: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    valid: float = 0.1,
+    test: float = 0.1,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Graph:
+    """A benchmark by name, "family", a folder, a file, an archive, or a table with the Arrow interface.
+
+    A single file or table is split into train, valid and test with `valid`, `test` and `seed`, so
+    that every entity and relation of valid and test also occurs in train.
+
+    >>> load_graph("family").num_entities
+    1200
+    """
+    from dihedral.graph.readers import read_arrow, read_graph
+
+    if isinstance(source, Graph):
+        return source
+    if isinstance(source, str) and not Path(source).exists():
+        if source.lower() in BENCHMARKS:
+            return load_benchmark(source, progress=progress)
+        if source.lower() == "family":
+            return make_family(seed=seed)
+    if isinstance(source, (str, Path)):
+        return read_graph(source, columns=columns, valid=valid, test=test, seed=seed)
+    return read_arrow(source, columns=columns, valid=valid, test=test, seed=seed)

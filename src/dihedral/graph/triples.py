@@ -1,0 +1,196 @@
+"""A knowledge graph: triples as integer arrays, with the names of entities and relations beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError, close_matches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+
+class Vocabulary(Sequence[str]):
+    """Names numbered 0..n-1, held as an Arrow string array so that a stored one opens memory-mapped."""
+
+    def __init__(self, names: Sequence[str] | pa.Array, kind: str = "entity") -> None:
+        import pyarrow as pa
+
+        self.kind = kind
+        self.array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.array.to_pylist())}
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        if isinstance(index, slice):
+            return self.array[index].to_pylist()
+        return self.array[int(index)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.array.to_pylist())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ids
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.array.equals(other.array)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def id(self, name: str) -> int:
+        """The number of a name; an unknown one raises with close matches."""
+        try:
+            return self._ids[name]
+        except KeyError:
+            hint = close_matches(name, self._ids)
+            raise DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}") from None
+
+    def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
+        return np.fromiter((self.id(name) for name in names), np.int32, len(names))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Train, valid and test triples over one vocabulary of entities and one of relations.
+
+    >>> graph = Graph.from_labels([("ann", "parent", "bob"), ("bob", "child", "ann")])
+    >>> graph
+    Graph('unnamed': 2 entities, 2 relations, 2 train / 0 valid / 0 test)
+    >>> list(graph.labels(graph.train))
+    [('ann', 'parent', 'bob'), ('bob', 'child', 'ann')]
+    """
+
+    entities: Vocabulary
+    relations: Vocabulary
+    train: Triples
+    valid: Triples
+    test: Triples
+    name: str = "unnamed"
+    notes: tuple[str, ...] = field(default=())  # what reading changed or noticed, for the user
+
+    @classmethod
+    def from_labels(
+        cls,
+        train: Sequence[tuple[str, str, str]],
+        valid: Sequence[tuple[str, str, str]] = (),
+        test: Sequence[tuple[str, str, str]] = (),
+        *,
+        name: str = "unnamed",
+    ) -> Graph:
+        """A graph from named triples held in memory."""
+        entities: dict[str, int] = {}
+        relations: dict[str, int] = {}
+
+        def number(triples: Sequence[tuple[str, str, str]]) -> Triples:
+            rows = [
+                (
+                    entities.setdefault(head, len(entities)),
+                    relations.setdefault(relation, len(relations)),
+                    entities.setdefault(tail, len(entities)),
+                )
+                for head, relation, tail in triples
+            ]
+            return np.array(rows, dtype=np.int32).reshape(-1, 3)
+
+        splits = [number(train), number(valid), number(test)]
+        return build_graph(Vocabulary(list(entities)), Vocabulary(list(relations), "relation"), splits, name)
+
+    @property
+    def num_entities(self) -> int:
+        return len(self.entities)
+
+    @property
+    def num_relations(self) -> int:
+        return len(self.relations)
+
+    def split(self, name: str) -> Triples:
+        if name not in SPLITS:
+            raise DihedralError(f"split {name!r} does not exist; choose train, valid or test")
+        return {"train": self.train, "valid": self.valid, "test": self.test}[name]
+
+    @property
+    def known(self) -> Triples:
+        """train ∪ valid ∪ test: what filtered ranking leaves out."""
+        return np.concatenate([self.train, self.valid, self.test])
+
+    def labels(self, triples: Triples) -> Iterator[tuple[str, str, str]]:
+        for head, relation, tail in triples.tolist():
+            yield self.entities[head], self.relations[relation], self.entities[tail]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A sum over names and triples: two graphs with one fingerprint give the same numbers."""
+        digest = hashlib.sha256()
+        for vocabulary in (self.entities, self.relations):
+            digest.update(f"{len(vocabulary)}\n".encode())
+            digest.update("\n".join(vocabulary).encode())
+        for name in SPLITS:
+            digest.update(f"\n{name} {len(self.split(name))}\n".encode())
+            digest.update(np.ascontiguousarray(self.split(name), dtype="<i4").tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.name!r}: {self.num_entities} entities, {self.num_relations} relations, "
+            f"{len(self.train)} train / {len(self.valid)} valid / {len(self.test)} test)"
+        )
+
+
+def build_graph(
+    entities: Vocabulary,
+    relations: Vocabulary,
+    splits: Sequence[Triples],
+    name: str,
+    notes: Sequence[str] = (),
+) -> Graph:
+    """A graph from numbered splits, duplicates within a split dropped and counted."""
+    if len(splits[0]) == 0:
+        raise DihedralError(f"graph {name!r} has no training triples; it needs at least one")
+    notes = list(notes)
+    unique = []
+    for label, triples in zip(SPLITS, splits, strict=True):
+        kept = drop_duplicates(triples, len(entities), len(relations))
+        if len(kept) < len(triples):
+            notes.append(f"{label}: {len(triples) - len(kept)} duplicate triples left out")
+        unique.append(kept)
+    if len(unique[1]) or len(unique[2]):
+        keys = [triple_keys(part, len(entities), len(relations)) for part in unique]
+        for label, part in (("valid", 1), ("test", 2)):
+            leaked = int(np.isin(keys[part], np.concatenate(keys[:part])).sum())
+            if leaked:
+                notes.append(f"{label}: {leaked} triples also stand in an earlier split")
+    train, valid, test = unique
+    return Graph(entities, relations, train, valid, test, name=name, notes=tuple(notes))
+
+
+def triple_keys(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
+    """One 64-bit number a triple, ordered by head, relation, tail."""
+    if num_entities * num_relations * num_entities >= 2**63:
+        raise DihedralError(
+            f"{num_entities} entities and {num_relations} relations make more than 2^63 possible triples"
+        )
+    head, relation, tail = triples.astype(np.int64).T
+    return (head * num_relations + relation) * num_entities + tail
+
+
+def drop_duplicates(triples: Triples, num_entities: int, num_relations: int) -> Triples:
+    """The triples in their order, each kept the first time only."""
+    keys = triple_keys(triples, num_entities, num_relations)
+    _, first = np.unique(keys, return_index=True)
+    return triples if len(first) == len(triples) else triples[np.sort(first)]

@@ -1,0 +1,178 @@
+"""The dihedral group D_K: products, inverses, matrices of Eq. 1, names, packing, and the action on vectors.
+
+An element is an integer: rotation m has id m, reflection m has id K + m, for m in 0..K-1.
+Every function takes whole integer arrays and works element by element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dihedral.errors import DihedralError
+
+Elements = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class DihedralGroup:
+    """The symmetries of a regular polygon with K corners: K rotations and K reflections.
+
+    >>> d4 = DihedralGroup(4)
+    >>> d4.name(d4.product(d4.element("F4^0"), d4.element("O4^1")))
+    'F4^3'
+    >>> d4.name(d4.product(d4.element("O4^1"), d4.element("F4^0")))
+    'F4^1'
+    """
+
+    K: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.K, bool) or not isinstance(self.K, int) or self.K < 1:
+            raise DihedralError(f"K is {self.K!r}; a dihedral group needs a whole number K >= 1")
+
+    def __len__(self) -> int:
+        return 2 * self.K
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned integer type that holds every element id."""
+        return np.min_scalar_type(2 * self.K - 1)
+
+    @property
+    def identity(self) -> int:
+        return 0
+
+    @property
+    def elements(self) -> Elements:
+        """All element ids, rotations first."""
+        return np.arange(2 * self.K, dtype=self.dtype)
+
+    # --- algebra -------------------------------------------------------------------------------
+
+    def product(self, left: ArrayLike, right: ArrayLike) -> Elements:
+        """left · right, as the product of the matrices of Eq. 1 in that order.
+
+        With F = O^(m) F^(0) and F^(0) O^(m) = O^(-m) F^(0), a reflection on the left turns the
+        angle on its right around.
+        """
+        a, b = self._ids(left), self._ids(right)
+        reflects_a, reflects_b = a // self.K, b // self.K
+        turn = (a % self.K + (1 - 2 * reflects_a) * (b % self.K)) % self.K
+        return self._store(turn + self.K * (reflects_a ^ reflects_b))
+
+    def inverse(self, elements: ArrayLike) -> Elements:
+        """Rotations turn back; reflections are their own inverse."""
+        a = self._ids(elements)
+        return self._store(np.where(a < self.K, -a % self.K, a))
+
+    def power(self, elements: ArrayLike, exponent: int) -> Elements:
+        """Repeated product; a negative exponent repeats the inverse."""
+        a = self._ids(elements)
+        rotated = a * exponent % self.K
+        return self._store(np.where(a < self.K, rotated, a if exponent % 2 else 0))
+
+    def is_rotation(self, elements: ArrayLike) -> NDArray[np.bool_]:
+        return self._ids(elements) < self.K
+
+    def is_symmetric(self, elements: ArrayLike) -> NDArray[np.bool_]:
+        """Whether the matrix equals its transpose: every reflection, the identity, the half turn."""
+        a = self._ids(elements)
+        return (a >= self.K) | (2 * a % self.K == 0)
+
+    def is_skew(self, elements: ArrayLike) -> NDArray[np.bool_]:
+        """Whether the matrix is minus its transpose: the two quarter turns, where 4 divides K."""
+        a = self._ids(elements)
+        return (a < self.K) & (4 * a % self.K == 0) & (2 * a % self.K != 0)
+
+    # --- matrices ------------------------------------------------------------------------------
+
+    @property
+    def matrices(self) -> NDArray[np.float64]:
+        """The 2x2 matrices of Eq. 1, one an element: [2K, 2, 2]."""
+        angle = 2 * np.pi * np.arange(self.K) / self.K
+        cos, sin = _snap(np.cos(angle)), _snap(np.sin(angle))
+        rotations = np.stack([cos, -sin, sin, cos], axis=-1)
+        reflections = np.stack([cos, sin, sin, -cos], axis=-1)
+        return np.concatenate([rotations, reflections]).reshape(-1, 2, 2) + 0.0  # no -0.0
+
+    def act(self, codes: ArrayLike, vectors: ArrayLike) -> NDArray[np.float64]:
+        """R x for a row of elements R and vectors x.
+
+        codes [..., L]; vectors [..., 2L], the L first coordinates before the L second ones.
+        """
+        a = self._ids(codes)
+        x = np.asarray(vectors, dtype=np.float64)
+        if x.shape[-1] != 2 * a.shape[-1]:
+            raise DihedralError(
+                f"vectors have {x.shape[-1]} coordinates; {a.shape[-1]} elements of D_{self.K} act on {2 * a.shape[-1]}"
+            )
+        blocks = self.matrices[a]  # [..., L, 2, 2]
+        first, second = np.split(x, 2, axis=-1)
+        return np.concatenate(
+            [
+                blocks[..., 0, 0] * first + blocks[..., 0, 1] * second,
+                blocks[..., 1, 0] * first + blocks[..., 1, 1] * second,
+            ],
+            axis=-1,
+        )
+
+    # --- names and storage ---------------------------------------------------------------------
+
+    def name(self, element: int | np.integer[Any] | Elements) -> str:
+        """O4^1 is the rotation by one quarter, F4^0 the reflection at the first axis."""
+        a = int(self._ids(element))
+        return f"{'O' if a < self.K else 'F'}{self.K}^{a % self.K}"
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name(a) for a in range(2 * self.K)]
+
+    def element(self, name: str) -> int:
+        """The id of a named element."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise DihedralError(
+                f"element {name!r} is not in D_{self.K}; its elements are {', '.join(self.names)}"
+            ) from None
+
+    @property
+    def bits(self) -> int:
+        """Bits that one element needs: 3 for D4."""
+        return (2 * self.K - 1).bit_length()
+
+    def pack(self, codes: ArrayLike) -> NDArray[np.uint8]:
+        """Codes [..., L] as bits, each row padded to whole bytes: [..., ceil(L * bits / 8)]."""
+        a = self._ids(codes)
+        bits = a[..., None] >> np.arange(self.bits - 1, -1, -1) & 1
+        return np.packbits(bits.reshape(*a.shape[:-1], -1).astype(np.uint8), axis=-1)
+
+    def unpack(self, packed: NDArray[np.uint8], length: int) -> Elements:
+        """The codes [..., length] that `pack` turned into bits."""
+        bits = np.unpackbits(packed, axis=-1, count=length * self.bits)
+        bits = bits.reshape(*packed.shape[:-1], length, self.bits)
+        weights = 1 << np.arange(self.bits - 1, -1, -1)
+        return self._store(self._ids(bits @ weights))
+
+    def _ids(self, elements: ArrayLike) -> NDArray[np.int64]:
+        a = np.asarray(elements)
+        if a.dtype.kind not in "iu":
+            raise DihedralError(f"elements of D_{self.K} are integers, not {a.dtype}")
+        ids = a.astype(np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() >= 2 * self.K):
+            wrong = ids[(ids < 0) | (ids >= 2 * self.K)].flat[0]
+            raise DihedralError(f"element {wrong} is not in D_{self.K}; its ids are 0 to {2 * self.K - 1}")
+        return ids
+
+    def _store(self, ids: NDArray[np.int64]) -> Elements:
+        return ids.astype(self.dtype)
+
+
+def _snap(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Make the cosines that are exactly 0, a half or 1 exactly so."""
+    nearest = np.round(values * 2) / 2
+    return np.where(np.abs(values - nearest) < 1e-15, nearest, values)

@@ -1,0 +1,113 @@
+"""The bilinear models of the paper's Table 1 in the same frame: baselines that share our trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dihedral.models.model import BlockRelations, Relations, Side
+
+
+class _WeightedBlocks(BlockRelations):
+    """Blocks built from two free weights a component: weights [R, 2, L]."""
+
+    def __init__(
+        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(num_relations, dimension)
+        self.weights = nn.Parameter(torch.randn(num_relations, 2, dimension // 2, generator=generator) * init)
+
+    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
+        weights = self.weights if which is None else self.weights[which]
+        return torch.stack(self.entries(*weights.unbind(1)), dim=1)
+
+    def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
+        """The block entries a, b, c, d from the two weights, each [R, L]."""
+        raise NotImplementedError
+
+
+class DistMult(_WeightedBlocks):
+    """diag(p, q)."""
+
+    kind = "distmult"
+
+    def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
+        zero = torch.zeros_like(p)
+        return [p, zero, zero, q]
+
+
+class ComplEx(_WeightedBlocks):
+    """[[p, -q], [q, p]]."""
+
+    kind = "complex"
+
+    def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
+        return [p, -q, q, p]
+
+
+class Analogy(_WeightedBlocks):
+    """One half of the components as ComplEx, the other as DistMult."""
+
+    kind = "analogy"
+
+    def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
+        half = p.shape[-1] // 2
+        (p1, p2), (q1, q2) = p.split([half, p.shape[-1] - half], -1), q.split([half, p.shape[-1] - half], -1)
+        zero = torch.zeros_like(p2)
+        return [torch.cat(pair, dim=-1) for pair in ((p1, p2), (-q1, zero), (q1, zero), (p1, q2))]
+
+
+class SimplE(_WeightedBlocks):
+    """[[0, p], [q, 0]]."""
+
+    kind = "simple"
+
+    def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
+        zero = torch.zeros_like(p)
+        return [zero, p, q, zero]
+
+
+class HolE(Relations):
+    """φ = rᵀ (h ⋆ t) with circular correlation (h ⋆ t)_k = Σ_i h_i t_{i+k}."""
+
+    kind = "hole"
+
+    def __init__(
+        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(num_relations, dimension)
+        self.weights = nn.Parameter(torch.randn(num_relations, dimension, generator=generator) * init)
+
+    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
+        return self.weights if which is None else self.weights[which]
+
+    def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        relation = torch.fft.rfft(operators)[index]
+        entity = torch.fft.rfft(entities)
+        # ⟨q, t⟩ with q = r * h (convolution); ⟨q, h⟩ with q = r ⋆ t (correlation)
+        spectrum = relation * entity if side == "tail" else relation.conj() * entity
+        return torch.fft.irfft(spectrum, n=self.dimension)
+
+
+class RESCAL(Relations):
+    """A full matrix a relation: [R, 2L, 2L]."""
+
+    kind = "rescal"
+
+    def __init__(
+        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(num_relations, dimension)
+        scale = init / dimension**0.5  # a query is then about as long as its entity
+        self.weights = nn.Parameter(torch.randn(num_relations, dimension, dimension, generator=generator) * scale)
+
+    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
+        return self.weights if which is None else self.weights[which]
+
+    def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        matrices = operators[index]  # [batch, 2L, 2L]
+        if side == "head":
+            matrices = matrices.transpose(1, 2)
+        return torch.bmm(entities.unsqueeze(1), matrices).squeeze(1)

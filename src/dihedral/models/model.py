@@ -1,0 +1,119 @@
+"""The one contract of every model: score = ⟨query, candidate⟩.
+
+A model is a table of entities and an operator for relations. The operator turns (entity, relation,
+side) into a query vector; candidates are rows of the entity table. Training, ranking, top-k and
+path queries are all that inner product.
+
+φ(h, r, t) = hᵀ R t = ⟨Rᵀ h, t⟩ asks for tails and ⟨h, R t⟩ for heads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dihedral.errors import DihedralError
+
+Side = Literal["head", "tail"]  # the side that is asked for
+
+
+class Relations(nn.Module, ABC):
+    """The relation operator of a model: its parameters, and what it does to entity vectors."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, num_relations: int, dimension: int) -> None:
+        super().__init__()
+        if dimension < 2 or dimension % 2:
+            raise DihedralError(f"dimension is {dimension}; it is 2L, an even number of 2 or more")
+        self.num_relations = num_relations
+        self.dimension = dimension
+
+    @abstractmethod
+    def operators(
+        self, which: Tensor | None = None, generator: torch.Generator | None = None, temperature: float | Tensor = 1.0
+    ) -> Tensor:
+        """What training applies, one row a relation (all, or those in `which`); differentiable."""
+
+    def exact(self) -> Tensor:
+        """What evaluation applies: no noise, no relaxation."""
+        return self.operators()
+
+    @abstractmethod
+    def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        """Queries [batch, width] from entity rows [batch, 2L] and the operator rows operators[index]."""
+
+    def candidates(self, entities: Tensor) -> Tensor:
+        """Entity rows [..., 2L] as candidates [..., width]; the rows themselves unless a model says else."""
+        return entities
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors that a saved model holds."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+    def settings(self) -> dict[str, int | str]:
+        """What else is needed to build the same operator again."""
+        return {}
+
+
+class BlockRelations(Relations):
+    """Relations that are block diagonal with 2x2 blocks: every bilinear model of the paper's Table 1.
+
+    An operator row is [4, L]: the entries a, b, c, d of each block [[a, b], [c, d]]. An entity row
+    is [2L]: the L first coordinates of its components, then the L second ones.
+    """
+
+    def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        a, b, c, d = operators[index].unbind(-2)  # each [batch, L]
+        x, y = entities.chunk(2, dim=-1)
+        if side == "tail":  # Rᵀ h
+            return torch.cat([a * x + c * y, b * x + d * y], dim=-1)
+        return torch.cat([a * x + b * y, c * x + d * y], dim=-1)  # R t
+
+
+class Model(nn.Module):
+    """An entity table and a relation operator."""
+
+    def __init__(self, entities: Tensor, relations: Relations) -> None:
+        super().__init__()
+        self.entities = nn.Parameter(entities)  # [N, 2L]
+        self.relations = relations
+
+    @property
+    def num_entities(self) -> int:
+        return self.entities.shape[0]
+
+    @property
+    def num_relations(self) -> int:
+        return self.relations.num_relations
+
+    @property
+    def dimension(self) -> int:
+        return self.entities.shape[1]
+
+    @property
+    def codes(self) -> Tensor | None:
+        """The discrete relations uint8 [R, L] of a DihEdral model; None for the others."""
+        codes = getattr(self.relations, "codes", None)
+        return codes if isinstance(codes, Tensor) else None
+
+    @torch.no_grad()
+    def queries(self, anchors: Tensor, relations: Tensor, side: Side, operators: Tensor | None = None) -> Tensor:
+        """Evaluation queries [batch, width] for questions (anchor, relation, ?) or (?, relation, anchor)."""
+        operators = self.relations.exact() if operators is None else operators
+        return self.relations.queries(operators, relations, self.entities[anchors], side)
+
+    @torch.no_grad()
+    def candidates(self) -> Tensor:
+        """The table that queries are multiplied with: [N, width]."""
+        return self.relations.candidates(self.entities)
+
+    @torch.no_grad()
+    def score(self, triples: Tensor, operators: Tensor | None = None) -> Tensor:
+        """φ of each triple [n, 3]."""
+        head, relation, tail = triples.long().unbind(-1)
+        query = self.queries(head, relation, "tail", operators)
+        return (query * self.relations.candidates(self.entities[tail])).sum(-1)

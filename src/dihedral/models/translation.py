@@ -1,0 +1,41 @@
+"""TransE with the squared L2 distance, as an inner product.
+
+-½‖q - t‖² = ⟨q, t⟩ - ½‖t‖² - ½‖q‖², so two more coordinates make the distance a plain product:
+query [q, 1, margin - ½‖q‖²] and candidate [t, -½‖t‖², 1].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dihedral.models.model import Relations, Side
+
+
+class TransE(Relations):
+    """φ = margin - ½‖h + r - t‖², the margin learned."""
+
+    kind = "transe"
+
+    def __init__(
+        self, num_relations: int, dimension: int, *, init: float = 0.1, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(num_relations, dimension)
+        weights = torch.randn(num_relations, dimension + 1, generator=generator) * init
+        weights[:, -1] = 0.0
+        self.weights = nn.Parameter(weights)  # the translation, then the margin
+
+    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
+        return self.weights if which is None else self.weights[which]
+
+    def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        translation, margin = operators[index].split([self.dimension, 1], dim=-1)
+        query = entities + translation if side == "tail" else entities - translation
+        length = query.square().sum(-1, keepdim=True)
+        return torch.cat([query, torch.ones_like(length), margin - length / 2], dim=-1)
+
+    def candidates(self, entities: Tensor) -> Tensor:
+        length = entities.square().sum(-1, keepdim=True)
+        return torch.cat([entities, -length / 2, torch.ones_like(length)], dim=-1)

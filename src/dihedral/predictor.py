@@ -1,0 +1,171 @@
+"""The predictor: a trained model with its names and known facts; what a person holds in hand."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph, KnownAnswers
+from dihedral.graph.known import SIDES, Side
+from dihedral.graph.triples import SPLITS, Triples
+from dihedral.models import Model
+from dihedral.storage import Dtype, StoredModel, load_model, save_model
+
+Known = Literal["include", "exclude"]
+
+
+class Prediction(NamedTuple):
+    """A triple with its score; `known` says whether the graph holds it already."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+
+
+class Predictor:
+    """Scores, predicts, saves and loads.
+
+    >>> from dihedral import make_family, train
+    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+    >>> len(predictor.predict(head="man_0000", relation="spouse", top=3))
+    3
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        graph: Graph,
+        *,
+        recipe: dict[str, Any] | None = None,
+        metrics: dict[str, Any] | None = None,
+        latents: dict[str, Tensor] | None = None,
+    ) -> None:
+        self.model = model.requires_grad_(False)
+        self.graph = graph
+        self.recipe = recipe or {}
+        self.metrics = metrics or {}
+        self.latents = latents
+        self.operators = model.relations.exact()
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.model.relations.kind}, 2L={self.model.dimension}, {self.graph!r})"
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.entities.device
+
+    @cached_property
+    def known(self) -> dict[Side, KnownAnswers]:
+        graph = self.graph
+        return {
+            side: KnownAnswers.build(graph.known, side, graph.num_relations, graph.num_entities).to(self.device)
+            for side in SIDES
+        }
+
+    def align(self, graph: Graph) -> Graph:
+        """Another graph's triples in this model's numbering; a name the model never saw is an error."""
+
+        def renumber(triples: Triples) -> Triples:
+            return np.stack([entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]], axis=1)
+
+        entity = self.graph.entities.ids(list(graph.entities))
+        relation = self.graph.relations.ids(list(graph.relations))
+        train, valid, test = (renumber(graph.split(split)) for split in SPLITS)
+        return Graph(self.graph.entities, self.graph.relations, train, valid, test, graph.name, graph.notes)
+
+    def score(self, head: str, relation: str, tail: str) -> float:
+        """φ(h, r, t) = hᵀ R t."""
+        ids = [self.graph.entities.id(head), self.graph.relations.id(relation), self.graph.entities.id(tail)]
+        return float(self.model.score(torch.tensor([ids], device=self.device), self.operators)[0])
+
+    def predict(
+        self,
+        *,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        top: int = 10,
+        known: Known = "include",
+    ) -> list[Prediction]:
+        """The best completions of a triple of which two parts are given, best first.
+
+        known: "include" marks facts the graph already holds, "exclude" leaves them out.
+        """
+        if top < 1:
+            raise DihedralError(f"top is {top}; ask for at least 1 prediction")
+        if known not in ("include", "exclude"):
+            raise DihedralError(f"known is {known!r}; choose include or exclude")
+        given = [part for part in (head, relation, tail) if part is not None]
+        if len(given) != 2:
+            raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
+        if relation is None:
+            assert head is not None and tail is not None
+            return self._predict_relation(head, tail, top, known)
+        side: Side = "tail" if head is not None else "head"
+        anchor = head if head is not None else tail
+        assert anchor is not None
+        anchors = torch.tensor([self.graph.entities.id(anchor)], device=self.device)
+        relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
+        query = self.model.queries(anchors, relations, side, self.operators)
+        scores = (query @ self.model.candidates().T)[0]
+        facts = self.known[side].of(anchors, relations)[1]
+        names = self.graph.entities
+        return [
+            Prediction(anchor, relation, names[i], score, is_known)
+            if side == "tail"
+            else Prediction(names[i], relation, anchor, score, is_known)
+            for i, score, is_known in _best(scores, facts, top, known)
+        ]
+
+    def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
+        graph = self.graph
+        head_id, tail_id = graph.entities.id(head), graph.entities.id(tail)
+        relations = torch.arange(graph.num_relations, device=self.device)
+        triples = torch.stack([torch.full_like(relations, head_id), relations, torch.full_like(relations, tail_id)], 1)
+        scores = self.model.score(triples, self.operators)
+        row, answer = self.known["tail"].of(triples[:, 0], relations)
+        facts = row[answer == tail_id]
+        return [
+            Prediction(head, graph.relations[i], tail, score, is_known)
+            for i, score, is_known in _best(scores, facts, top, known)
+        ]
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        dtype: Dtype = "float32",
+        shard_mb: float | None = None,
+        latents: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Write a model folder; `latents` keeps the training parameters behind the codes as well."""
+        if latents and self.latents is None:
+            raise DihedralError("this predictor holds no training latents to save")
+        stored = StoredModel(self.model, self.graph, self.recipe, self.metrics, self.latents if latents else None)
+        save_model(Path(folder), stored, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
+
+
+def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
+    """Open a model folder."""
+    stored = load_model(Path(folder), device=device)
+    return Predictor(stored.model, stored.graph, recipe=stored.recipe, metrics=stored.metrics, latents=stored.latents)
+
+
+def _best(scores: Tensor, facts: Tensor, top: int, known: Known) -> list[tuple[int, float, bool]]:
+    """The best ids with their scores, and whether each is a known fact."""
+    is_known = torch.zeros_like(scores, dtype=torch.bool)
+    is_known[facts] = True
+    if known == "exclude":
+        scores = scores.masked_fill(is_known, float("-inf"))
+        top = min(top, int((~is_known).sum()))
+    values, ids = scores.topk(min(top, len(scores)))
+    return list(zip(ids.tolist(), values.tolist(), is_known[ids].tolist(), strict=True))

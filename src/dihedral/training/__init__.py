@@ -1,0 +1,119 @@
+"""Training: recipes, objectives, the loop and its checkpoints; `train` goes from a graph to a predictor."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dihedral.errors import DihedralError
+from dihedral.evaluation import Evaluator
+from dihedral.graph import Graph
+from dihedral.predictor import Predictor, load
+from dihedral.storage import holds_model
+from dihedral.training.loop import Callback, Interrupted, Trainer
+from dihedral.training.recipe import Recipe, load_recipe, recipe_names
+
+__all__ = ["Interrupted", "Recipe", "Trainer", "load_recipe", "recipe_names", "train"]
+
+
+def train(
+    graph: Graph,
+    recipe: str | Path | Recipe,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    checkpoint_minutes: float = 1.0,
+    progress: bool = True,
+    callback: Callback | None = None,
+    keep_latents: bool = False,
+    dtype: str = "float32",
+    shard_mb: float | None = None,
+    **settings: Any,
+) -> Predictor:
+    """Train a model on a graph and measure it on valid and test.
+
+    recipe: a name, a TOML file or a Recipe; `settings` override single values of it.
+    out: the model's folder; checkpoints and the log are kept in its `training` folder.
+    resume: go on from the last checkpoint in `out`.
+    progress: draw a progress bar where stderr is a terminal.
+    callback: called with every event of the run, for loggers.
+    """
+    recipe = load_recipe(recipe).replace(**settings)
+    folder = Path(out) if out is not None else None
+    if folder is not None and holds_model(folder) and not overwrite:
+        if resume:
+            return load(folder)
+        raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
+    with ExitStack() as stack:
+        callbacks: list[Callback] = [callback] if callback else []
+        if progress and sys.stderr.isatty():
+            from dihedral.training.progress import ProgressBar
+
+            callbacks.append(stack.enter_context(ProgressBar()))
+
+        def announce(event: dict[str, Any]) -> None:
+            for each in callbacks:
+                each(event)
+
+        trainer = Trainer(
+            graph,
+            recipe,
+            seed=seed,
+            device=choose_device(device),
+            out=folder,
+            checkpoint_minutes=checkpoint_minutes,
+            callback=announce,
+        )
+        if resume:
+            trainer.resume()
+        elif trainer.folder is not None:
+            if trainer.folder.checkpoint.exists() and not overwrite:
+                raise DihedralError(
+                    f"folder {str(folder)!r} holds an unfinished run; add --resume to go on "
+                    "or --overwrite to start anew"
+                )
+            trainer.folder.clear()
+        trainer.run()
+    predictor = finish(trainer)
+    if folder is not None and trainer.folder is not None:
+        predictor.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
+        trainer.folder.drop_checkpoint()
+    return predictor
+
+
+def finish(trainer: Trainer) -> Predictor:
+    """The best model of a run as a predictor, measured on valid and test."""
+    model, latents = trainer.best_model()
+    progress = trainer.progress
+    metrics: dict[str, Any] = {
+        "seed": trainer.seed,
+        "epochs": progress.epoch,
+        "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else progress.epoch,
+        "train_seconds": round(progress.seconds, 3),
+        "device": str(trainer.device),
+        "torch": torch.__version__,
+    }
+    for split in ("valid", "test"):
+        if len(trainer.graph.split(split)):
+            metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(model).to_dict()
+    return Predictor(model, trainer.graph, recipe=trainer.recipe.to_dict(), metrics=metrics, latents=latents)
+
+
+def choose_device(name: str) -> torch.device:
+    """auto takes a CUDA device, else an Apple one, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+    kind = name.split(":")[0]
+    if kind not in available:
+        raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps")
+    if not available[kind]:
+        raise DihedralError(f"device is {name!r}, but this machine or this build of torch has none; choose cpu or auto")
+    return torch.device(name)

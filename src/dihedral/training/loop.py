@@ -1,0 +1,263 @@
+"""The training loop: epochs, validation, early stopping, checkpoints, and a way to stop and go on.
+
+Everything random in an epoch comes from one generator seeded by (seed, epoch), whose state a
+checkpoint holds; a resumed run is therefore bit-identical to one that was never stopped (on CPU).
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dihedral.errors import DihedralError, TrainingError
+from dihedral.evaluation import Evaluator
+from dihedral.graph import Graph
+from dihedral.models import Model, build_model, restore_relations
+from dihedral.models.dihedral import temperature_at
+from dihedral.models.model import BlockRelations
+from dihedral.training.checkpoint import Progress, RunFolder
+from dihedral.training.objectives import LogisticLoss, SoftmaxLoss, definitely_skew
+from dihedral.training.optimiser import Adagrad
+from dihedral.training.recipe import Recipe
+
+Event = dict[str, Any]
+Callback = Callable[[Event], None]
+"""Called with {"event": "start" | "step" | "epoch" | "end", …}."""
+
+NOT_IDENTITY = ("name", "about", "epochs", "validate_every", "patience")  # may change on a resume
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C after writing a checkpoint (where there is a folder for one)."""
+
+
+class Trainer:
+    """One run: a model, its optimisers and how far it is."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        recipe: Recipe,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        out: Path | None = None,
+        checkpoint_minutes: float = 1.0,
+        callback: Callback | None = None,
+    ) -> None:
+        self.graph, self.recipe, self.seed = graph, recipe, seed
+        self.device = torch.device(device)
+        self.folder = RunFolder(out) if out is not None else None
+        self.checkpoint_seconds = 60 * checkpoint_minutes
+        self.callback = callback or (lambda event: None)
+        self.progress = Progress()
+        self._resumed_generator: Tensor | None = None  # its state in the middle of an epoch
+        model = build_model(
+            recipe.model,
+            graph.num_entities,
+            graph.num_relations,
+            dimension=recipe.dimension,
+            K=recipe.K,
+            entity_init=recipe.entity_init,
+            relation_init=recipe.relation_init,
+            hard=recipe.hard,
+            seed=seed,
+        )
+        self.model = model.to(self.device)
+        if recipe.component_weight and not isinstance(model.relations, BlockRelations):
+            raise DihedralError(f"component_weight needs a model of 2x2 blocks; {recipe.model!r} has none")
+        self.triples = torch.from_numpy(graph.train).to(self.device).long()
+        self.optimisers = {
+            name: Adagrad(parameter, recipe.entity_lr if name == "entities" else recipe.relation_lr)
+            for name, parameter in self.model.named_parameters()
+        }
+        self.objective = self._objective()
+        self.best: dict[str, Tensor] | None = None
+        self.evaluator: Evaluator | None = None
+        if recipe.validate_every and len(graph.valid):
+            self.evaluator = Evaluator(graph, "valid", device=self.device)
+
+    def _objective(self) -> LogisticLoss | SoftmaxLoss:
+        relations = self.model.relations
+        if self.recipe.objective == "softmax":
+            return SoftmaxLoss(self.recipe, relations)
+        skew = None
+        if self.recipe.skew_chance:
+            skew = definitely_skew(self.graph.train, self.graph.num_entities, self.graph.num_relations)
+            skew = skew.to(self.device)
+        return LogisticLoss(self.recipe, relations, self.graph.num_entities, skew)
+
+    # --- one step ------------------------------------------------------------------------------
+
+    def step(self, batch: Tensor, generator: torch.Generator, temperature: float) -> Tensor:
+        """Train on a batch [B, 3]; returns its loss."""
+        relations = self.model.relations
+        if self.device.type == "cpu":  # relation work once a relation in use
+            which, index = torch.unique(batch[:, 1], return_inverse=True)
+        else:  # all of them: no waiting for how many there are
+            which, index = None, batch[:, 1]
+        operators = relations.operators(which, generator, temperature)
+        found = self.objective(self.model.entities.detach(), operators, index, batch, generator)
+        operators.backward(found.operators)
+        for name, parameter in relations.named_parameters():
+            if parameter.grad is not None:
+                self.optimisers[f"relations.{name}"].step(parameter.grad)
+                parameter.grad = None
+        if found.rows is None:
+            self.optimisers["entities"].step(found.entities)
+        else:
+            self.optimisers["entities"].step_rows(found.rows, found.entities)
+        return found.loss
+
+    # --- the run -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train until the recipe's last epoch, an early stop, or Ctrl-C."""
+        torch.set_flush_denormal(True)  # numbers near zero slow CPUs down tenfold
+        if self.folder is not None:
+            self.folder.create()
+            self.folder.write_log(self.progress.history)
+        self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs})
+        last_saved = time.monotonic()
+        with _catch_interrupt() as interrupted:
+            while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
+                done = self._epoch(interrupted)
+                if not done:
+                    self.save_checkpoint()
+                    raise Interrupted
+                if time.monotonic() - last_saved >= self.checkpoint_seconds:
+                    self.save_checkpoint()
+                    last_saved = time.monotonic()
+        self.callback({"event": "end", "epoch": self.progress.epoch})
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.recipe.patience <= self.progress.validations_since_best
+
+    def _epoch(self, interrupted: threading.Event) -> bool:
+        """Train one epoch, or the rest of one; False when stopped in the middle."""
+        progress, recipe = self.progress, self.recipe
+        started = time.perf_counter()
+        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + progress.epoch)
+        order = torch.randperm(len(self.triples), generator=generator, device=self.device)
+        if progress.step and self._resumed_generator is not None:
+            generator.set_state(self._resumed_generator)
+        batches = order.split(recipe.batch_size)
+        temperature = temperature_at(progress.epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
+        wide = torch.float32 if self.device.type == "mps" else torch.float64
+        loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
+        for number in range(progress.step, len(batches)):
+            loss_sum += self.step(self.triples[batches[number]], generator, temperature)
+            self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
+            if interrupted.is_set() and number + 1 < len(batches):
+                progress.step, progress.loss_sum = number + 1, float(loss_sum)
+                progress.seconds += time.perf_counter() - started
+                self._resumed_generator = generator.get_state()
+                return False
+        loss = float(loss_sum) / len(batches)
+        if not math.isfinite(loss):
+            kept = "the last checkpoint is kept" if self.folder else "no checkpoint folder was given"
+            raise TrainingError(
+                f"the loss became {loss} in epoch {progress.epoch + 1}; {kept}: "
+                "try a smaller entity_lr or relation_lr, or a smaller entity_init"
+            )
+        progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
+        seconds = time.perf_counter() - started
+        row: Event = {"epoch": progress.epoch, "loss": loss, "seconds": round(seconds, 4)}
+        row["triples_per_second"] = round(len(self.triples) / seconds)
+        if self.evaluator is not None and (
+            progress.epoch % recipe.validate_every == 0 or progress.epoch == recipe.epochs
+        ):
+            row["valid_mrr"] = self._validate()
+        progress.seconds += time.perf_counter() - started
+        progress.history.append(row)
+        if self.folder is not None:
+            self.folder.append_log(row)
+        self.callback({"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row})
+        return not interrupted.is_set() or progress.epoch >= recipe.epochs
+
+    def _validate(self) -> float:
+        assert self.evaluator is not None
+        mrr = self.evaluator(self.model).mrr
+        if mrr > self.progress.best_mrr:
+            self.progress.best_mrr, self.progress.best_epoch = mrr, self.progress.epoch
+            self.progress.validations_since_best = 0
+            self.best = {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
+        else:
+            self.progress.validations_since_best += 1
+        return mrr
+
+    # --- state ---------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a resume to make sense."""
+        recipe = {key: value for key, value in self.recipe.to_dict().items() if key not in NOT_IDENTITY}
+        return {"recipe": recipe, "seed": self.seed, "data": self.graph.fingerprint}
+
+    def save_checkpoint(self) -> None:
+        """Write the best model so far, if it is new, and then the checkpoint that names it."""
+        if self.folder is None:
+            return
+        if self.best is not None:
+            self.folder.save_best(self.progress.best_epoch, self.best)
+        tensors = {name: optimiser.parameter for name, optimiser in self.optimisers.items()}
+        tensors |= {f"adagrad.{name}": optimiser.sum for name, optimiser in self.optimisers.items()}
+        if self.progress.step and self._resumed_generator is not None:
+            tensors["generator"] = self._resumed_generator
+        self.folder.save(self.progress, tensors, self.identity)
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint."""
+        if self.folder is None:
+            raise DihedralError("there is no output folder to resume from; give one with `out`")
+        self.progress, tensors = self.folder.load(self.identity)
+        for name, optimiser in self.optimisers.items():
+            optimiser.parameter.copy_(tensors[name])
+            optimiser.sum.copy_(tensors[f"adagrad.{name}"])
+        if self.progress.step:
+            self._resumed_generator = tensors["generator"]
+        if self.progress.best_epoch >= 0:
+            self.best = {
+                name: tensor.to(self.device) for name, tensor in self.folder.load_best(self.progress.best_epoch).items()
+            }
+
+    def best_model(self) -> tuple[Model, dict[str, Tensor]]:
+        """The model to keep, reduced to what is stored, and the training parameters behind it."""
+        if self.best is not None:
+            for name, optimiser in self.optimisers.items():
+                optimiser.parameter.copy_(self.best[name])
+        relations = self.model.relations
+        latents = {name: parameter.detach().clone() for name, parameter in relations.named_parameters()}
+        stored = {name: tensor.clone() for name, tensor in relations.stored().items()}
+        kept = restore_relations(
+            self.recipe.model, stored, self.graph.num_relations, self.recipe.dimension, relations.settings()
+        )
+        return Model(self.model.entities.detach(), kept.to(self.device)), latents
+
+
+@contextmanager
+def _catch_interrupt() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag, so that a step is never cut in half; a second one stops at once."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def stop(*_: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, previous)

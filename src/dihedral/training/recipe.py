@@ -1,0 +1,177 @@
+"""Recipes: every setting of a training run in one frozen object, read from TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from dihedral.errors import DihedralError, close_matches
+from dihedral.models import MODELS
+
+OBJECTIVES = ("logistic", "softmax")
+REGULARISERS = ("none", "l2", "n3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is built and trained.
+
+    >>> Recipe(model="dihedral-ste", dimension=200).replace(epochs="5").epochs
+    5
+    """
+
+    name: str = "unnamed"
+    about: str = ""
+    """What this recipe is for, and where it leaves the paper."""
+
+    # the model
+    model: str = "dihedral-gumbel"
+    K: int = 4
+    """The dihedral group D_K."""
+    dimension: int = 200
+    """2L, the real numbers an entity has."""
+    entity_init: float = 0.1
+    """Entities start as N(0, entity_init²)."""
+    relation_init: float = 1.0
+    """Spread of the relation parameters at the start."""
+    temperature: float = 3.0
+    """τ₀ of the Gumbel-softmax; τ = max(floor, τ₀ exp(-cooling · epoch))."""
+    temperature_floor: float = 0.5
+    cooling: float = 0.001
+    hard: bool = False
+    """Gumbel: apply the arg-max of each draw, with the gradient of the soft weights."""
+
+    # the objective
+    objective: str = "logistic"
+    """logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides."""
+    negatives: int = 10
+    """Sampled negatives a positive (logistic)."""
+    skew_chance: float = 0.0
+    """Chance of the extra negative (t, r, h) for a definitely skew-symmetric relation (logistic)."""
+    component_weight: float = 0.0
+    """Weight of the per-component loss of the Case Studies (logistic)."""
+    regulariser: str = "l2"
+    regulariser_weight: float = 0.0
+
+    # the optimiser: Adagrad
+    batch_size: int = 1024
+    epochs: int = 100
+    entity_lr: float = 0.1
+    relation_lr: float = 0.1
+
+    # selection on valid
+    validate_every: int = 10
+    """Epochs between validations; 0 trains to the end without looking."""
+    patience: int = 0
+    """Validations without a better MRR before training stops; 0 never stops early."""
+
+    def __post_init__(self) -> None:
+        _one_of("model", self.model, MODELS)
+        _one_of("objective", self.objective, OBJECTIVES)
+        _one_of("regulariser", self.regulariser, REGULARISERS)
+        positive = ("K", "dimension", "negatives", "batch_size", "epochs", "temperature", "temperature_floor")
+        for name in (*positive, "entity_init", "entity_lr", "relation_lr"):
+            if not getattr(self, name) > 0:
+                raise DihedralError(f"{name} is {getattr(self, name)}; it must be more than 0")
+        not_negative = ("relation_init", "cooling", "skew_chance", "component_weight", "regulariser_weight")
+        for name in (*not_negative, "validate_every", "patience"):
+            if not getattr(self, name) >= 0:
+                raise DihedralError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.dimension % 2:
+            raise DihedralError(f"dimension is {self.dimension}; it is 2L, so it must be even")
+        if self.skew_chance > 1:
+            raise DihedralError(f"skew_chance is {self.skew_chance}; a chance is at most 1")
+        if self.model.endswith("-ste") and self.K not in (4, 6):
+            raise DihedralError(
+                f"K is {self.K} with model {self.model!r}; the sign parametrisation exists for K = 4 and 6, "
+                "use dihedral-gumbel or dihedral-argmax for others"
+            )
+        if self.objective == "softmax" and (self.skew_chance or self.component_weight):
+            raise DihedralError("skew_chance and component_weight need sampled negatives: use objective = 'logistic'")
+
+    def replace(self, **changes: Any) -> Recipe:
+        """A copy with other settings; text is read as the setting's type."""
+        return dataclasses.replace(self, **{key: _read(key, value) for key, value in changes.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:
+        return cls(**{key: _read(key, value) for key, value in settings.items()})
+
+
+_TYPES: dict[str, type] = dict(get_type_hints(Recipe))
+
+
+def _one_of(key: str, value: str, choices: Any) -> None:
+    if value not in choices:
+        raise DihedralError(f"{key} is {value!r}; choose one of {', '.join(choices)}{close_matches(value, choices)}")
+
+
+def _read(key: str, value: Any) -> Any:
+    """Check a setting's name and bring its value to the right type."""
+    if key not in _TYPES:
+        raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _TYPES)}")
+    kind = _TYPES[key]
+    if isinstance(value, bool) == (kind is bool) and isinstance(value, (int, kind)):
+        return kind(value)
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if kind is bool and text in ("true", "false"):
+            return text == "true"
+        try:
+            if kind in (int, float):
+                return kind(value)
+        except ValueError:
+            pass
+    raise DihedralError(f"{key} is {value!r}; it must be {_KIND_NAMES[kind]}")
+
+
+_KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def load_recipe(source: str | Path | Recipe) -> Recipe:
+    """A recipe by name (`paper/wn18rr-d4-ste`), from a TOML file, or as it is."""
+    if isinstance(source, Recipe):
+        return source
+    path = Path(source)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise DihedralError(f"recipe file {str(source)!r} does not exist")
+        return _parse(path.read_bytes(), path.stem, str(source))
+    known = recipe_names()
+    if str(source) not in known:
+        raise DihedralError(
+            f"recipe {str(source)!r} is unknown{close_matches(str(source), known)} "
+            "(`dihedral recipes` lists them; a file must end in .toml)"
+        )
+    return _parse(_folder().joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the library."""
+    return sorted(
+        f"{group.name}/{file.name.removesuffix('.toml')}"
+        for group in _folder().iterdir()
+        if group.is_dir()
+        for file in group.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def _folder() -> Any:
+    return resources.files("dihedral") / "recipes"
+
+
+def _parse(text: bytes, name: str, where: str) -> Recipe:
+    try:
+        settings = tomllib.loads(text.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DihedralError(f"recipe {where!r} is not TOML: {error}") from None
+    return Recipe.from_dict({"name": name, **settings})
