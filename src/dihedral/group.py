@@ -6,6 +6,7 @@ Every function takes whole integer arrays and works element by element.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,8 @@ class DihedralGroup:
     def power(self, elements: ArrayLike, exponent: int) -> Elements:
         """Repeated product; a negative exponent repeats the inverse."""
         a = self._ids(elements)
-        rotated = a * exponent % self.K
+        exponent = operator.index(exponent)
+        rotated = a * (exponent % self.K) % self.K
         return self._store(np.where(a < self.K, rotated, a if exponent % 2 else 0))
 
     def is_rotation(self, elements: ArrayLike) -> NDArray[np.bool_]:
@@ -149,7 +151,7 @@ class DihedralGroup:
         """Codes [..., L] as bits, each row padded to whole bytes: [..., ceil(L * bits / 8)]."""
         a = self._ids(codes)
         bits = a[..., None] >> np.arange(self.bits - 1, -1, -1) & 1
-        return np.packbits(bits.reshape(*a.shape[:-1], -1).astype(np.uint8), axis=-1)
+        return np.packbits(bits.reshape(*a.shape[:-1], a.shape[-1] * self.bits).astype(np.uint8), axis=-1)
 
     def unpack(self, packed: NDArray[np.uint8], length: int) -> Elements:
         """The codes [..., length] that `pack` turned into bits."""

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dihedral.device import choose_device
 from dihedral.errors import DihedralError
+from dihedral.evaluation.ranking import MEMORY_MB, tile_rows
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
@@ -61,6 +63,11 @@ class Predictor:
     @property
     def device(self) -> torch.device:
         return self.model.entities.device
+
+    @cached_property
+    def candidates(self) -> Tensor:
+        """The table that queries are multiplied with: [N, width]."""
+        return self.model.candidates().detach()
 
     @cached_property
     def known(self) -> dict[Side, KnownAnswers]:
@@ -114,16 +121,44 @@ class Predictor:
         assert anchor is not None
         anchors = torch.tensor([self.graph.entities.id(anchor)], device=self.device)
         relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
-        query = self.model.queries(anchors, relations, side, self.operators)
-        scores = (query @ self.model.candidates().T)[0]
-        facts = self.known[side].of(anchors, relations)[1]
+        ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known))
+        is_known = torch.isin(ids, self.known[side].of(anchors, relations)[1])
         names = self.graph.entities
         return [
-            Prediction(anchor, relation, names[i], score, is_known)
+            Prediction(anchor, relation, names[i], score, fact)
             if side == "tail"
-            else Prediction(names[i], relation, anchor, score, is_known)
-            for i, score, is_known in _best(scores, facts, top, known)
+            else Prediction(names[i], relation, anchor, score, fact)
+            for i, score, fact in zip(ids.tolist(), scores.tolist(), is_known.tolist(), strict=True)
+            if score > float("-inf")
         ]
+
+    @torch.no_grad()
+    def top(
+        self,
+        anchors: Tensor,
+        relations: Tensor,
+        side: Side,
+        count: int = 10,
+        *,
+        known: Known = "include",
+        memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:
+        """The best answers of many questions at once, by number: ids and scores, each [questions, count].
+
+        With known="exclude", known answers have the score -inf and come last.
+        """
+        candidates = self.candidates
+        count = min(count, len(candidates))
+        ids, values = [], []
+        rows_at_once = tile_rows(candidates, memory_mb)
+        for anchor, relation in zip(anchors.split(rows_at_once), relations.split(rows_at_once), strict=True):
+            scores = self.model.queries(anchor, relation, side, self.operators) @ candidates.T
+            if known == "exclude":
+                scores[self.known[side].of(anchor, relation)] = float("-inf")
+            best = scores.topk(count)
+            ids.append(best.indices)
+            values.append(best.values)
+        return torch.cat(ids), torch.cat(values)
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
         graph = self.graph
@@ -132,10 +167,14 @@ class Predictor:
         triples = torch.stack([torch.full_like(relations, head_id), relations, torch.full_like(relations, tail_id)], 1)
         scores = self.model.score(triples, self.operators)
         row, answer = self.known["tail"].of(triples[:, 0], relations)
-        facts = row[answer == tail_id]
+        is_known = torch.zeros(graph.num_relations, dtype=torch.bool, device=self.device)
+        is_known[row[answer == tail_id]] = True
+        order = scores.argsort(descending=True)
+        if known == "exclude":
+            order = order[~is_known[order]]
         return [
-            Prediction(head, graph.relations[i], tail, score, is_known)
-            for i, score, is_known in _best(scores, facts, top, known)
+            Prediction(head, graph.relations[i], tail, float(scores[i]), bool(is_known[i]))
+            for i in order[:top].tolist()
         ]
 
     def save(
@@ -156,16 +195,5 @@ class Predictor:
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     """Open a model folder."""
-    stored = load_model(Path(folder), device=device)
+    stored = load_model(Path(folder), device=choose_device(device))
     return Predictor(stored.model, stored.graph, recipe=stored.recipe, metrics=stored.metrics, latents=stored.latents)
-
-
-def _best(scores: Tensor, facts: Tensor, top: int, known: Known) -> list[tuple[int, float, bool]]:
-    """The best ids with their scores, and whether each is a known fact."""
-    is_known = torch.zeros_like(scores, dtype=torch.bool)
-    is_known[facts] = True
-    if known == "exclude":
-        scores = scores.masked_fill(is_known, float("-inf"))
-        top = min(top, int((~is_known).sum()))
-    values, ids = scores.topk(min(top, len(scores)))
-    return list(zip(ids.tolist(), values.tolist(), is_known[ids].tolist(), strict=True))

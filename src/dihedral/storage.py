@@ -125,6 +125,15 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
             raise DihedralError(
                 f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; the file is damaged or cut short"
             )
+    try:
+        return _assemble(folder, manifest, device)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if isinstance(error, DihedralError):
+            raise
+        raise DihedralError(f"model folder {str(folder)!r} is damaged: {error!r}") from None
+
+
+def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device) -> StoredModel:
     files = manifest["files"]
     entities = torch.cat([read_tensors(folder / name)[0]["entities"] for name in files["entities"]]).float()
     shape = (manifest["entities"], manifest["dimension"])
@@ -151,6 +160,9 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
         test=triples[split == 2],
         name=manifest["graph"],
     )
+    limits = graph.num_entities, graph.num_relations, graph.num_entities
+    if len(triples) and (triples.min() < 0 or (triples.max(axis=0) >= limits).any() or split.max() > 2):
+        raise DihedralError(f"known facts in {str(folder)!r} name entities or relations that are not there")
     if len(graph.entities) != shape[0] or len(graph.relations) != manifest["relations"]:
         raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
     latents = read_tensors(folder / files["latents"])[0] if "latents" in files else None
@@ -215,12 +227,19 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"model folder {str(folder)!r} has format version {manifest.get('version')}; "
             f"this library reads version {VERSION}: upgrade dihedral"
         )
-    needed = {"model", "settings", "entities", "relations", "dimension", "graph", "files", "bytes"}
-    missing = needed - manifest.keys()
-    if missing:
-        raise DihedralError(f"{str(folder / MANIFEST)!r} lacks {', '.join(sorted(missing))}")
+    kinds = {
+        "model": str, "settings": dict, "entities": int, "relations": int, "dimension": int, "graph": str,
+        "fingerprint": str, "files": dict, "bytes": dict,
+    }  # fmt: skip
+    for key, kind in kinds.items():
+        if not isinstance(manifest.get(key), kind):
+            raise DihedralError(f"{str(folder / MANIFEST)!r} has {key} = {manifest.get(key)!r}, which no model has")
+    files = manifest["files"]
+    roles = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")
+    if not isinstance(files.get("entities"), list) or not all(isinstance(files.get(role), str) for role in roles):
+        raise DihedralError(f"{str(folder / MANIFEST)!r} does not name all the files of a model")
     for name in _files_of(manifest) | set(manifest["bytes"]):
-        if Path(name).name != name:
+        if not isinstance(name, str) or Path(name).name != name:
             raise DihedralError(f"{str(folder / MANIFEST)!r} names a file outside its folder: {name!r}")
     return manifest
 

@@ -43,6 +43,8 @@ class Row:
 
     def __matmul__(self, other: Row) -> Row:
         """First self, then other: R₁R₂, as (h, r₁, m) and (m, r₂, t) compose."""
+        if self.algebra.group != other.algebra.group or self.codes.shape != other.codes.shape:
+            raise DihedralError(f"{self.name!r} and {other.name!r} come from models with another K or dimension")
         codes = self.algebra.group.product(self.codes, other.codes)
         return Row(self.algebra, codes, f"{self.name} · {other.name}")
 
@@ -156,4 +158,4 @@ def algebra(predictor: Predictor) -> Algebra:
 
 
 def _bracket(name: str) -> str:
-    return f"({name})" if "·" in name else name
+    return f"({name})" if "·" in name or "^" in name or name.endswith("⁻¹") else name

@@ -90,7 +90,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Ranks a model again and again on one split; the index of known answers is built once."""
+    """Ranks models on one split; all that does not depend on the model is prepared once."""
 
     def __init__(
         self,
@@ -110,22 +110,24 @@ class Evaluator:
             side: KnownAnswers.build(known, side, graph.num_relations, graph.num_entities).to(device) for side in SIDES
         }
         self.on_device = torch.from_numpy(self.triples).to(device)
+        trained = np.zeros(graph.num_entities, dtype=bool)
+        trained[graph.train[:, 0]] = trained[graph.train[:, 2]] = True
+        self.seen = trained[self.triples[:, 0]] & trained[self.triples[:, 2]]
+        self.relation_names = tuple(graph.relations)
+        self.categories = relation_categories(graph)
 
     def __call__(self, model: Model) -> Evaluation:
         ranks = {
             side: rank_triples(model, self.on_device, side, self.known[side], memory_mb=self.memory_mb)
             for side in SIDES
         }
-        train = self.graph.train
-        trained = np.zeros(self.graph.num_entities, dtype=bool)
-        trained[train[:, 0]] = trained[train[:, 2]] = True
         return Evaluation(
             split=self.split,
             triples=self.triples,
             ranks=ranks,
-            seen=trained[self.triples[:, 0]] & trained[self.triples[:, 2]],
-            relation_names=tuple(self.graph.relations),
-            categories=relation_categories(self.graph),
+            seen=self.seen,
+            relation_names=self.relation_names,
+            categories=self.categories,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import shutil
 import tempfile
@@ -190,7 +191,7 @@ def check(benchmark: Benchmark, path: Path) -> None:
         if found != wanted:
             raise DihedralError(
                 f"{benchmark.name}'s {split} in {str(path)!r} has the {method} sum {found[:12]}…, "
-                f"expected {wanted[:12]}…; delete it and fetch again"
+                f"expected {wanted[:12]}…: it is not the published file"
             )
 
 
@@ -217,7 +218,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
                     progress(target.name, done, total)
             if total is not None and done != total:
                 raise DihedralError(f"{url} broke off after {done} of {total} bytes; try again")
-    except (urllib.error.URLError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", None) or error
         raise DihedralError(
             f"{url} cannot be downloaded: {reason}; put the files into a folder and name it in DIHEDRAL_DATA"

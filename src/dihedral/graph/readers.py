@@ -183,7 +183,8 @@ def _read_text(
     read_options = pacsv.ReadOptions(block_size=BLOCK_BYTES)
     if not header:
         read_options.column_names = ["head", "relation", "tail"]
-    names = cells if header else ["head", "relation", "tail"]
+    raw = first.decode("utf-8-sig", "replace").rstrip("\r\n").split(delimiter)
+    names = {*cells, *raw, *(cell.strip('"') for cell in raw)} if header else ["head", "relation", "tail"]
     reader = pacsv.open_csv(
         stream,
         read_options=read_options,
@@ -198,11 +199,12 @@ def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
     """The three columns of the triples, by the names given or a usual set of them, else the first three."""
     names = table.schema.names
     if columns is not None:
-        missing = [name for name in columns if name not in names]
+        stripped = {name.strip(): name for name in names}
+        missing = [name for name in columns if name not in stripped]
         if missing:
-            raise DihedralError(f"{where} has no column {missing[0]!r}; its columns are {', '.join(names)}")
-        return table.select(list(columns))
-    lower = {name.lower(): name for name in names}
+            raise DihedralError(f"{where} has no column {missing[0]!r}; its columns are {', '.join(stripped)}")
+        return table.select([stripped[name] for name in columns])
+    lower = {name.strip().lower(): name for name in names}
     for header in HEADERS:
         if all(name in lower for name in header):
             return table.select([lower[name] for name in header])

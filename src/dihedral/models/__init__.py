@@ -49,6 +49,7 @@ def build_model(
     entity_init: float = 0.1,
     relation_init: float | None = None,
     hard: bool = False,
+    scaled: bool = False,
     seed: int = 0,
 ) -> Model:
     """A freshly initialised model.
@@ -56,6 +57,7 @@ def build_model(
     dimension: 2L, the real numbers an entity has.
     K: the group D_K, for the DihEdral models.
     entity_init: entities start as N(0, entity_init²).
+    scaled: one learned factor a relation, for the DihEdral models.
     relation_init: spread of the relation parameters; each model has its own default.
 
     >>> build_model("dihedral-ste", 5, 2, dimension=6).codes.shape
@@ -68,7 +70,9 @@ def build_model(
     build, fixed = MODELS[name]
     options = dict(fixed)
     if name.startswith(("dihedral", "cyclic")):
-        options["K"] = K
+        options |= {"K": K, "scaled": scaled}
+    elif scaled:
+        raise DihedralError(f"relation_scale is for DihEdral models; {name!r} has free weights already")
     if name.endswith("-gumbel"):
         options["hard"] = hard
     if relation_init is not None and name != "orthogonal":
@@ -84,7 +88,7 @@ def restore_relations(
 ) -> Relations:
     """The relation operator of a stored model."""
     if "codes" in tensors:
-        return CodeRelations(tensors["codes"], settings["K"])
+        return CodeRelations(tensors["codes"], settings["K"], tensors.get("scales"))
     build, fixed = MODELS[kind]
     relations = build(num_relations, dimension, **fixed)
     relations.load_state_dict(tensors)

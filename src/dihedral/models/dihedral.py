@@ -26,7 +26,7 @@ def element_blocks(K: int, dtype: torch.dtype = torch.float32, device: Any = Non
 class DiscreteRelations(BlockRelations):
     """What all parametrisations of D_K share: codes, and operators that follow from the codes."""
 
-    def __init__(self, num_relations: int, dimension: int, K: int) -> None:
+    def __init__(self, num_relations: int, dimension: int, K: int, scaled: bool = False) -> None:
         super().__init__(num_relations, dimension)
         if not 1 <= K <= 128:
             raise DihedralError(f"K is {K}; codes are stored as bytes, so K must be between 1 and 128")
@@ -34,17 +34,32 @@ class DiscreteRelations(BlockRelations):
         self.group = DihedralGroup(K)
         self.register_buffer("blocks", element_blocks(K), persistent=False)  # [2K, 4]
         self.blocks: Tensor
+        self.log_scales = nn.Parameter(torch.zeros(num_relations)) if scaled else None
 
     @property
     def codes(self) -> Tensor:
         """Element ids, uint8 [R, L]."""
         raise AttributeError("codes")
 
+    @property
+    def scales(self) -> Tensor | None:
+        """The factor of each relation [R], where the model has them."""
+        return None if self.log_scales is None else self.log_scales.detach().exp()
+
+    def scaled(self, operators: Tensor, which: Tensor | None) -> Tensor:
+        """Operators [R, 4, L] times the factors of their relations."""
+        if self.log_scales is None:
+            return operators
+        return operators * (self.log_scales if which is None else self.log_scales[which]).exp()[:, None, None]
+
     def exact(self) -> Tensor:
-        return self.blocks[self.codes.long()].transpose(1, 2).contiguous()  # [R, 4, L]
+        operators = self.blocks[self.codes.long()].transpose(1, 2)
+        if self.scales is not None:
+            operators = operators * self.scales[:, None, None]
+        return operators.contiguous()  # [R, 4, L]
 
     def stored(self) -> dict[str, Tensor]:
-        return {"codes": self.codes}
+        return {"codes": self.codes} | ({} if self.scales is None else {"scales": self.scales})
 
     def settings(self) -> dict[str, int | str]:
         return {"K": self.K}
@@ -55,16 +70,23 @@ class CodeRelations(DiscreteRelations):
 
     kind = "dihedral"
 
-    def __init__(self, codes: Tensor, K: int) -> None:
+    def __init__(self, codes: Tensor, K: int, scales: Tensor | None = None) -> None:
         super().__init__(codes.shape[0], 2 * codes.shape[1], K)
-        if codes.numel() and int(codes.max()) >= 2 * K:
-            raise DihedralError(f"codes hold the element {int(codes.max())}; D_{K} has ids 0 to {2 * K - 1}")
+        wrong = codes[(codes < 0) | (codes >= 2 * K)]
+        if wrong.numel():
+            raise DihedralError(f"codes hold the element {int(wrong[0])}; D_{K} has ids 0 to {2 * K - 1}")
         self.register_buffer("fixed_codes", codes.to(torch.uint8))
         self.fixed_codes: Tensor
+        self.register_buffer("fixed_scales", scales)
+        self.fixed_scales: Tensor | None
 
     @property
     def codes(self) -> Tensor:
         return self.fixed_codes
+
+    @property
+    def scales(self) -> Tensor | None:
+        return self.fixed_scales
 
     def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
         exact = self.exact()
@@ -89,9 +111,10 @@ class GumbelRelations(DiscreteRelations):
         init: float = 1.0,
         hard: bool = False,
         rotations_only: bool = False,
+        scaled: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(num_relations, dimension, K)
+        super().__init__(num_relations, dimension, K, scaled)
         self.hard = hard
         choices = K if rotations_only else 2 * K
         logits = torch.randn(num_relations, choices, dimension // 2, generator=generator) * init
@@ -108,7 +131,7 @@ class GumbelRelations(DiscreteRelations):
         weights = torch.softmax((logits + gumbel_noise(logits, generator)) / temperature, dim=1)
         if self.hard:
             weights = straight_through_argmax(weights)
-        return torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]])
+        return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
 
 
 class ArgmaxRelations(GumbelRelations):
@@ -121,7 +144,7 @@ class ArgmaxRelations(GumbelRelations):
     ) -> Tensor:
         logits = self.logits if which is None else self.logits[which]
         weights = straight_through_argmax(torch.softmax(logits / temperature, dim=1))
-        return torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]])
+        return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
 
 
 class SignRelations(DiscreteRelations):
@@ -141,9 +164,10 @@ class SignRelations(DiscreteRelations):
         *,
         init: float = 1.0,
         rotations_only: bool = False,
+        scaled: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(num_relations, dimension, K)
+        super().__init__(num_relations, dimension, K, scaled)
         if K not in (4, 6):
             raise DihedralError(f"K is {K}; the sign parametrisation exists for K = 4 and 6, use gumbel or argmax")
         self.rotations_only = rotations_only
@@ -170,7 +194,7 @@ class SignRelations(DiscreteRelations):
             lam, gamma = (x + y) / 2, (x - y) / 2
         else:
             lam, gamma = y * (3 - x) / 4, z[0] * (x + 1) * math.sqrt(3) / 4
-        return torch.stack([lam, -alpha * gamma, gamma, alpha * lam], dim=1)
+        return self.scaled(torch.stack([lam, -alpha * gamma, gamma, alpha * lam], dim=1), which)
 
 
 class OrthogonalRelations(BlockRelations):
@@ -218,7 +242,7 @@ def gumbel_noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
 def straight_through_argmax(weights: Tensor) -> Tensor:
     """One-hot of the largest weight forwards, the gradient of the weights backwards; weights [R, 2K, L]."""
     hard = torch.zeros_like(weights).scatter_(1, weights.argmax(dim=1, keepdim=True), 1.0)
-    return hard - weights.detach() + weights
+    return hard + (weights - weights.detach())  # the bracket is exactly 0
 
 
 def temperature_at(epoch: int, start: float, floor: float, rate: float) -> float:

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from dihedral.engine import cuda
 from dihedral.errors import DihedralError
 
 Side = Literal["head", "tail"]  # the side that is asked for
@@ -67,11 +68,20 @@ class BlockRelations(Relations):
     """
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        if entities.is_cuda:
+            return cuda.block_queries(operators, index, entities, side == "tail")
         a, b, c, d = operators[index].unbind(-2)  # each [batch, L]
         x, y = entities.chunk(2, dim=-1)
         if side == "tail":  # Rᵀ h
             return torch.cat([a * x + c * y, b * x + d * y], dim=-1)
         return torch.cat([a * x + b * y, c * x + d * y], dim=-1)  # R t
+
+    @staticmethod
+    def relation_scores(operators: Tensor, head: Tensor, tail: Tensor) -> Tensor:
+        """φ(h, r, t) of every relation: [batch, R] from rows [batch, 2L]; one product with all operators."""
+        (hx, hy), (tx, ty) = head.chunk(2, dim=-1), tail.chunk(2, dim=-1)
+        pairs = torch.cat([hx * tx, hx * ty, hy * tx, hy * ty], dim=-1)  # [batch, 4L], as a, b, c, d
+        return pairs @ operators.flatten(1).T
 
 
 class Model(nn.Module):

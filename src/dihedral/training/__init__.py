@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dihedral.device import choose_device
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
@@ -104,16 +105,3 @@ def finish(trainer: Trainer) -> Predictor:
         if len(trainer.graph.split(split)):
             metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(model).to_dict()
     return Predictor(model, trainer.graph, recipe=trainer.recipe.to_dict(), metrics=metrics, latents=latents)
-
-
-def choose_device(name: str) -> torch.device:
-    """auto takes a CUDA device, else an Apple one, else the CPU."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
-    kind = name.split(":")[0]
-    if kind not in available:
-        raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps")
-    if not available[kind]:
-        raise DihedralError(f"device is {name!r}, but this machine or this build of torch has none; choose cpu or auto")
-    return torch.device(name)

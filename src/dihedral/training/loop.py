@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dihedral.engine.adagrad import Adagrad
+from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
@@ -26,14 +28,14 @@ from dihedral.models.dihedral import temperature_at
 from dihedral.models.model import BlockRelations
 from dihedral.training.checkpoint import Progress, RunFolder
 from dihedral.training.objectives import LogisticLoss, SoftmaxLoss, definitely_skew
-from dihedral.training.optimiser import Adagrad
 from dihedral.training.recipe import Recipe
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
 """Called with {"event": "start" | "step" | "epoch" | "end", …}."""
 
-NOT_IDENTITY = ("name", "about", "epochs", "validate_every", "patience")  # may change on a resume
+STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
+NOT_IDENTITY = ("name", "about", "precision", "epochs", "validate_every", "patience")  # may change on a resume
 
 
 class Interrupted(KeyboardInterrupt):
@@ -70,16 +72,22 @@ class Trainer:
             entity_init=recipe.entity_init,
             relation_init=recipe.relation_init,
             hard=recipe.hard,
+            scaled=recipe.relation_scale,
             seed=seed,
         )
         self.model = model.to(self.device)
-        if recipe.component_weight and not isinstance(model.relations, BlockRelations):
-            raise DihedralError(f"component_weight needs a model of 2x2 blocks; {recipe.model!r} has none")
+        for setting in ("component_weight", "relation_weight"):
+            if getattr(recipe, setting) and not isinstance(model.relations, BlockRelations):
+                raise DihedralError(f"{setting} needs a model of 2x2 blocks; {recipe.model!r} has none")
         self.triples = torch.from_numpy(graph.train).to(self.device).long()
         self.optimisers = {
             name: Adagrad(parameter, recipe.entity_lr if name == "entities" else recipe.relation_lr)
             for name, parameter in self.model.named_parameters()
         }
+        self.generator = torch.Generator(self.device)
+        self.temperature = torch.ones((), device=self.device)
+        self.captured: CapturedStep | None = None
+        self.plain_steps = 0
         self.objective = self._objective()
         self.best: dict[str, Tensor] | None = None
         self.evaluator: Evaluator | None = None
@@ -98,24 +106,34 @@ class Trainer:
 
     # --- one step ------------------------------------------------------------------------------
 
-    def step(self, batch: Tensor, generator: torch.Generator, temperature: float) -> Tensor:
-        """Train on a batch [B, 3]; returns its loss."""
+    def train_on(self, batch: Tensor) -> Tensor:
+        """Train on a batch [B, 3]; on CUDA, full batches replay a recorded step after a few plain ones."""
+        if self.device.type != "cuda" or len(batch) < self.recipe.batch_size:
+            return self.step(batch)
+        if self.captured is None:
+            self.plain_steps += 1
+            if self.plain_steps <= STEPS_BEFORE_CAPTURE:
+                return self.step(batch)
+            self.captured = CapturedStep(self.step, batch, self.generator)
+        return self.captured(batch)
+
+    def step(self, batch: Tensor) -> Tensor:
+        """One plain step on a batch [B, 3]; returns its loss."""
         relations = self.model.relations
-        if self.device.type == "cpu":  # relation work once a relation in use
+        if self.device.type == "cpu" and not self.recipe.relation_weight:  # only the relations in use
             which, index = torch.unique(batch[:, 1], return_inverse=True)
         else:  # all of them: no waiting for how many there are
             which, index = None, batch[:, 1]
-        operators = relations.operators(which, generator, temperature)
-        found = self.objective(self.model.entities.detach(), operators, index, batch, generator)
-        operators.backward(found.operators)
-        for name, parameter in relations.named_parameters():
-            if parameter.grad is not None:
-                self.optimisers[f"relations.{name}"].step(parameter.grad)
-                parameter.grad = None
-        if found.rows is None:
+        operators = relations.operators(which, self.generator, self.temperature)
+        found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
+        names, parameters = zip(*relations.named_parameters(), strict=True)
+        gradients = torch.autograd.grad(operators, parameters, found.operators)
+        for name, gradient in zip(names, gradients, strict=True):
+            self.optimisers[f"relations.{name}"].step(gradient)
+        if isinstance(found.entities, Tensor):
             self.optimisers["entities"].step(found.entities)
         else:
-            self.optimisers["entities"].step_rows(found.rows, found.entities)
+            self.optimisers["entities"].step_rows(found.entities)
         return found.loss
 
     # --- the run -------------------------------------------------------------------------------
@@ -146,16 +164,18 @@ class Trainer:
         """Train one epoch, or the rest of one; False when stopped in the middle."""
         progress, recipe = self.progress, self.recipe
         started = time.perf_counter()
-        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + progress.epoch)
+        generator = self.generator.manual_seed(self.seed * 1_000_003 + progress.epoch)
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
         if progress.step and self._resumed_generator is not None:
             generator.set_state(self._resumed_generator)
         batches = order.split(recipe.batch_size)
-        temperature = temperature_at(progress.epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
+        self.temperature.fill_(
+            temperature_at(progress.epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
+        )
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
         for number in range(progress.step, len(batches)):
-            loss_sum += self.step(self.triples[batches[number]], generator, temperature)
+            loss_sum += self.train_on(self.triples[batches[number]])
             self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
             if interrupted.is_set() and number + 1 < len(batches):
                 progress.step, progress.loss_sum = number + 1, float(loss_sum)

@@ -1,7 +1,7 @@
 """Objectives: the paper's logistic loss over sampled negatives, and cross-entropy over all entities.
 
-An objective takes a batch of triples and leaves gradients: those of the relation operators (one row
-a relation) and those of the entity rows it touched. The optimiser does the rest.
+An objective takes a batch of triples and gives the loss with two gradients: of the relation
+operators (one row a relation) and of the entities. The optimiser does the rest.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dihedral.engine import compiled
+from dihedral.engine.adagrad import RowGradients
+from dihedral.engine.softmax import tiled_cross_entropy
 from dihedral.graph.triples import Triples
 from dihedral.models import Relations
+from dihedral.models.model import BlockRelations
 from dihedral.training.recipe import Recipe
-
-TILE_MB = 256  # of logits at a time
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,7 @@ class Gradients:
 
     loss: Tensor  # scalar
     operators: Tensor  # like the operators
-    rows: Tensor | None  # distinct entity ids, or None for the whole table
-    entities: Tensor  # [len(rows) or N, 2L]
+    entities: RowGradients | Tensor  # of the rows in use, or of the whole table [N, 2L]
 
 
 def regulariser(recipe: Recipe, head: Tensor, tail: Tensor) -> Tensor:
@@ -41,73 +42,198 @@ def regulariser(recipe: Recipe, head: Tensor, tail: Tensor) -> Tensor:
     return recipe.regulariser_weight * size.mean()
 
 
+def regulariser_gradient(recipe: Recipe, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    """The same penalty and its gradient, written out, for the rows [2B, 2L] of heads and tails together."""
+    weight = recipe.regulariser_weight / batch_size
+    if recipe.regulariser == "none" or not weight:
+        return rows.new_zeros(()), torch.zeros_like(rows)
+    if recipe.regulariser == "l2":
+        return 0.5 * weight * rows.square().sum(), weight * rows
+    x, y = rows.chunk(2, dim=-1)
+    norms = torch.hypot(x, y)
+    return weight * norms.pow(3).sum(), (3 * weight) * rows * norms.repeat(1, 2)
+
+
 def _cubed_norms(rows: Tensor) -> Tensor:
     x, y = rows.chunk(2, dim=-1)
     return (x.square() + y.square()).pow(1.5).sum(-1)
 
 
-class LogisticLoss:
-    """Eq. 2: -log σ(y φ) over each positive and its sampled negatives, averaged over positives.
+@dataclass(frozen=True)
+class Questions:
+    """A batch as questions: the first half asks for tails, the second for heads.
 
-    The first half of a (shuffled) batch asks for tails, the second for heads, so that either side
-    is corrupted with equal chance.
+    Batches come in random order, so either side of a triple is corrupted with equal chance.
     """
+
+    anchors: Tensor  # [B]
+    targets: Tensor  # [B]
+    half: int
+
+    @classmethod
+    def of(cls, batch: Tensor) -> Questions:
+        half = (len(batch) + 1) // 2
+        head, tail = batch[:, 0], batch[:, 2]
+        return cls(torch.cat([head[:half], tail[half:]]), torch.cat([tail[:half], head[half:]]), half)
+
+    def queries(self, relations: Relations, operators: Tensor, index: Tensor, anchors: Tensor) -> Tensor:
+        """Queries [B, width] from the anchors' rows [B, 2L]."""
+        half = self.half
+        return torch.cat(
+            [
+                relations.queries(operators, index[:half], anchors[:half], "tail"),
+                relations.queries(operators, index[half:], anchors[half:], "head"),
+            ]
+        )
+
+
+class LogisticLoss:
+    """Eq. 2: -log σ(y φ) over each positive and its sampled negatives, averaged over positives."""
 
     def __init__(self, recipe: Recipe, relations: Relations, num_entities: int, skew: Tensor | None = None) -> None:
         self.recipe, self.relations, self.num_entities = recipe, relations, num_entities
         self.skew = skew  # bool [R]: relations that get the extra negative (t, r, h)
+        same = type(relations).candidates is Relations.candidates
+        plain = not (recipe.skew_chance or recipe.component_weight or recipe.share_negatives or recipe.adversarial)
+        self.written_out = same and plain
+        self.compilable = isinstance(relations, BlockRelations) and recipe.regulariser in ("none", "l2")
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         """batch [B, 3]; the operator of batch row i is operators[index[i]]."""
-        size, k = len(batch), self.recipe.negatives
-        negatives = torch.randint(
-            self.num_entities, (size, k), generator=generator, device=batch.device, dtype=batch.dtype
-        )
-        ids = torch.cat([batch[:, 0], batch[:, 2], negatives.flatten()])
-        rows, place = torch.unique(ids, return_inverse=True)
-        table = entities[rows].requires_grad_()
+        negatives = self.sample(batch, generator)
+        if not self.written_out:
+            return self.by_autograd(entities, operators, index, batch, negatives, generator)
+        if compiled.available() and not batch.is_cuda and self.compilable:
+            return self.by_compiled(entities, operators, index, batch, negatives)
+        return self.by_hand(entities, operators, index, batch, negatives)
+
+    def sample(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """Uniform negatives [B, k]; shared ones are [chunks, k], one row for `share_negatives` positives."""
+        share = self.recipe.share_negatives
+        rows = -(-len(batch) // share) if share else len(batch)
+        shape = rows, self.recipe.negatives
+        return torch.randint(self.num_entities, shape, generator=generator, device=batch.device)
+
+    # --- the reference: autograd ---------------------------------------------------------------
+
+    def by_autograd(
+        self,
+        entities: Tensor,
+        operators: Tensor,
+        index: Tensor,
+        batch: Tensor,
+        negatives: Tensor,
+        generator: torch.Generator,
+    ) -> Gradients:
+        """The loss as the paper writes it; torch finds the gradients."""
+        asked = Questions.of(batch)
+        ids = torch.cat([asked.anchors, asked.targets, negatives.flatten()])
+        used = entities[ids].requires_grad_()
         operators = operators.detach().requires_grad_()
-        used = table[place]
-        head, tail, negative = used[:size], used[size : 2 * size], used[2 * size :].view(size, k, -1)
         with torch.enable_grad():
-            loss = self.loss(operators, index, head, tail, negative, batch[:, 1], generator)
-        loss.backward()
-        assert operators.grad is not None and table.grad is not None
-        return Gradients(loss.detach(), operators.grad, rows, table.grad)
+            anchor, target, negative = used.split([len(batch), len(batch), negatives.numel()])
+            loss = self.loss(asked, operators, index, anchor, target, negative, batch[:, 1], generator)
+        operator_gradient, row_gradient = torch.autograd.grad(loss, [operators, used])
+        return Gradients(loss.detach(), operator_gradient, RowGradients(ids, row_gradient))
 
     def loss(
         self,
+        asked: Questions,
         operators: Tensor,
         index: Tensor,
-        head: Tensor,
-        tail: Tensor,
+        anchor: Tensor,
+        target: Tensor,
         negative: Tensor,
         relation: Tensor,
         generator: torch.Generator,
     ) -> Tensor:
-        half = (len(head) + 1) // 2
-        apply, candidates = self.relations.queries, self.relations.candidates
-        query = torch.cat(
-            [
-                apply(operators, index[:half], head[:half], "tail"),
-                apply(operators, index[half:], tail[half:], "head"),
-            ]
-        )
-        positive = candidates(torch.cat([tail[:half], head[half:]]))
-        negative = candidates(negative)
+        recipe = self.recipe
+        query = asked.queries(self.relations, operators, index, anchor)
+        positive, negative = self.relations.candidates(target), self.relations.candidates(negative)
         loss = F.softplus(-(query * positive).sum(-1))
-        loss = loss + F.softplus(torch.einsum("bd,bkd->bk", query, negative)).sum(-1)
-        if self.recipe.skew_chance:
+        if recipe.share_negatives:  # one product a chunk
+            chunks = zip(query.split(recipe.share_negatives), negative.split(recipe.negatives), strict=True)
+            scores = torch.cat([part @ shared.T for part, shared in chunks])
+        else:
+            negative = negative.view(len(query), recipe.negatives, -1)
+            scores = torch.einsum("bd,bkd->bk", query, negative)
+        if recipe.adversarial:  # harder negatives weigh more (Sun et al., 2019)
+            weights = torch.softmax(recipe.adversarial * scores.detach(), dim=-1)
+            loss = loss + (weights * F.softplus(scores)).sum(-1)
+        else:
+            loss = loss + F.softplus(scores).sum(-1)
+        if recipe.skew_chance:
             assert self.skew is not None
-            reversed_score = (apply(operators, index, tail, "tail") * head).sum(-1)
-            coin = torch.rand(len(head), generator=generator, device=head.device) < self.recipe.skew_chance
-            loss = loss + F.softplus(reversed_score) * (coin & self.skew[relation])
-        if self.recipe.component_weight:
+            swapped = Questions(asked.targets, asked.anchors, asked.half)  # (t, r, h)
+            score = (swapped.queries(self.relations, operators, index, target) * self.relations.candidates(anchor)).sum(
+                -1
+            )
+            coin = torch.rand(len(score), generator=generator, device=score.device) < recipe.skew_chance
+            loss = loss + F.softplus(score) * (coin & self.skew[relation])
+        if recipe.component_weight:
             margin = _components(query * positive)[:, None] - _components(query[:, None] * negative)
-            loss = loss + self.recipe.component_weight * F.softplus(-margin).sum(-1).mean(-1)
-        return loss.mean() + regulariser(self.recipe, head, tail)
+            loss = loss + recipe.component_weight * F.softplus(-margin).sum(-1).mean(-1)
+        return loss.mean() + regulariser(recipe, anchor, target)
+
+    # --- the same with its gradients written out -----------------------------------------------
+
+    @property
+    def decay(self) -> float:
+        return self.recipe.regulariser_weight if self.recipe.regulariser == "l2" else 0.0
+
+    def by_hand(
+        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, negatives: Tensor
+    ) -> Gradients:
+        """d/dφ of softplus(-φ) and softplus(φ) are known; only the queries are left to autograd."""
+        asked = Questions.of(batch)
+        size, k = negatives.shape
+        operators = operators.detach().requires_grad_()
+        anchor = entities[asked.anchors].requires_grad_()
+        with torch.enable_grad():
+            asked_queries = asked.queries(self.relations, operators, index, anchor)
+        query, target = asked_queries.detach(), entities[asked.targets]
+        negative = entities[negatives.flatten()].view(size, k, -1)
+        positive_score = (query * target).sum(-1)
+        scores = torch.bmm(negative, query[:, :, None])[:, :, 0]  # [B, k]
+        loss = (F.softplus(-positive_score) + F.softplus(scores).sum(-1)).mean()
+        positive_weight = -torch.sigmoid(-positive_score)[:, None] / size
+        weights = torch.sigmoid(scores) / size
+        query_gradient = torch.bmm(weights[:, None, :], negative)[:, 0].addcmul_(positive_weight, target)
+        operator_gradient, anchor_gradient = torch.autograd.grad(asked_queries, [operators, anchor], query_gradient)
+        penalty, decay = regulariser_gradient(self.recipe, torch.cat([anchor.detach(), target]), size)
+        vectors = torch.cat(
+            [anchor_gradient + decay[:size], torch.addcmul(decay[size:], positive_weight, query), query]
+        )
+        return Gradients(loss + penalty, operator_gradient, self.uses(asked, negatives, vectors, weights))
+
+    def by_compiled(
+        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, negatives: Tensor
+    ) -> Gradients:
+        """One compiled pass over the batch."""
+        asked = Questions.of(batch)
+        losses, operator_gradient, vectors, weights = compiled.block_logistic(
+            entities, operators, index, asked.anchors, asked.targets, negatives, asked.half, self.decay
+        )
+        loss = losses.mean()
+        if self.decay:
+            rows = entities[torch.cat([asked.anchors, asked.targets])]
+            loss = loss + self.decay * 0.5 * rows.square().sum() / len(batch)
+        return Gradients(loss, operator_gradient, self.uses(asked, negatives, vectors, weights))
+
+    @staticmethod
+    def uses(asked: Questions, negatives: Tensor, vectors: Tensor, weights: Tensor) -> RowGradients:
+        """vectors [3B, 2L]: gradients of anchors and of targets, then the queries that negatives weigh."""
+        size, k = negatives.shape
+        own = torch.arange(2 * size, device=vectors.device)
+        queries = torch.arange(2 * size, 3 * size, device=vectors.device).repeat_interleave(k, output_size=size * k)
+        return RowGradients(
+            ids=torch.cat([asked.anchors, asked.targets, negatives.flatten()]),
+            vectors=vectors,
+            source=torch.cat([own, queries]),
+            weights=torch.cat([torch.ones(2 * size, device=vectors.device), weights.flatten()]),
+        )
 
 
 def _components(products: Tensor) -> Tensor:
@@ -125,59 +251,40 @@ class SoftmaxLoss:
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
+        size = len(batch)
         operators = operators.detach().requires_grad_()
-        head_ids, tail_ids = batch[:, 0], batch[:, 2]
-        head, tail = entities[head_ids].requires_grad_(), entities[tail_ids].requires_grad_()
+        ids = torch.cat([batch[:, 0], batch[:, 2]])
+        rows = entities[ids].requires_grad_()
         with torch.enable_grad():
             query = torch.cat(
                 [
-                    self.relations.queries(operators, index, head, "tail"),
-                    self.relations.queries(operators, index, tail, "head"),
+                    self.relations.queries(operators, index, rows[:size], "tail"),
+                    self.relations.queries(operators, index, rows[size:], "head"),
                 ]
             )
-            penalty = regulariser(self.recipe, head, tail)
             table = entities.detach().requires_grad_()
             candidates = self.relations.candidates(table)
-        targets = torch.cat([tail_ids, head_ids])
-        loss, query_gradient, candidate_gradient = softmax_cross_entropy(query.detach(), candidates.detach(), targets)
-        scale = 1 / len(batch)  # the mean of each side
-        outputs, gradients = [query], [query_gradient.mul_(scale)]
-        if penalty.requires_grad:
-            outputs, gradients = [*outputs, penalty], [*gradients, torch.ones_like(penalty)]
-        torch.autograd.backward(outputs, gradients)
-        if candidates is table:
-            entity_gradient = candidate_gradient.mul_(scale)
-        else:
-            (entity_gradient,) = torch.autograd.grad(candidates, table, candidate_gradient.mul_(scale))
-        assert operators.grad is not None and head.grad is not None and tail.grad is not None
-        entity_gradient.index_add_(0, head_ids, head.grad).index_add_(0, tail_ids, tail.grad)
-        return Gradients(loss * scale + penalty.detach(), operators.grad, None, entity_gradient)
-
-
-@torch.no_grad()
-def softmax_cross_entropy(
-    queries: Tensor, candidates: Tensor, targets: Tensor, tile_mb: int = TILE_MB
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Summed cross-entropy of each query's target among all candidates, with both gradients.
-
-    queries [B, d], candidates [N, d], targets [B]. The logits exist one tile of rows at a time:
-    softmax and both gradients are formed while a tile is there.
-    """
-    rows_at_once = max(1, tile_mb * 2**20 // (4 * len(candidates)))
-    loss = queries.new_zeros(())
-    query_gradient = torch.empty_like(queries)
-    candidate_gradient = torch.zeros_like(candidates)
-    for start in range(0, len(queries), rows_at_once):
-        part = slice(start, start + rows_at_once)
-        logits = queries[part] @ candidates.T
-        target = targets[part, None]
-        norm = logits.logsumexp(1, keepdim=True)
-        loss += (norm - logits.gather(1, target)).sum()
-        residual = logits.sub_(norm).exp_()  # softmax
-        residual.scatter_add_(1, target, torch.full_like(norm, -1.0))
-        torch.mm(residual, candidates, out=query_gradient[part])
-        candidate_gradient.addmm_(residual.T, queries[part])
-    return loss, query_gradient, candidate_gradient
+        loss, query_gradient, entity_gradient = tiled_cross_entropy(
+            query.detach(),
+            candidates.detach(),
+            torch.cat([batch[:, 2], batch[:, 0]]),
+            scale=1 / size,  # the mean of each side
+            precision=self.recipe.precision,
+        )
+        outputs, gradients = [query], [query_gradient]
+        if self.recipe.relation_weight:
+            assert isinstance(self.relations, BlockRelations)
+            with torch.enable_grad():
+                scores = self.relations.relation_scores(operators, rows[:size], rows[size:])
+                asked = self.recipe.relation_weight * F.cross_entropy(scores, index)
+            outputs, gradients = [query, asked], [query_gradient, torch.ones_like(asked)]
+            loss = loss + asked.detach() * size
+        operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
+        penalty, penalty_gradient = regulariser_gradient(self.recipe, rows.detach(), size)
+        if candidates is not table:
+            (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
+        entity_gradient.index_add_(0, ids, row_gradient + penalty_gradient)
+        return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
 
 
 def definitely_skew(train: Triples, num_entities: int, num_relations: int) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from dihedral.models import MODELS
 
 OBJECTIVES = ("logistic", "softmax")
 REGULARISERS = ("none", "l2", "n3")
+PRECISIONS = ("half", "tf32", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +41,13 @@ class Recipe:
     entity_init: float = 0.1
     """Entities start as N(0, entity_init²)."""
     relation_init: float = 1.0
-    """Spread of the relation parameters at the start."""
+    """Spread of the relation parameters at the start (TransE wants less: 0.1)."""
     temperature: float = 3.0
     """τ₀ of the Gumbel-softmax; τ = max(floor, τ₀ exp(-cooling · epoch))."""
     temperature_floor: float = 0.5
     cooling: float = 0.001
+    relation_scale: bool = False
+    """One learned factor a relation, its temperature: R stays in D_K up to scale (DihEdral models)."""
     hard: bool = False
     """Gumbel: apply the arg-max of each draw, with the gradient of the soft weights."""
 
@@ -51,12 +56,21 @@ class Recipe:
     """logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides."""
     negatives: int = 10
     """Sampled negatives a positive (logistic)."""
+    share_negatives: int = 0
+    """Positives that share one set of negatives, for one matrix product; 0 draws each its own (logistic)."""
+    adversarial: float = 0.0
+    """Temperature of self-adversarial weights on negatives; 0 weighs all alike (logistic)."""
     skew_chance: float = 0.0
     """Chance of the extra negative (t, r, h) for a definitely skew-symmetric relation (logistic)."""
     component_weight: float = 0.0
     """Weight of the per-component loss of the Case Studies (logistic)."""
+    relation_weight: float = 0.0
+    """Weight of a third question, (head, ?, tail), among all relations (softmax, models of 2x2 blocks)."""
     regulariser: str = "l2"
     regulariser_weight: float = 0.0
+
+    precision: str = "half"
+    """Products over all entities on CUDA: half, tf32 or float32; a CPU always uses float32 (softmax)."""
 
     # the optimiser: Adagrad
     batch_size: int = 1024
@@ -71,17 +85,22 @@ class Recipe:
     """Validations without a better MRR before training stops; 0 never stops early."""
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _read(field.name, getattr(self, field.name)))
         _one_of("model", self.model, MODELS)
         _one_of("objective", self.objective, OBJECTIVES)
         _one_of("regulariser", self.regulariser, REGULARISERS)
+        _one_of("precision", self.precision, PRECISIONS)
         positive = ("K", "dimension", "negatives", "batch_size", "epochs", "temperature", "temperature_floor")
         for name in (*positive, "entity_init", "entity_lr", "relation_lr"):
             if not getattr(self, name) > 0:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be more than 0")
         not_negative = ("relation_init", "cooling", "skew_chance", "component_weight", "regulariser_weight")
-        for name in (*not_negative, "validate_every", "patience"):
+        for name in (*not_negative, "share_negatives", "adversarial", "relation_weight", "validate_every", "patience"):
             if not getattr(self, name) >= 0:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.K > 128:
+            raise DihedralError(f"K is {self.K}; codes are stored as bytes, so K is at most 128")
         if self.dimension % 2:
             raise DihedralError(f"dimension is {self.dimension}; it is 2L, so it must be even")
         if self.skew_chance > 1:
@@ -91,22 +110,40 @@ class Recipe:
                 f"K is {self.K} with model {self.model!r}; the sign parametrisation exists for K = 4 and 6, "
                 "use dihedral-gumbel or dihedral-argmax for others"
             )
-        if self.objective == "softmax" and (self.skew_chance or self.component_weight):
-            raise DihedralError("skew_chance and component_weight need sampled negatives: use objective = 'logistic'")
+        if self.share_negatives and self.component_weight:
+            raise DihedralError("component_weight needs negatives of a positive's own: set share_negatives = 0")
+        if self.objective == "logistic" and self.relation_weight:
+            raise DihedralError(
+                f"relation_weight is {self.relation_weight} with objective 'logistic'; it belongs to 'softmax'"
+            )
+        for name in ("skew_chance", "component_weight", "share_negatives", "adversarial"):
+            if self.objective == "softmax" and getattr(self, name):
+                raise DihedralError(
+                    f"{name} is {getattr(self, name)} with objective 'softmax'; it belongs to sampled negatives: "
+                    "use objective = 'logistic'"
+                )
 
     def replace(self, **changes: Any) -> Recipe:
         """A copy with other settings; text is read as the setting's type."""
-        return dataclasses.replace(self, **{key: _read(key, value) for key, value in changes.items()})
+        return dataclasses.replace(self, **_known(changes))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:
-        return cls(**{key: _read(key, value) for key, value in settings.items()})
+        return cls(**_known(settings))
 
 
 _TYPES: dict[str, type] = dict(get_type_hints(Recipe))
+
+
+def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, if all of them exist."""
+    for key in settings:
+        if key not in _TYPES:
+            raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _TYPES)}")
+    return dict(settings)
 
 
 def _one_of(key: str, value: str, choices: Any) -> None:
@@ -115,22 +152,20 @@ def _one_of(key: str, value: str, choices: Any) -> None:
 
 
 def _read(key: str, value: Any) -> Any:
-    """Check a setting's name and bring its value to the right type."""
-    if key not in _TYPES:
-        raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _TYPES)}")
+    """A setting's value in its type; text, as from a command line, is read."""
     kind = _TYPES[key]
-    if isinstance(value, bool) == (kind is bool) and isinstance(value, (int, kind)):
-        return kind(value)
+    if kind is str and isinstance(value, str):
+        return value
     if isinstance(value, str):
         text = value.strip().lower()
         if kind is bool and text in ("true", "false"):
             return text == "true"
-        try:
-            if kind in (int, float):
-                return kind(value)
-        except ValueError:
-            pass
-    raise DihedralError(f"{key} is {value!r}; it must be {_KIND_NAMES[kind]}")
+        with contextlib.suppress(ValueError):
+            value = kind(value) if kind is not bool else value
+    fits = isinstance(value, bool) if kind is bool else isinstance(value, (int, kind)) and not isinstance(value, bool)
+    if kind is str or not fits or (kind is float and not math.isfinite(value)):
+        raise DihedralError(f"{key} is {value!r}; it must be {_KIND_NAMES[kind]}")
+    return kind(value)
 
 
 _KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

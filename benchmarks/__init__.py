@@ -1,0 +1,1 @@
+"""Benchmarks: dihedral beside other libraries on the same data and the same machine."""

@@ -1,0 +1,176 @@
+"""Other libraries at the same task on CPU: ComplEx in PyKEEN 1.11.1 and in TorchKGE 0.17.7.
+
+Each peer runs its library's own code in the way its documentation shows, with the fastest ordinary
+settings we found, and without progress bars. Entities and relations keep the graph's numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dihedral import Graph
+
+
+class PyKEEN:
+    """ComplEx with PyKEEN's sLCWA training loop, rank-based evaluator and `predict_target`."""
+
+    def __init__(
+        self, graph: Graph, dimension: int, *, batch_size: int = 1024, negatives: int = 10, lr: float = 0.1
+    ) -> None:
+        from pykeen.models import ComplEx
+        from pykeen.training import SLCWATrainingLoop
+        from pykeen.triples import CoreTriplesFactory
+
+        for name in ("pykeen", "torch_max_mem"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        self.batch_size = batch_size
+        self.epochs = 0
+        self.train, self.valid, self.test = (
+            torch.from_numpy(triples).long() for triples in (graph.train, graph.valid, graph.test)
+        )
+        self.triples = CoreTriplesFactory(self.train, graph.num_entities, graph.num_relations)
+        self.model = ComplEx(
+            triples_factory=self.triples,
+            embedding_dim=dimension // 2,  # complex numbers
+            loss="softplus",
+            regularizer=None,  # on by default, which costs time; the others train without
+            random_seed=0,
+        )
+        self.loop = SLCWATrainingLoop(
+            model=self.model,
+            triples_factory=self.triples,
+            optimizer=torch.optim.Adagrad(self.model.get_grad_params(), lr=lr),
+            negative_sampler="basic",
+            negative_sampler_kwargs={"num_negs_per_pos": negatives},
+        )
+
+    def epoch(self) -> float:
+        """Train one epoch; its mean loss."""
+        self.epochs += 1
+        losses = self.loop.train(
+            self.triples,
+            num_epochs=self.epochs,  # in all, with those before
+            batch_size=self.batch_size,
+            continue_training=True,  # otherwise every call starts from new weights
+            use_tqdm=False,
+            num_workers=0,
+            pin_memory=False,
+        )
+        return float(losses[-1])
+
+    def rank(self, limit: int | None = None, *, batch_size: int = 32) -> float:
+        """Filtered realistic MRR, both sides, of the test split or its first `limit` triples.
+
+        The batch size is PyKEEN's own on CPU; others, smaller or larger, were no faster on 2 cores.
+        Memory is about 8 bytes x batch size x entities x L.
+        """
+        from pykeen.evaluation import RankBasedEvaluator
+
+        results = RankBasedEvaluator().evaluate(
+            self.model,
+            self.test[:limit],
+            batch_size=batch_size,
+            additional_filter_triples=[self.train, self.valid, self.test],  # test too: `limit` may leave some out
+            use_tqdm=False,
+        )
+        return float(results.get_metric("both.realistic.inverse_harmonic_mean_rank"))
+
+    def top10(self, heads: Sequence[int], relations: Sequence[int]) -> list[list[int]]:
+        """The ten best tails of each query (head, relation, ?); PyKEEN takes one query a call."""
+        from pykeen.predict import predict_target
+
+        return [
+            predict_target(self.model, head=int(head), relation=int(relation)).df["tail_id"].head(10).tolist()
+            for head, relation in zip(heads, relations, strict=True)
+        ]
+
+    @torch.no_grad()
+    def load_embeddings(self, entities: Tensor, relations: Tensor) -> None:
+        """Take over the weights of dihedral's ComplEx: entities [N, 2L], relations [R, 2, L].
+
+        dihedral's block [[p, -q], [q, p]] gives hᵀ R t = Re(h (p - iq) t̄), PyKEEN's score with r = p - iq.
+        """
+        p, q = relations.unbind(1)
+        for representations, real, imaginary in (
+            (self.model.entity_representations, *entities.chunk(2, dim=1)),
+            (self.model.relation_representations, p, -q),
+        ):
+            pairs = torch.stack([real, imaginary], dim=-1)  # PyKEEN keeps the two parts of a number side by side
+            representations[0]._embeddings.weight.copy_(pairs.flatten(1))
+
+
+class TorchKGE:
+    """ComplEx with TorchKGE's documented training loop, `LinkPredictionEvaluator` and `EntityInference`."""
+
+    def __init__(
+        self, graph: Graph, dimension: int, *, batch_size: int = 1024, negatives: int = 10, lr: float = 0.1
+    ) -> None:
+        from torchkge import ComplExModel, KnowledgeGraph, LogisticLoss
+        from torchkge.sampling import UniformNegativeSampler
+        from torchkge.utils import DataLoader
+
+        heads, relations, tails = torch.from_numpy(graph.known).long().unbind(1)
+        known = KnowledgeGraph(
+            kg={"heads": heads, "tails": tails, "relations": relations},
+            ent2ix={name: i for i, name in enumerate(graph.entities)},
+            rel2ix={name: i for i, name in enumerate(graph.relations)},
+        )
+        train, _, self.test = known.split_kg(sizes=(len(graph.train), len(graph.valid), len(graph.test)))
+        torch.manual_seed(0)
+        self.model = ComplExModel(dimension // 2, graph.num_entities, graph.num_relations)
+        self.optimizer = torch.optim.Adagrad(self.model.parameters(), lr=lr)
+        self.loss = LogisticLoss()
+        self.batches = DataLoader(train, batch_size=batch_size)
+        self.sampler = UniformNegativeSampler(train, n_neg=negatives)
+
+    def epoch(self) -> float:
+        """Train one epoch; its mean loss a batch. (TorchKGE's own `Trainer` has one negative only.)"""
+        total = 0.0
+        for heads, tails, relations in self.batches:
+            negative_heads, negative_tails = self.sampler.corrupt_batch(heads, tails, relations)
+            self.optimizer.zero_grad()
+            positive, negative = self.model(heads, tails, relations, negative_heads, negative_tails)
+            loss = self.loss(positive, negative)
+            loss.backward()
+            self.optimizer.step()
+            total += loss.item()
+        self.model.normalize_parameters()
+        return total / len(self.batches)
+
+    @torch.no_grad()
+    def rank(self, limit: int | None = None, *, batch_size: int = 1) -> float:
+        """Filtered MRR, both sides, of the test split or its first `limit` triples.
+
+        TorchKGE counts ties against the model: below the realistic MRR where scores are exactly equal.
+        Single triples were fastest on 2 cores: a batch of 16 took five times as long on WN18RR, as its
+        buffers, 12 bytes x batch size x entities x L, are too large to be used again.
+        """
+        from torchkge.evaluation import LinkPredictionEvaluator
+
+        test = self.test
+        if limit is not None and limit < test.n_facts:
+            test, _ = test.split_kg(sizes=(limit, test.n_facts - limit))  # keeps the filter of the whole graph
+        evaluator = LinkPredictionEvaluator(self.model, test)
+        evaluator.evaluate(b_size=batch_size, verbose=False)
+        return float(evaluator.mrr()[1])
+
+    @torch.no_grad()
+    def top10(self, heads: Sequence[int], relations: Sequence[int], *, batch_size: int = 1) -> list[list[int]]:
+        """The ten best tails of each query (head, relation, ?)."""
+        from torchkge.inference import EntityInference
+
+        inference = EntityInference(self.model, torch.as_tensor(heads).long(), torch.as_tensor(relations).long(), 10)
+        inference.scores = _Nowhere()
+        inference.evaluate(b_size=batch_size, verbose=False)
+        return inference.predictions.tolist()
+
+
+class _Nowhere:
+    """Stands for the scores of `EntityInference`: TorchKGE 0.17.7 writes them to a wrong index and always fails."""
+
+    def __setitem__(self, index: object, value: Tensor) -> None:
+        pass

@@ -1,0 +1,21 @@
+"""Choosing the device that work runs on."""
+
+from __future__ import annotations
+
+import torch
+
+from dihedral.errors import DihedralError
+
+
+def choose_device(name: str | torch.device = "auto") -> torch.device:
+    """auto takes a CUDA device, else an Apple one, else the CPU."""
+    name = str(name)
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+    kind = name.split(":")[0]
+    if kind not in available:
+        raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps")
+    if not available[kind]:
+        raise DihedralError(f"device is {name!r}, but this machine or this build of torch has none; choose cpu or auto")
+    return torch.device(name)

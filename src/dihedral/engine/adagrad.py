@@ -1,0 +1,75 @@
+"""Element-wise Adagrad (Duchi et al., 2011), for whole tensors and for the rows a batch used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dihedral.engine import compiled, cuda
+
+EPSILON = 1e-10
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """Gradients of entity rows, one entry each time a batch used a row.
+
+    Entry i says: row ids[i] gets weights[i] · vectors[source[i]]. So the gradients of many negatives
+    that are multiples of one query need no copy of it each.
+    """
+
+    ids: Tensor  # int64 [uses], with repeats
+    vectors: Tensor  # [m, 2L]
+    source: Tensor | None = None  # int64 [uses]; None: 0, 1, 2, …
+    weights: Tensor | None = None  # [uses]; None: all 1
+
+    def dense(self, num_rows: int) -> Tensor:
+        """The same as one gradient of the whole table: [num_rows, 2L]."""
+        vectors = self.vectors if self.source is None else self.vectors[self.source]
+        if self.weights is not None:
+            vectors = vectors * self.weights[:, None]
+        return torch.zeros(num_rows, vectors.shape[1], device=vectors.device).index_add_(0, self.ids, vectors)
+
+
+class Adagrad:
+    """x ← x - lr · g / (√(Σ g²) + ε), each element with its own sum.
+
+    A row without a gradient does not move, so updating only the rows in use equals updating all.
+    """
+
+    def __init__(self, parameter: Tensor, lr: float) -> None:
+        self.parameter = parameter.detach()  # shares storage
+        self.lr = lr
+        self.sum = torch.zeros_like(self.parameter)
+        self._last: Tensor | None = None  # scratch of the compiled path
+
+    def step(self, gradient: Tensor) -> None:
+        """Update the whole tensor."""
+        if gradient.is_cuda:
+            cuda.adagrad(self.parameter, self.sum, gradient, self.lr, EPSILON)
+            return
+        self.sum.addcmul_(gradient, gradient)
+        self.parameter.addcdiv_(gradient, self.sum.sqrt().add_(EPSILON), value=-self.lr)
+
+    def step_rows(self, gradients: RowGradients) -> None:
+        """Update the rows in use, repeated uses added up first."""
+        ids, vectors = gradients.ids, gradients.vectors
+        if ids.is_cuda:
+            cuda.adagrad_rows(self.parameter, self.sum, gradients, self.lr, EPSILON)
+        elif compiled.available():
+            if self._last is None:
+                self._last = torch.full((len(self.parameter),), -1, dtype=torch.int32)
+            compiled.adagrad_rows(self.parameter, self.sum, self._last, gradients, self.lr, EPSILON)
+        else:
+            ordered, order = torch.sort(ids, stable=True)
+            rows, counts = torch.unique_consecutive(ordered, return_counts=True)
+            source = order if gradients.source is None else gradients.source[order]
+            weights = None if gradients.weights is None else gradients.weights[order]
+            starts = counts.cumsum(0) - counts
+            gradient = F.embedding_bag(source, vectors, starts, mode="sum", per_sample_weights=weights)
+            total = self.sum.index_select(0, rows).addcmul_(gradient, gradient)
+            self.sum.index_copy_(0, rows, total)
+            self.parameter.index_add_(0, rows, gradient.div_(total.sqrt_().add_(EPSILON)), alpha=-self.lr)

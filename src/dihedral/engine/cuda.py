@@ -1,0 +1,156 @@
+"""The engine on CUDA: Triton kernels, half-precision products, and steps captured in CUDA graphs.
+
+Triton is imported on first use: CPU machines need not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dihedral.engine.adagrad import RowGradients
+
+SCALE = 1024.0  # softmax values are stored times this, away from the smallest half-precision numbers
+LEAST_ROWS = 256
+
+
+@cache
+def _kernels() -> Any:
+    from dihedral.engine import triton_kernels
+
+    return triton_kernels
+
+
+class _BlockQueries(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
+        operators, index, entities = operators.contiguous(), index.contiguous(), entities.contiguous()
+        ctx.save_for_backward(operators, index, entities)
+        ctx.tail = tail
+        return _kernels().block_queries(operators, index, entities, tail)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        operators, index, entities = ctx.saved_tensors
+        operator_gradient, entity_gradient = _kernels().block_queries_backward(
+            operators, index, entities, gradients[0].contiguous(), ctx.tail
+        )
+        return operator_gradient, None, entity_gradient, None
+
+
+def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
+    """The queries of a 2x2-block model, differentiable: operators [R, 4, L], entities [B, 2L]."""
+    result: Tensor = _BlockQueries.apply(operators, index, entities, tail)
+    return result
+
+
+def adagrad(parameter: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: float) -> None:
+    """Dense Adagrad in one pass over memory."""
+    _kernels().adagrad(parameter, total, gradient.contiguous(), lr, epsilon)
+
+
+def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: float, epsilon: float) -> None:
+    """Row-wise Adagrad: uses are sorted by row, and each row's first use does the work of all."""
+    ordered, order = torch.sort(gradients.ids.int(), stable=True)  # 32-bit keys sort twice as fast
+    source = order if gradients.source is None else gradients.source[order]
+    weights = None if gradients.weights is None else gradients.weights[order]
+    _kernels().adagrad_rows(parameter, total, ordered, source, weights, gradients.vectors.contiguous(), lr, epsilon)
+
+
+def half_cross_entropy(
+    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`softmax.tiled_cross_entropy` with float16 products, float32 sums and log-sum-exp.
+
+    Sizes are padded to multiples of what the matrix units want.
+    """
+    batch, width = queries.shape
+    half_queries = _padded_half(queries, batch, _up(width, 8))
+    entities = _up(len(candidates), 64)
+    rows = min(batch, tile_bytes // (2 * entities))
+    if entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, LEAST_ROWS):
+        return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes)
+    half_candidates = _padded_half(candidates, entities, half_queries.shape[1])
+    losses = torch.empty(batch, device=queries.device)
+    query_gradients = []
+    candidate_gradient: Tensor | None = None
+    for start in range(0, batch, rows):
+        part = slice(start, start + rows)
+        logits = half_queries[part] @ half_candidates.T
+        _kernels().softmax_residual(logits, targets[part], losses[part], len(candidates), SCALE)
+        query_gradients.append(_product(logits, half_candidates, scale / SCALE))
+        gradient = _product(logits.T, half_queries[part], scale / SCALE)
+        candidate_gradient = gradient if candidate_gradient is None else candidate_gradient.add_(gradient)
+    assert candidate_gradient is not None
+    query_gradient = query_gradients[0] if len(query_gradients) == 1 else torch.cat(query_gradients)
+    return losses.sum(), query_gradient[:, :width], candidate_gradient[: len(candidates), :width]
+
+
+def _half_by_entities(
+    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tiles of entities: one product for the log-sum-exp, one more for the same logits again."""
+    batch, padded = half_queries.shape
+    width = candidates.shape[1]
+    at_once = max(64, tile_bytes // (2 * batch + 6 * padded) // 64 * 64)
+    largest = torch.full((batch,), -1e30, device=half_queries.device)
+    sums = torch.zeros_like(largest)
+    for tile in candidates.split(at_once):
+        half_tile = _padded_half(tile, _up(len(tile), 64), padded)
+        _kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
+    norm = largest + sums.log()
+    positives = _padded_half(candidates[targets], batch, padded).float()
+    loss = (norm - (half_queries.float() * positives).sum(1)).sum()
+    query_gradient = -positives * scale
+    candidate_gradient = torch.empty_like(candidates)
+    for tile, gradient in zip(candidates.split(at_once), candidate_gradient.split(at_once), strict=True):
+        half_tile = _padded_half(tile, _up(len(tile), 64), padded)
+        softmax = half_queries @ half_tile.T
+        _kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
+        query_gradient += _product(softmax, half_tile, scale / SCALE)
+        gradient.copy_(_product(softmax.T, half_queries, scale / SCALE)[: len(tile), :width])
+    candidate_gradient.index_add_(0, targets, half_queries[:, :width].float(), alpha=-scale)
+    return loss, query_gradient[:, :width], candidate_gradient
+
+
+def _product(left: Tensor, right: Tensor, scale: float) -> Tensor:
+    """scale · left @ right of float16 matrices with a float32 result."""
+    empty = torch.empty((), device=left.device)
+    return torch.addmm(empty, left, right, out_dtype=torch.float32, beta=0, alpha=scale)
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _padded_half(values: Tensor, rows: int, columns: int) -> Tensor:
+    if values.shape == (rows, columns):
+        return values.half()
+    result = torch.empty(rows, columns, dtype=torch.float16, device=values.device)
+    result[: values.shape[0], : values.shape[1]] = values
+    result[values.shape[0] :] = 0
+    if values.shape[1] < columns:
+        result[:, values.shape[1] :] = 0
+    return result
+
+
+class CapturedStep:
+    """A training step recorded once as a CUDA graph and replayed on every batch of the same size."""
+
+    def __init__(self, step: Callable[[Tensor], Tensor], batch: Tensor, generator: torch.Generator) -> None:
+        self.batch = batch.clone()
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(generator)
+        with torch.cuda.graph(self.graph):
+            self.loss = step(self.batch)
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Train on a batch; the loss returned is overwritten by the next call."""
+        self.batch.copy_(batch)
+        self.graph.replay()
+        return self.loss

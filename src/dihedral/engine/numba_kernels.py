@@ -1,0 +1,131 @@
+"""Numba kernels for the CPU: the sampled logistic step and row-wise Adagrad, each in one pass.
+
+Every output is written by one thread, in an order that does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, prange
+
+Array = Any
+MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined,unused-ignore]
+FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity keep their meaning
+
+
+def set_threads(count: int) -> None:
+    numba.set_num_threads(max(1, min(count, MOST_THREADS)))
+
+
+@njit(parallel=True, fastmath=FAST, cache=True)
+def block_logistic(
+    entities, operators, index, anchors, targets, negatives, half, decay, losses, vectors, weights, query_gradients
+):
+    size, k = negatives.shape
+    width = entities.shape[1]
+    L = width // 2
+    scale = np.float32(1.0 / size)
+    decay = np.float32(decay / size)
+    for i in prange(size):
+        h = entities[anchors[i]]
+        a, b, c, d = operators[index[i]]
+        if i >= half:  # R t instead of Rᵀ h
+            b, c = c, b
+        q = vectors[2 * size + i]
+        for j in range(L):
+            x, y = h[j], h[L + j]
+            q[j] = a[j] * x + c[j] * y
+            q[L + j] = b[j] * x + d[j] * y
+        t = entities[targets[i]]
+        score = np.float32(0.0)
+        for j in range(width):
+            score += q[j] * t[j]
+        loss = _softplus(-score)
+        weight = -scale / (np.float32(1.0) + math.exp(score))
+        dq = query_gradients[i]
+        dt = vectors[size + i]
+        for j in range(width):
+            dq[j] = weight * t[j]
+            dt[j] = weight * q[j] + decay * t[j]
+        for n in range(k):
+            e = entities[negatives[i, n]]
+            score = np.float32(0.0)
+            for j in range(width):
+                score += q[j] * e[j]
+            loss += _softplus(score)
+            weight = scale / (np.float32(1.0) + math.exp(-score))
+            weights[i, n] = weight
+            for j in range(width):
+                dq[j] += weight * e[j]
+        dh = vectors[i]
+        for j in range(L):
+            u, v = dq[j], dq[L + j]
+            dh[j] = a[j] * u + b[j] * v + decay * h[j]
+            dh[L + j] = c[j] * u + d[j] * v + decay * h[L + j]
+        losses[i] = loss
+
+
+@njit(fastmath=FAST, cache=True)
+def _softplus(x):
+    return max(x, np.float32(0.0)) + math.log1p(math.exp(-abs(x)))
+
+
+@njit(parallel=True, fastmath=FAST, cache=True)
+def operator_gradient(entities, index, anchors, half, query_gradients, gradient):
+    """Sum the gradient of each operator over the questions that used it; a thread owns some components."""
+    size, width = query_gradients.shape
+    L = width // 2
+    blocks = 8
+    for block in prange(blocks):
+        start, stop = block * L // blocks, (block + 1) * L // blocks
+        for i in range(size):
+            h = entities[anchors[i]]
+            dq = query_gradients[i]
+            a, b, c, d = gradient[index[i]]
+            if i >= half:
+                b, c = c, b
+            for j in range(start, stop):
+                x, y, u, v = h[j], h[L + j], dq[j], dq[L + j]
+                a[j] += x * u
+                c[j] += y * u
+                b[j] += x * v
+                d[j] += y * v
+
+
+@njit(parallel=True, fastmath=FAST, cache=True)
+def adagrad_rows(parameter, total, last, ids, source, weights, vectors, lr, epsilon):
+    """Chain the uses of each row through `last` and `before`, then let one thread a row add them up.
+
+    last: int32 [rows], the latest use of each row; all -1 before and after.
+    """
+    uses = len(ids)
+    width = parameter.shape[1]
+    before = np.empty(uses, np.int32)  # the use of the same row before this one
+    rows = np.empty(uses, np.int64)
+    count = 0
+    for use in range(uses):
+        row = ids[use]
+        before[use] = last[row]
+        if last[row] < 0:
+            rows[count] = row
+            count += 1
+        last[row] = use
+    rate, eps = np.float32(lr), np.float32(epsilon)
+    for i in prange(count):
+        row = rows[i]
+        g = np.zeros(width, np.float32)
+        use = last[row]
+        while use >= 0:
+            weight, v = weights[use], vectors[source[use]]
+            for j in range(width):
+                g[j] += weight * v[j]
+            use = before[use]
+        last[row] = -1
+        x, s = parameter[row], total[row]
+        for j in range(width):
+            s[j] += g[j] * g[j]
+            x[j] -= rate * g[j] / (math.sqrt(s[j]) + eps)

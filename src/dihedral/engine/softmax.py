@@ -1,0 +1,90 @@
+"""Cross-entropy over all entities with its gradients, without the logits in memory.
+
+Tiles of rows over all entities form both gradients while the tile is there: three products. Where
+one such tile would hold too few rows, tiles of entities are used instead: a first product finds the
+log-sum-exp, a second one makes the same logits again. Extra memory is a tile either way.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dihedral.engine import cuda
+
+TILE_MB = 256  # of logits at a time
+LEAST_ROWS = 64  # in a tile of rows: fewer make the products slow
+
+Result = tuple[Tensor, Tensor, Tensor]
+"""The summed loss, and the gradients of queries [B, d] and candidates [N, d] times `scale`."""
+
+
+def cross_entropy(queries: Tensor, candidates: Tensor, targets: Tensor, *, scale: float = 1.0) -> Result:
+    """The reference: all logits at once, gradients by autograd."""
+    with torch.enable_grad():
+        q, c = queries.detach().requires_grad_(), candidates.detach().requires_grad_()
+        loss = F.cross_entropy(q @ c.T, targets, reduction="sum")
+        query_gradient, candidate_gradient = torch.autograd.grad(loss * scale, [q, c])
+    return loss.detach(), query_gradient, candidate_gradient
+
+
+@torch.no_grad()
+def tiled_cross_entropy(
+    queries: Tensor,
+    candidates: Tensor,
+    targets: Tensor,
+    *,
+    scale: float = 1.0,
+    precision: str = "float32",
+    tile_mb: int | None = None,
+) -> Result:
+    """Summed cross-entropy of each query's target among all candidates, tile by tile.
+
+    queries [B, d], candidates [N, d], targets [B]; precision is heeded on CUDA only.
+    """
+    tile_bytes = (tile_mb or TILE_MB) * 2**20
+    if queries.is_cuda and precision == "half":
+        return cuda.half_cross_entropy(queries, candidates, targets, scale, tile_bytes)
+    if queries.is_cuda:
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    rows = tile_bytes // (4 * len(candidates))
+    if rows >= min(LEAST_ROWS, len(queries)):
+        return _by_rows(queries, candidates, targets, scale, rows)
+    return _by_entities(queries, candidates, targets, scale, max(1, tile_bytes // (4 * len(queries))))
+
+
+def _by_rows(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, rows_at_once: int) -> Result:
+    loss = queries.new_zeros(())
+    query_gradient = torch.empty_like(queries)
+    candidate_gradient = torch.zeros_like(candidates)
+    scaled = queries * scale
+    for start in range(0, len(queries), rows_at_once):
+        part = slice(start, start + rows_at_once)
+        logits = queries[part] @ candidates.T
+        target = targets[part, None]
+        norm = logits.logsumexp(1, keepdim=True)
+        loss += (norm - logits.gather(1, target)).sum()
+        residual = logits.sub_(norm).exp_()  # the softmax, then less the one-hot target
+        residual.scatter_add_(1, target, torch.full_like(norm, -1.0))
+        torch.mm(residual, candidates, out=query_gradient[part])
+        candidate_gradient.addmm_(residual.T, scaled[part])
+    return loss, query_gradient.mul_(scale), candidate_gradient
+
+
+def _by_entities(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, entities_at_once: int) -> Result:
+    norm = queries.new_full((len(queries), 1), float("-inf"))
+    for tile in candidates.split(entities_at_once):
+        norm = torch.logaddexp(norm, (queries @ tile.T).logsumexp(1, keepdim=True))
+    positives = candidates[targets]
+    loss = (norm[:, 0] - (queries * positives).sum(1)).sum()
+    query_gradient = -positives
+    candidate_gradient = torch.empty_like(candidates)
+    scaled = queries * scale
+    tiles = zip(candidates.split(entities_at_once), candidate_gradient.split(entities_at_once), strict=True)
+    for tile, gradient in tiles:
+        softmax = (queries @ tile.T).sub_(norm).exp_()
+        query_gradient.addmm_(softmax, tile)
+        torch.mm(softmax.T, scaled, out=gradient)
+    candidate_gradient.index_add_(0, targets, scaled, alpha=-1)
+    return loss, query_gradient.mul_(scale), candidate_gradient

@@ -1,0 +1,73 @@
+"""`dihedral evaluate`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dihedral as dh
+from dihedral.graph.readers import write_folder
+
+METRICS = {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_json_has_the_documented_shape(cli, model_folder, predictor, split):
+    done = cli("evaluate", model_folder, "--split", split, "--json")
+    report = json.loads(done.out, parse_constant=pytest.fail)
+    assert done.code == 0 and done.err == ""
+    assert report["split"] == split and report["triples"] == len(predictor.graph.split(split))
+    for side in ("both", "head", "tail"):
+        assert set(report[side]) == METRICS
+    assert set(report["seen_only"]) == METRICS | {"triples"}
+    assert sum(row["triples"] for row in report["per_relation"]) == report["triples"]
+    for row in report["per_relation"]:
+        assert METRICS | {"relation", "category", "triples"} <= set(row)
+    assert report == dh.evaluate(predictor, split=split).to_dict()
+
+
+def test_the_test_split_is_the_default(cli, model_folder):
+    assert json.loads(cli("evaluate", model_folder, "--json").out)["split"] == "test"
+
+
+def test_little_memory_gives_the_same_numbers(cli, model_folder):
+    plain, little = (
+        json.loads(cli("evaluate", model_folder, "--json", "--split", "train", *more).out)
+        for more in ((), ("--memory-mb", "1"))
+    )
+    assert plain == little
+
+
+def test_for_people(cli, model_folder, predictor):
+    done = cli("evaluate", model_folder)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "test, filtered, realistic ties"
+    assert lines[1].split() == ["MRR", "Hits@1", "Hits@3", "Hits@10", "mean", "rank"]
+    assert lines[2].split()[:3] == ["both", "sides", f"{dh.evaluate(predictor).mrr:.4f}"]
+    assert {"optimistic", "pessimistic", "spouse", "N-N"} <= {line.split()[0] for line in lines if line.split()}
+
+
+def test_other_data_with_the_same_names(cli, model_folder, predictor, family, tmp_path):
+    write_folder(family, tmp_path / "again")  # read anew, so numbered otherwise
+    report = json.loads(cli("evaluate", model_folder, "--data", tmp_path / "again", "--json").out)
+    assert report["both"] == dh.evaluate(predictor).to_dict()["both"]
+
+
+def test_other_data_with_names_the_model_never_saw(cli, model_folder, tmp_path):
+    (tmp_path / "train.txt").write_text("man_0000\tspouse\tstranger\n")
+    (tmp_path / "test.txt").write_text("stranger\tspouse\tman_0000\n")
+    done = cli("evaluate", model_folder, "--data", tmp_path)
+    assert done.code == 2 and done.err.endswith("error: entity 'stranger' is not among the 40 known to the graph\n")
+
+
+def test_data_without_that_split(cli, model_folder, tmp_path):
+    (tmp_path / "train.txt").write_text("man_0000\tspouse\twoman_0010\n")
+    done = cli("evaluate", model_folder, "--data", tmp_path)
+    assert done.code == 2 and done.err.endswith("has no test triples to evaluate on\n")
+
+
+def test_an_unknown_split(cli, model_folder):
+    done = cli("evaluate", model_folder, "--split", "dev")
+    assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")

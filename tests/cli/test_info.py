@@ -1,0 +1,46 @@
+"""`dihedral info`."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_json_holds_model_data_recipe_and_metrics(cli, model_folder, predictor):
+    done = cli("info", model_folder, "--json")
+    content = json.loads(done.out)
+    assert done.code == 0 and done.err == ""
+    assert {key: content[key] for key in ("format", "version", "model", "entities", "relations", "dimension")} == {
+        "format": "dihedral-model", "version": 1, "model": "dihedral", "entities": 40, "relations": 6, "dimension": 16,
+    }  # fmt: skip
+    assert content["settings"] == {"K": 4}
+    assert content["graph"] == "family" and content["fingerprint"] == predictor.graph.fingerprint
+    assert content["recipe"] == predictor.recipe
+    assert content["metrics"]["test"]["both"] == predictor.metrics["test"]["both"]
+    files = [path for path in model_folder.iterdir() if path.name != "model.json"]
+    assert content["bytes"] == sum(path.stat().st_size for path in files)
+
+
+def test_for_people(cli, model_folder, predictor):
+    lines = [line.split() for line in cli("info", model_folder).out.splitlines()]
+    assert ["entities", "40"] in lines and ["recipe.epochs", "30"] in lines
+    test = predictor.metrics["test"]["both"]
+    expected = [f"{test[key]:.4f}" for key in ("mrr", "hits@1", "hits@3", "hits@10")] + [f"{test['mr']:.1f}"]
+    assert ["both", "sides", *expected] in lines
+
+
+def test_a_model_that_was_never_measured(cli, family, tmp_path):
+    from dihedral import Predictor
+    from dihedral.models import build_model
+
+    Predictor(build_model("complex", 40, 6, dimension=4), family).save(tmp_path / "model")
+    done = cli("info", tmp_path / "model")
+    assert done.code == 0 and "MRR" not in done.out and "complex" in done.out
+
+
+def test_the_first_format(cli, fixtures):
+    assert json.loads(cli("info", fixtures / "model-v1", "--json").out)["dimension"] == 8
+
+
+def test_a_folder_without_a_model(cli, tmp_path):
+    done = cli("info", tmp_path)
+    assert (done.code, done.err) == (2, f"error: '{tmp_path}' is not a model folder: it has no model.json\n")

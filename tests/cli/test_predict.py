@@ -1,0 +1,74 @@
+"""`dihedral predict`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dihedral import Graph, Predictor
+from dihedral.models import build_model
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"head": "man_0000", "relation": "spouse"},
+        {"relation": "parent", "tail": "man_0001"},
+        {"head": "man_0020", "tail": "man_0001"},
+    ],
+    ids=["tails", "heads", "relations"],
+)
+@pytest.mark.parametrize("known", ["include", "exclude"])
+def test_json_is_what_the_library_predicts(cli, model_folder, predictor, question, known):
+    options = [word for key, value in question.items() for word in (f"--{key}", value)]
+    done = cli("predict", model_folder, *options, "--top", 4, "--known", known, "--json")
+    rows = json.loads(done.out)
+    assert done.code == 0 and done.err == "" and len(rows) == 4
+    expected = [p._asdict() for p in predictor.predict(**question, top=4, known=known)]
+    assert [list(row) for row in rows] == [["head", "relation", "tail", "score", "known"]] * 4
+    assert rows == expected
+
+
+def test_all_three_parts_give_the_score(cli, model_folder, predictor):
+    words = ("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
+    score = predictor.score("man_0000", "spouse", "woman_0010")
+    assert cli(*words).out == f"{score:.4f}\n"
+    assert json.loads(cli(*words, "--json").out) == {
+        "head": "man_0000", "relation": "spouse", "tail": "woman_0010", "score": score,
+    }  # fmt: skip
+
+
+def test_for_people(cli, model_folder, predictor):
+    lines = cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--top", 40).out.splitlines()
+    assert lines[0].split() == ["head", "relation", "tail", "score", "known"] and len(lines) == 41
+    for line, p in zip(lines[1:], predictor.predict(head="man_0000", relation="spouse", top=40), strict=True):
+        assert line.split() == [p.head, p.relation, p.tail, f"{p.score:.4f}"] + ["yes"] * p.known
+
+
+def test_ten_predictions_are_the_default(cli, model_folder):
+    assert len(json.loads(cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--json").out)) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--head", "man_0000"], "error: 1 of head, relation and tail are given; give two, the third is predicted\n"),
+        ([], "error: 0 of head, relation and tail are given; give two, the third is predicted\n"),
+        (["--head", "man_0000", "--relation", "spose"], "error: relation 'spose' is not among the 6 known to the graph; "),
+        (["--head", "", "--relation", "spouse"], "error: entity '' is not among the 40 known to the graph\n"),
+        (["--head", "man_0000", "--relation", "spouse", "--top", "0"], "error: top is 0; ask for at least 1 prediction\n"),
+        (["--head", "man_0000", "--relation", "spouse", "--known", "no"], "error: known is 'no'; choose include or exclude\n"),
+    ],
+)  # fmt: skip
+def test_bad_questions(cli, model_folder, options, message):
+    done = cli("predict", model_folder, *options)
+    assert done.code == 2 and done.out == "" and done.err.startswith(message) and done.err.count("\n") == 1
+
+
+@pytest.mark.xfail(strict=True, reason="bug: rich reads names as markup: MarkupError is raised, or text is lost")
+def test_names_with_brackets_are_shown_as_they_are(cli, tmp_path):
+    graph = Graph.from_labels([("list[int]", "r[bold]", "a[/b]"), ("a[/b]", "r[bold]", "list[int]")])
+    Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
+    done = cli("predict", tmp_path / "model", "--head", "list[int]", "--relation", "r[bold]")
+    assert done.code == 0 and all(name in done.out for name in ("list[int]", "r[bold]", "a[/b]"))

@@ -1,0 +1,136 @@
+"""`dihedral train`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral.graph.readers import write_folder
+
+QUICK = ("--recipe", "demo/family", "--set", "dimension=8", "--set", "batch_size=32")
+
+
+@pytest.fixture
+def data(family, tmp_path):
+    write_folder(family, tmp_path / "people")
+    return tmp_path / "people"
+
+
+def test_json_holds_the_metrics_of_the_stored_model(cli, data, tmp_path):
+    done = cli("train", data, *QUICK, "--set", "epochs=2", "--seed", 3, "--out", tmp_path / "run", "--json")
+    assert done.code == 0
+    content = json.loads(done.out, parse_constant=pytest.fail)
+    stored = dh.load(tmp_path / "run")
+    assert content.pop("out") == str(tmp_path / "run")
+    assert content == stored.metrics and content["seed"] == 3
+    assert stored.recipe["dimension"] == 8 and stored.recipe["epochs"] == 2 and stored.recipe["name"] == "demo/family"
+    assert set(content["test"]["both"]) == {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
+
+
+def test_for_people(cli, data, tmp_path):
+    done = cli("train", data, *QUICK, "--set", "epochs=2", "--out", tmp_path / "run")
+    assert done.code == 0
+    assert "valid, filtered" in done.out and "test, filtered" in done.out and "both sides" in done.out
+    assert "Graph('people': 40 entities" in done.err and "recipe demo/family, seed 0" in done.err
+    assert "model written to" in done.err and "(best epoch 2)" in done.err
+
+
+def test_the_command_trains_as_the_library_does(cli, data, tmp_path):
+    cli("train", data, *QUICK, "--set", "epochs=3", "--seed", 5, "--out", tmp_path / "run", "--device", "cpu")
+    made = dh.train(dh.load_graph(data), "demo/family", dimension=8, batch_size=32, epochs=3, seed=5)
+    assert torch.equal(dh.load(tmp_path / "run").model.entities, made.model.entities)
+
+
+def test_storage_options(cli, data, tmp_path):
+    more = ("--dtype", "float16", "--shard-mb", "0.0041", "--keep-latents")
+    assert cli("train", data, *QUICK, "--set", "epochs=1", "--out", tmp_path / "run", *more).code == 0
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert "latents.safetensors" in names and "entities-00001-of-00004.safetensors" in names
+    assert json.loads((tmp_path / "run" / "model.json").read_text())["dtype"] == "float16"
+
+
+def test_a_file_with_columns_is_split_with_the_seed(cli, family, tmp_path):
+    lines = ["s,o,p", *(f"{head},{tail},{relation}" for head, relation, tail in family.labels(family.known))]
+    (tmp_path / "facts.csv").write_text("\n".join(lines))
+    words = ("--columns", "s,p,o", "--seed", 2, "--set", "epochs=1", "--out", tmp_path / "run")
+    done = cli("train", tmp_path / "facts.csv", *QUICK, *words)
+    assert done.code == 0 and "note: split with seed 2" in done.err
+    assert dh.load(tmp_path / "run").graph.fingerprint == dh.load_graph(
+        tmp_path / "facts.csv", columns=["s", "p", "o"], seed=2
+    ).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "epochs"], "--set got 'epochs'; write KEY=VALUE, such as epochs=40"),
+        (["--set", "epoch=3"], "recipe setting 'epoch' does not exist; did you mean 'epochs'?"),
+        (["--set", "epochs=x"], "epochs is 'x'; it must be a whole number"),
+        (["--set", "epochs=1.5"], "epochs is '1.5'; it must be a whole number"),
+        (["--set", "epochs=-1"], "epochs is -1; it must be more than 0"),
+        (["--set", "hard=maybe"], "hard is 'maybe'; it must be true or false"),
+        (["--set", "dimension=7"], "dimension is 7; it is 2L, so it must be even"),
+        (["--set", "model=dihedral-ste", "--set", "K=5"], "K is 5 with model 'dihedral-ste'"),
+        (["--recipe", "demo/famly"], "recipe 'demo/famly' is unknown; did you mean 'demo/family'"),
+        (["--device", "tpu"], "device is 'tpu'; choose auto, cpu, cuda or mps"),
+        (["--columns", "a,b"], "columns are ['a', 'b']; name three: head, relation, tail"),
+        (["--resume"], "holds no checkpoint to resume; start without --resume"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_calls_exit_with_2_and_write_nothing(cli, data, tmp_path, options, message):
+    done = cli("train", data, *QUICK, "--out", tmp_path / "run", *options)
+    assert done.code == 2 and done.out == ""
+    assert message in done.err.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_a_model_needs_overwrite(cli, data, tmp_path):
+    words = ("train", data, *QUICK, "--set", "epochs=1", "--out", tmp_path / "run")
+    assert cli(*words).code == 0
+    refused = cli(*words, "--seed", 1)
+    assert refused.code == 2 and "already holds a model; choose another or pass --overwrite" in refused.err
+    assert dh.load(tmp_path / "run").metrics["seed"] == 0
+    assert cli(*words, "--seed", 1, "--overwrite").code == 0
+    assert dh.load(tmp_path / "run").metrics["seed"] == 1
+
+
+def test_ctrl_c_writes_a_checkpoint_exits_with_1_and_resume_is_bit_identical(cli, data, tmp_path):
+    out = tmp_path / "run"
+    words = [str(word) for word in ("train", data, *QUICK, "--out", out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dihedral", *words, "--set", "epochs=100000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
+    )  # fmt: skip
+    log = out / "training" / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") >= 3):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and stdout == ""
+    assert f"stopped; a checkpoint is in {out}/training: go on with the same command and --resume" in stderr
+    assert "Traceback" not in stderr
+    epochs = 3 + log.read_text().count("\n")
+    more = ("--set", f"epochs={epochs}")
+    refused = cli(*words, *more)
+    assert refused.code == 2 and "holds an unfinished run; add --resume to go on or --overwrite" in refused.err
+    assert cli(*words, *more, "--resume").code == 0
+    assert cli(*words, *more, "--out", tmp_path / "whole").code == 0
+    resumed, whole = dh.load(out), dh.load(tmp_path / "whole")
+    assert torch.equal(resumed.model.entities, whole.model.entities)
+    assert torch.equal(resumed.model.codes, whole.model.codes)
+
+
+def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
+    done = cli("train", data, *QUICK, "--set", "entity_lr=1e20", "--out", tmp_path / "run")
+    assert done.code == 1 and "error: the loss became nan in epoch 1" in done.err

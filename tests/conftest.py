@@ -1,0 +1,140 @@
+"""What all tests share: benchmarks from $DIHEDRAL_DATA, a small trained model, the command line, other processes."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: sums are added up in one order, also in child processes
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+import dihedral as dh
+from dihedral.graph.benchmarks import find_benchmark, locate
+
+torch.set_num_threads(1)
+settings.register_profile("dihedral", deadline=None)
+settings.load_profile("dihedral")
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.fixture
+def fixtures() -> Path:
+    """The files that tests keep for ever."""
+    return FIXTURES
+
+
+# --- benchmarks -----------------------------------------------------------------------------------
+
+
+@cache
+def _read_benchmark(name: str) -> dh.Graph:
+    return dh.load_graph(name)
+
+
+def require_benchmark(name: str) -> Path:
+    """Where a benchmark is; without it the test is skipped, on CI it fails. Nothing is downloaded."""
+    path = locate(find_benchmark(name))
+    if path is None:
+        message = f"the benchmark {name} is not here; put its archive into a folder and name it in DIHEDRAL_DATA"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+@pytest.fixture(scope="session")
+def benchmark_path() -> Callable[[str], Path]:
+    """benchmark_path("umls"): its archive or folder on this machine."""
+    return require_benchmark
+
+
+@pytest.fixture(scope="session")
+def benchmark_graph() -> Callable[[str], dh.Graph]:
+    """benchmark_graph("umls"): a real benchmark, read once a session."""
+
+    def load(name: str) -> dh.Graph:
+        require_benchmark(name)
+        return _read_benchmark(name)
+
+    return load
+
+
+# --- a small model --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def family() -> dh.Graph:
+    """Forty people."""
+    return dh.make_family(40, seed=1)
+
+
+@pytest.fixture(scope="session")
+def predictor(family: dh.Graph) -> dh.Predictor:
+    """A DihEdral model of the forty people, trained for a moment; tests must not change it."""
+    return dh.train(family, "demo/umls", dimension=16, epochs=30, batch_size=32, regulariser_weight=0.01)
+
+
+@pytest.fixture(scope="session")
+def model_folder(predictor: dh.Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That model on disk; tests must not change it."""
+    folder = tmp_path_factory.mktemp("models") / "family"
+    predictor.save(folder)
+    return folder
+
+
+# --- the command line and other processes ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
+    """cli("data", "list"): what `dihedral data list` prints and its exit code, in this process."""
+    from dihedral.cli import main
+
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["dihedral", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capfd.readouterr()
+        return Outcome(stopped.value.code or 0, captured.out, captured.err)
+
+    yield run
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """python("-c", script): another Python process, with its output."""
+
+    def run(*arguments: object, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run

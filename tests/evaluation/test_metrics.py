@@ -1,0 +1,178 @@
+"""Metrics made from ranks: by hand on a graph small enough to rank in one's head."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from dihedral import DihedralError, Evaluation, Evaluator, Graph
+from dihedral.evaluation import Ranks, summarise
+from dihedral.evaluation.metrics import relation_categories
+from dihedral.models import Model, build_model
+from dihedral.models.dihedral import CodeRelations
+
+METRICS = {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
+
+
+# --- summaries -------------------------------------------------------------------------------------
+
+
+def test_a_summary_is_made_of_reciprocal_ranks_hits_and_the_mean_rank():
+    ranks = Ranks(np.array([0, 1, 3, 19]), np.zeros(4, dtype=np.int64))  # ranks 1, 2, 4, 20
+    assert summarise(ranks) == pytest.approx(
+        {"mrr": (1 + 1 / 2 + 1 / 4 + 1 / 20) / 4, "hits@1": 0.25, "hits@3": 0.5, "hits@10": 0.75, "mr": 27 / 4}
+    )
+
+
+def test_ties_are_read_in_three_ways():
+    ranks = Ranks(np.array([0]), np.array([2]))
+    assert summarise(ranks)["mrr"] == summarise(ranks, "realistic")["mrr"] == 1 / 2
+    assert summarise(ranks, "optimistic")["mrr"] == 1
+    assert summarise(ranks, "pessimistic")["mrr"] == 1 / 3
+
+
+def test_a_tie_at_the_top_is_not_a_hit_at_one():
+    assert summarise(Ranks(np.array([0]), np.array([1])))["hits@1"] == 0.0
+
+
+def test_no_ranks_are_no_number():
+    found = summarise(Ranks(np.empty(0, np.int64), np.empty(0, np.int64)))
+    assert set(found) == METRICS
+    assert all(math.isnan(value) for value in found.values())
+
+
+# --- an evaluation ---------------------------------------------------------------------------------
+
+# In D4's identity, φ(h, r, t) = ⟨h, t⟩. Positions on a line: the entity further out scores higher.
+PLACES = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "new": 5.0}
+GRAPH = Graph.from_labels(
+    train=[("a", "knows", "b"), ("a", "knows", "d"), ("b", "likes", "c")],
+    test=[("a", "knows", "c"), ("b", "likes", "new")],
+    name="line",
+)
+
+
+@pytest.fixture
+def evaluation() -> Evaluation:
+    entities = torch.tensor([[PLACES[name], 0.0] for name in GRAPH.entities])
+    return Evaluator(GRAPH, "test")(Model(entities, CodeRelations(torch.zeros(2, 1), 4)))
+
+
+def test_ranks_are_filtered_by_all_three_splits(evaluation):
+    # (a, knows, ?): new 5, [d 4 known], c 3 → rank 2; (b, likes, ?): new 5 → rank 1
+    assert evaluation.ranks["tail"].realistic.tolist() == [2, 1]
+    # (?, knows, c): new, d, c, b, a → 5; (?, likes, new): new, d, c, b → 4
+    assert evaluation.ranks["head"].realistic.tolist() == [5, 4]
+    assert evaluation.mrr == pytest.approx((1 / 2 + 1 + 1 / 5 + 1 / 4) / 4)
+
+
+def test_the_report_has_these_parts(evaluation):
+    report = evaluation.to_dict()
+    assert {"split", "both", "head", "tail", "seen_only", "per_relation"} <= set(report)
+    assert report["split"] == "test"
+    for part in ("both", "head", "tail", "optimistic", "pessimistic"):
+        assert set(report[part]) == METRICS, part
+    assert set(report["seen_only"]) >= METRICS
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_both_sides_count_alike(evaluation):
+    report = evaluation.to_dict()
+    assert report["tail"]["mrr"] == pytest.approx((1 / 2 + 1) / 2)
+    assert report["head"]["mrr"] == pytest.approx((1 / 5 + 1 / 4) / 2)
+    for metric in METRICS:
+        assert report["both"][metric] == pytest.approx((report["head"][metric] + report["tail"][metric]) / 2)
+
+
+def test_a_second_figure_leaves_entities_out_that_training_never_saw(evaluation):
+    report = evaluation.to_dict()["seen_only"]  # (a, knows, c) alone
+    assert report["triples"] == 1
+    assert report["mrr"] == pytest.approx((1 / 2 + 1 / 5) / 2)
+
+
+def test_an_entity_seen_on_one_side_only_was_seen():
+    graph = Graph.from_labels([("a", "r", "b")], test=[("b", "r", "a"), ("c", "r", "a")])
+    found = Evaluator(graph, "test")(build_model("dihedral-ste", 3, 1, dimension=2))
+    assert found.seen.tolist() == [True, False]
+
+
+def test_every_relation_of_the_split_has_its_row(evaluation):
+    rows = evaluation.to_dict()["per_relation"]
+    assert [row["relation"] for row in rows] == ["knows", "likes"]
+    assert [row["triples"] for row in rows] == [1, 1]
+    assert [row["category"] for row in rows] == ["1-N", "1-1"]
+    assert rows[0]["mrr"] == pytest.approx((1 / 2 + 1 / 5) / 2)
+    assert (rows[1]["tail_mrr"], rows[1]["head_mrr"]) == pytest.approx((1, 1 / 4))
+    assert set(rows[0]) >= METRICS
+
+
+def test_a_relation_that_the_split_lacks_has_no_row():
+    graph = Graph.from_labels([("a", "r", "b"), ("a", "s", "b")], test=[("b", "s", "a")])
+    report = Evaluator(graph, "test")(build_model("dihedral-ste", 2, 2, dimension=2)).to_dict()
+    assert [row["relation"] for row in report["per_relation"]] == ["s"]
+
+
+def test_categories_sum_up_their_relations(evaluation):
+    report = evaluation.to_dict()["per_category"]
+    assert set(report) == {"1-1", "1-N"}
+    assert report["1-N"]["tail"]["mrr"] == pytest.approx(1 / 2)
+    assert report["1-1"]["head"]["mrr"] == pytest.approx(1 / 4)
+    assert report["1-N"]["both"]["mrr"] == pytest.approx((1 / 2 + 1 / 5) / 2)
+
+
+def test_any_triples_can_be_evaluated_and_count_as_known():
+    graph = Graph.from_labels([("a", "r", "b"), ("c", "r", "d")])
+    triples = np.array([[0, 0, 2], [0, 0, 3]], dtype=np.int32)
+    entities = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]])
+    found = Evaluator(graph, "mine", triples=triples)(Model(entities, CodeRelations(torch.zeros(1, 1), 4)))
+    assert found.split == "mine"
+    assert found.ranks["tail"].realistic.tolist() == [1, 1]  # d is a known answer when c is asked for
+
+
+def test_a_split_without_triples_cannot_be_evaluated():
+    graph = Graph.from_labels([("a", "r", "b")], name="tiny")
+    with pytest.raises(DihedralError, match="'tiny' has no valid triples"):
+        Evaluator(graph, "valid")
+
+
+def test_a_split_that_does_not_exist_is_named():
+    with pytest.raises(DihedralError, match="split 'tset' does not exist"):
+        Evaluator(GRAPH, "tset")
+
+
+# --- relation categories -----------------------------------------------------------------------------
+
+
+def categories(triples: list[tuple[str, str, str]]) -> dict[str, str]:
+    graph = Graph.from_labels(triples)
+    return dict(zip(graph.relations, relation_categories(graph).tolist(), strict=True))
+
+
+def test_a_side_is_many_where_it_has_one_and_a_half_entities_for_each_of_the_other():
+    assert categories(
+        [
+            ("a", "capital", "b"),
+            ("c", "capital", "d"),
+            ("a", "has_child", "b"),
+            ("a", "has_child", "c"),
+            ("b", "born_in", "a"),
+            ("c", "born_in", "a"),
+            *((x, "friend", y) for x in "ab" for y in "cd"),
+        ]
+    ) == {"capital": "1-1", "has_child": "1-N", "born_in": "N-1", "friend": "N-N"}
+
+
+def test_one_and_a_half_is_many_and_four_thirds_is_not():
+    three_for_two = [("a", "r", "x"), ("a", "r", "y"), ("b", "r", "z")]
+    four_for_three = [*three_for_two, ("c", "r", "w")]
+    assert categories(three_for_two) == {"r": "1-N"}
+    assert categories(four_for_three) == {"r": "1-1"}
+
+
+def test_a_relation_without_training_triples_is_one_to_one():
+    graph = Graph.from_labels([("a", "r", "b")], test=[("a", "s", "b")])
+    assert relation_categories(graph).tolist() == ["1-1", "1-1"]

@@ -1,0 +1,399 @@
+"""Named benchmarks: the real ones as published, and downloads from a server on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import tarfile
+import threading
+import zipfile
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dihedral import DihedralError, load_graph
+from dihedral.graph.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    cache_folder,
+    check,
+    fetch,
+    find_benchmark,
+    locate,
+    text_sum,
+)
+from dihedral.graph.readers import open_split
+
+# --- the real ones ----------------------------------------------------------------------------------
+
+PUBLISHED = {  # entities, relations, train, valid, test
+    "umls": (135, 46, 5216, 652, 661),
+    "family-neural-lp": (3007, 12, 23483, 2038, 2835),
+    "WN18": (40943, 18, 141442, 5000, 5000),
+    "WN18RR": (40943, 11, 86835, 3034, 3134),
+    "FB15k-237": (14541, 237, 272115, 17535, 20466),
+    "FB15k": (14951, 1345, 483142, 50000, 59071),
+}
+
+
+@pytest.mark.parametrize(("name", "size"), PUBLISHED.items(), ids=PUBLISHED)
+def test_a_benchmark_has_its_published_size(benchmark_graph, name, size):
+    graph = benchmark_graph(name)  # refused where the sums of its text differ
+    assert (graph.num_entities, graph.num_relations, len(graph.train), len(graph.valid), len(graph.test)) == size
+    assert find_benchmark(name).size == size
+    assert graph.name == name
+    assert graph.notes == ()
+
+
+@pytest.mark.parametrize(("name", "unseen"), [("WN18RR", 210), ("FB15k-237", 28)])
+def test_known_test_triples_with_entities_that_training_never_saw(benchmark_graph, name, unseen):
+    graph = benchmark_graph(name)
+    trained = set(graph.train[:, [0, 2]].ravel().tolist())
+    assert sum(head not in trained or tail not in trained for head, _, tail in graph.test.tolist()) == unseen
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_checks_what_it_loads(name):
+    benchmark = BENCHMARKS[name]
+    assert benchmark.sums["train"].startswith(("sha256:", "git:"))
+    assert all(source.startswith("https://") for source in benchmark.sources)
+    assert bool(benchmark.joined) == (len(benchmark.sources) > 1)
+
+
+@pytest.mark.parametrize("name", ["UMLS", "umls", "Umls"])
+def test_names_do_not_depend_on_case(benchmark_path, name):
+    benchmark_path("umls")
+    assert load_graph(name).name == "umls"
+
+
+def test_an_unknown_benchmark_is_answered_with_close_names():
+    with pytest.raises(DihedralError, match=r"benchmark 'wn18r' is unknown; there are WN18, .*did you mean 'WN18RR'"):
+        find_benchmark("wn18r")
+
+
+# --- small ones of our own --------------------------------------------------------------------------
+
+TEXT = {"train": b"a\tr\tb\nb\tr\tc\n", "valid": b"c\tr\ta\n", "test": b"a\tr\tc\n"}
+
+
+def sha256(content):
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def tar_gz(prefix=""):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for split, content in TEXT.items():
+            info = tarfile.TarInfo(f"{prefix}{split}.txt")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def zipped():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for split, content in TEXT.items():
+            archive.writestr(f"tiny/{split}.txt", content)
+    return stream.getvalue()
+
+
+class Server:
+    """Files over HTTP on this machine; a path may break off, or come in chunks."""
+
+    def __init__(self):
+        self.files, self.asked = {}, []
+        self.broken, self.chunked = set(), set()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                server.asked.append(self.path)
+                content = server.files.get(self.path)
+                if content is None:
+                    self.send_error(404)
+                    return
+                self.send_response(200)
+                half = len(content) // 2
+                if self.path in server.chunked:
+                    self.send_header("Transfer-Encoding", "chunked")
+                    self.end_headers()
+                    self.wfile.write(b"%x\r\n%s\r\n" % (half, content[:half]))
+                    if self.path not in server.broken:
+                        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(content) - half, content[half:]))
+                else:
+                    self.send_header("Content-Length", str(len(content)))
+                    self.end_headers()
+                    self.wfile.write(content[:half] if self.path in server.broken else content)
+                self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, args=[0.01], daemon=True).start()
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.http.server_port}{path}"
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache and no other data on this machine."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("DIHEDRAL_DATA", raising=False)
+    monkeypatch.setenv("no_proxy", "*")
+    return tmp_path / "cache" / "dihedral"
+
+
+@pytest.fixture
+def tiny(server, cache, monkeypatch):
+    """tiny("/tiny.tar.gz", content): a benchmark named Tiny that this server offers."""
+
+    def offer(path="/tiny.tar.gz", content=None, **changes):
+        server.files[path] = tar_gz() if content is None else content
+        benchmark = Benchmark("Tiny", (3, 1, 2, 1, 1), (server.url(path),), {k: sha256(v) for k, v in TEXT.items()})
+        benchmark = replace(benchmark, **changes)
+        monkeypatch.setitem(BENCHMARKS, "tiny", benchmark)
+        return benchmark
+
+    return offer
+
+
+def stored(cache):
+    return sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*")) if cache.exists() else []
+
+
+def refusal(call, *arguments):
+    with pytest.raises(DihedralError) as refused:
+        call(*arguments)
+    return str(refused.value)
+
+
+# --- success ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny", "Tiny"])
+@pytest.mark.parametrize(
+    ("path", "content", "kept"),
+    [
+        ("/tiny.tar.gz", tar_gz(), "Tiny.tar.gz"),
+        ("/master/Tiny.tar.gz", tar_gz("Tiny/"), "Tiny.tar.gz"),
+        ("/t.zip", zipped(), "Tiny.zip"),
+    ],
+    ids=["tar", "tar with a folder", "zip"],
+)
+def test_a_download_is_kept_and_used_again(tiny, server, cache, path, content, kept, name):
+    tiny(path, content)
+    graph = load_graph(name)
+    assert (graph.name, len(graph.train), len(graph.valid), len(graph.test)) == ("Tiny", 2, 1, 1)
+    assert stored(cache) == [kept]
+    assert (cache / kept).read_bytes() == content
+    load_graph(name)
+    assert server.asked == [path]
+
+
+def test_text_files_are_joined_into_splits(tiny, server, cache):
+    lines = TEXT["train"].splitlines(keepends=True)
+    server.files |= {"/facts.txt": lines[0], "/train.txt": lines[1], "/valid.txt": TEXT["valid"], "/test.txt": TEXT["test"]}
+    names = ("facts.txt", "train.txt", "valid.txt", "test.txt")
+    tiny(
+        sources=tuple(server.url(f"/{name}") for name in names),
+        joined=(("facts.txt", "train.txt"), ("valid.txt",), ("test.txt",)),
+    )
+    assert len(load_graph("tiny").train) == 2
+    assert stored(cache) == ["Tiny", "Tiny/test.txt", "Tiny/train.txt", "Tiny/valid.txt"]
+    assert (cache / "Tiny" / "train.txt").read_bytes() == TEXT["train"]
+
+
+def test_a_download_in_chunks_without_a_length(tiny, server, cache):
+    server.chunked.add("/tiny.tar.gz")
+    tiny()
+    assert len(load_graph("tiny").train) == 2
+    assert stored(cache) == ["Tiny.tar.gz"]
+
+
+def test_progress_is_told_in_bytes(tiny):
+    told = []
+    fetch(tiny(), progress=lambda *what: told.append(what))
+    size = len(tar_gz())
+    assert told[-1] == ("tiny.tar.gz", size, size)
+
+
+def test_data_on_this_machine_comes_before_the_cache_and_the_network(tiny, server, cache, tmp_path, monkeypatch):
+    benchmark = tiny()
+    fetch(benchmark)
+    assert locate(benchmark) == cache / "Tiny.tar.gz"
+    local = tmp_path / "data"
+    local.mkdir()
+    monkeypatch.setenv("DIHEDRAL_DATA", str(local))
+    assert locate(benchmark) == cache / "Tiny.tar.gz"
+    (local / "tiny").mkdir()
+    for split, content in TEXT.items():
+        (local / "tiny" / f"{split}.txt").write_bytes(content)
+    assert locate(benchmark) == local / "tiny"
+    assert len(load_graph("tiny").train) == 2
+    assert len(server.asked) == 1
+
+
+def test_the_cache_is_in_the_home_folder_by_default(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "dihedral"
+
+
+# --- failure ----------------------------------------------------------------------------------------
+
+
+def test_a_download_that_breaks_off_leaves_nothing(tiny, server, cache):
+    server.broken.add("/tiny.tar.gz")
+    tiny()
+    message = refusal(load_graph, "tiny")
+    assert "/tiny.tar.gz broke off after" in message or "/tiny.tar.gz cannot be downloaded" in message
+    assert stored(cache) == []
+    server.broken.clear()
+    assert len(load_graph("tiny").train) == 2
+
+
+@pytest.mark.xfail(strict=True, reason="bug: http.client.IncompleteRead is no OSError, so it comes through")
+def test_a_download_in_chunks_that_breaks_off_leaves_nothing(tiny, server, cache):
+    server.chunked.add("/tiny.tar.gz")
+    server.broken.add("/tiny.tar.gz")
+    tiny()
+    try:
+        assert "/tiny.tar.gz" in refusal(load_graph, "tiny")
+    finally:
+        assert stored(cache) == []
+
+
+def test_a_download_with_another_sum_leaves_nothing(tiny, cache):
+    tiny(sums={split: sha256(content + b"x") for split, content in TEXT.items()})
+    message = refusal(load_graph, "tiny")
+    wanted = hashlib.sha256(TEXT["train"] + b"x").hexdigest()[:12]
+    found = hashlib.sha256(TEXT["train"]).hexdigest()[:12]
+    assert "Tiny's train" in message and f"sha256 sum {found}" in message and f"expected {wanted}" in message
+    assert stored(cache) == []
+
+
+@pytest.mark.xfail(strict=True, reason="unclear: the message says to delete a temporary file that is already gone")
+def test_a_download_with_another_sum_is_not_called_a_file_to_delete(tiny, cache):
+    tiny(sums={split: sha256(content + b"x") for split, content in TEXT.items()})
+    assert "delete" not in refusal(load_graph, "tiny")
+
+
+def test_a_page_that_is_not_there_leaves_nothing(tiny, server, cache):
+    benchmark = tiny()
+    server.files.clear()
+    message = refusal(load_graph, "tiny")
+    assert message == (
+        f"{benchmark.sources[0]} cannot be downloaded: Not Found; "
+        "put the files into a folder and name it in DIHEDRAL_DATA"
+    )
+    assert stored(cache) == []
+
+
+def test_a_server_that_is_not_there_leaves_nothing(tiny, cache):
+    tiny(sources=("http://127.0.0.1:9/tiny.tar.gz",))
+    assert "http://127.0.0.1:9/tiny.tar.gz cannot be downloaded: " in refusal(load_graph, "tiny")
+    assert stored(cache) == []
+
+
+def test_a_page_instead_of_an_archive_leaves_nothing(tiny, cache):
+    tiny(content=b"<html>please log in</html>")
+    assert "tiny.tar.gz' cannot be read" in refusal(load_graph, "tiny")
+    assert stored(cache) == []
+
+
+def test_an_archive_without_a_split_leaves_nothing(tiny, cache):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        info = tarfile.TarInfo("train.txt")
+        info.size = len(TEXT["train"])
+        archive.addfile(info, io.BytesIO(TEXT["train"]))
+    tiny(content=stream.getvalue())
+    assert "holds no valid file" in refusal(load_graph, "tiny")
+    assert stored(cache) == []
+
+
+def test_one_of_several_files_missing_leaves_nothing(tiny, server, cache):
+    server.files |= {"/train.txt": TEXT["train"], "/valid.txt": TEXT["valid"]}
+    tiny(
+        sources=tuple(server.url(f"/{split}.txt") for split in TEXT),
+        joined=(("train.txt",), ("valid.txt",), ("test.txt",)),
+    )
+    assert "/test.txt cannot be downloaded: Not Found" in refusal(load_graph, "tiny")
+    assert stored(cache) == []
+
+
+def test_a_cache_that_cannot_be_made_is_refused(tiny, tmp_path, monkeypatch):
+    benchmark = tiny()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "cannot be written: Not a directory; set XDG_CACHE_HOME elsewhere" in refusal(fetch, benchmark)
+
+
+def test_a_failed_download_keeps_what_the_cache_held_before(tiny, server, cache):
+    benchmark = tiny()
+    fetch(benchmark)
+    server.broken.add("/tiny.tar.gz")
+    refusal(fetch, benchmark)
+    assert stored(cache) == ["Tiny.tar.gz"]
+    assert (cache / "Tiny.tar.gz").read_bytes() == tar_gz()
+
+
+# --- sums -------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_file_on_this_machine_is_refused_by_its_sum(tiny, tmp_path, monkeypatch):
+    tiny()
+    monkeypatch.setenv("DIHEDRAL_DATA", str(tmp_path))
+    (tmp_path / "Tiny").mkdir()
+    for split, content in TEXT.items():
+        (tmp_path / "Tiny" / f"{split}.txt").write_bytes(content)
+    assert len(load_graph("tiny").train) == 2
+    (tmp_path / "Tiny" / "test.txt").write_bytes(TEXT["test"].replace(b"c", b"b"))
+    assert f"Tiny's test in '{tmp_path / 'Tiny'}' has the sha256 sum" in refusal(load_graph, "tiny")
+
+
+def test_a_real_benchmark_with_one_letter_changed_is_refused(benchmark_path, tmp_path, monkeypatch):
+    folder = tmp_path / "umls"
+    folder.mkdir()
+    for split in TEXT:
+        with open_split(benchmark_path("umls"), split) as stream:
+            (folder / f"{split}.txt").write_bytes(stream.read())
+    monkeypatch.setenv("DIHEDRAL_DATA", str(tmp_path))
+    assert load_graph("umls").num_entities == 135
+    content = bytearray((folder / "valid.txt").read_bytes())
+    content[1000] ^= 1
+    (folder / "valid.txt").write_bytes(content)
+    assert "umls's valid in" in refusal(load_graph, "umls")
+
+
+def test_a_git_sum_is_the_id_that_git_gives_the_file(tmp_path):
+    (tmp_path / "train.txt").write_bytes(TEXT["train"])
+    git = subprocess.run(["git", "hash-object", tmp_path / "train.txt"], capture_output=True, text=True, check=True)
+    assert text_sum(tmp_path, "train", "git") == git.stdout.strip()
+
+
+def test_a_git_sum_accepts_the_file_and_refuses_another(tiny, cache):
+    blob = hashlib.sha1(b"blob %d\0%s" % (len(TEXT["train"]), TEXT["train"])).hexdigest()
+    benchmark = tiny(sums={"train": f"git:{blob}"})
+    assert fetch(benchmark) == cache / "Tiny.tar.gz"
+    with pytest.raises(DihedralError, match="has the git sum"):
+        check(replace(benchmark, sums={"train": f"git:{'0' * 40}"}), cache / "Tiny.tar.gz")
+
+
+def test_yago_is_known_by_the_git_id_of_its_training_file():
+    assert find_benchmark("yago3-10").sums == {"train": "git:1543056ff5af6d3bf841510129529e91e9a8627c"}

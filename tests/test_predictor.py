@@ -1,0 +1,239 @@
+"""The predictor against brute force: every triple scored one at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError, Graph, Prediction, Predictor
+from dihedral.models import MODELS, build_model
+
+
+@pytest.fixture(scope="module", params=["dihedral", "complex", "transe"])
+def any_predictor(request, predictor, family):
+    """The trained DihEdral model, and two others as they start."""
+    if request.param == "dihedral":
+        return predictor
+    model = build_model(request.param, family.num_entities, family.num_relations, dimension=6, entity_init=1.0, seed=2)
+    return Predictor(model, family)
+
+
+def facts_of(graph):
+    return set(graph.labels(graph.known))
+
+
+def brute_force(predictor, head, relation, tail, known):
+    """Every completion, scored one at a time, best first."""
+    graph = predictor.graph
+    if head is None:
+        triples = [(name, relation, tail) for name in graph.entities]
+    elif relation is None:
+        triples = [(head, name, tail) for name in graph.relations]
+    else:
+        triples = [(head, relation, name) for name in graph.entities]
+    facts = facts_of(graph)
+    found = [Prediction(*triple, predictor.score(*triple), triple in facts) for triple in triples]
+    return sorted((p for p in found if known == "include" or not p.known), key=lambda p: -p.score)
+
+
+def assert_best(found, everything, top):
+    """The best of everything, best first, up to the rounding of scores."""
+    assert [p.score for p in found] == pytest.approx([p.score for p in everything[:top]], abs=1e-5)
+    scores = {p[:3]: (p.score, p.known) for p in everything}
+    for p in found:
+        score, known = scores[p[:3]]
+        assert p.score == pytest.approx(score, abs=1e-5) and p.known == known
+    assert len({p[:3] for p in found}) == len(found)
+
+
+def test_the_score_is_the_sum_over_components_of_h_times_the_matrix_times_t(predictor, family):
+    """φ(h, r, t) = Σ_l h⁽ˡ⁾ᵀ R⁽ˡ⁾ t⁽ˡ⁾ with the matrices of Eq. 1, written out."""
+    entities, codes, K = predictor.model.entities.double().numpy(), predictor.model.codes.numpy(), 4
+    L = codes.shape[1]
+    for h, r, t in family.known[:: len(family.known) // 40].tolist():
+        expected = 0.0
+        for l in range(L):
+            turn, reflects = int(codes[r, l]) % K, int(codes[r, l]) >= K
+            c, s = math.cos(2 * math.pi * turn / K), math.sin(2 * math.pi * turn / K)
+            matrix = np.array([[c, s], [s, -c]] if reflects else [[c, -s], [s, c]])
+            expected += entities[h, [l, L + l]] @ matrix @ entities[t, [l, L + l]]
+        names = family.entities[h], family.relations[r], family.entities[t]
+        assert predictor.score(*names) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("known", ["include", "exclude"])
+@pytest.mark.parametrize("top", [1, 5, 40])
+def test_tails_are_those_of_brute_force(any_predictor, family, known, top):
+    for head, relation, _ in list(family.labels(family.test))[:6]:
+        found = any_predictor.predict(head=head, relation=relation, top=top, known=known)
+        assert_best(found, brute_force(any_predictor, head, relation, None, known), top)
+
+
+@pytest.mark.parametrize("known", ["include", "exclude"])
+@pytest.mark.parametrize("top", [1, 5, 40])
+def test_heads_are_those_of_brute_force(any_predictor, family, known, top):
+    for _, relation, tail in list(family.labels(family.test))[:6]:
+        found = any_predictor.predict(relation=relation, tail=tail, top=top, known=known)
+        assert_best(found, brute_force(any_predictor, None, relation, tail, known), top)
+
+
+@pytest.mark.parametrize("known", ["include", "exclude"])
+@pytest.mark.parametrize("top", [1, 3, 6])
+def test_relations_are_those_of_brute_force(any_predictor, family, known, top):
+    for head, _, tail in list(family.labels(family.test))[:6]:
+        found = any_predictor.predict(head=head, tail=tail, top=top, known=known)
+        assert_best(found, brute_force(any_predictor, head, None, tail, known), top)
+
+
+def test_known_facts_are_marked_or_left_out(predictor, family):
+    facts = facts_of(family)
+    head, relation, tail = next(family.labels(family.train))
+    included = predictor.predict(head=head, relation=relation, top=40)
+    excluded = predictor.predict(head=head, relation=relation, top=40, known="exclude")
+    assert {p[:3] for p in included if p.known} == {fact for fact in facts if fact[:2] == (head, relation)}
+    assert not any(p.known for p in excluded)
+    assert [p for p in included if not p.known] == excluded
+    assert (head, relation, tail) not in {p[:3] for p in excluded}
+
+
+def test_facts_of_valid_and_test_are_known_too(predictor, family):
+    for split in (family.valid, family.test):
+        head, relation, tail = next(family.labels(split))
+        assert all(p.tail != tail for p in predictor.predict(head=head, relation=relation, top=40, known="exclude"))
+
+
+def test_asking_for_more_than_there_is_gives_all_there_is(predictor, family):
+    assert len(predictor.predict(head="man_0000", relation="spouse", top=10**6)) == family.num_entities
+    assert len(predictor.predict(head="man_0000", tail="woman_0010", top=10**6)) == family.num_relations
+    assert len(predictor.predict(head="man_0000", relation="spouse", top=10**6, known="exclude")) == 39
+
+
+def test_a_question_of_which_every_answer_is_known_has_no_new_ones():
+    graph = Graph.from_labels([("a", "r", "a"), ("a", "r", "b")])
+    small = Predictor(build_model("distmult", 2, 1, dimension=4), graph)
+    assert small.predict(head="a", relation="r", known="exclude") == []
+    assert small.predict(head="a", tail="b", known="exclude") == []
+
+
+def test_predictions_read_as_triples(predictor):
+    prediction = predictor.predict(head="man_0000", relation="spouse", top=1)[0]
+    assert prediction.head == "man_0000" and prediction.relation == "spouse"
+    assert prediction._fields == ("head", "relation", "tail", "score", "known")
+    assert type(prediction.score) is float and type(prediction.known) is bool
+
+
+def test_predicting_changes_nothing(predictor):
+    before = predictor.model.entities.clone(), predictor.model.codes.clone()
+    assert predictor.predict(head="man_0000", relation="spouse") == predictor.predict(
+        head="man_0000", relation="spouse"
+    )
+    assert torch.equal(before[0], predictor.model.entities) and torch.equal(before[1], predictor.model.codes)
+
+
+# --- bad questions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "count"),
+    [
+        ({}, 0),
+        ({"head": "man_0000"}, 1),
+        ({"relation": "spouse"}, 1),
+        ({"head": "man_0000", "relation": "spouse", "tail": "woman_0010"}, 3),
+    ],
+)
+def test_two_parts_of_a_triple_are_given(predictor, question, count):
+    with pytest.raises(DihedralError, match=f"{count} of head, relation and tail are given; give two"):
+        predictor.predict(**question)
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"head": "man_00", "relation": "spouse"}, r"entity 'man_00' is not among the 40 .*did you mean 'man_00\d\d'"),
+        ({"head": "Man_0000", "relation": "spouse"}, r"entity 'Man_0000' .*did you mean 'man_0000'"),
+        ({"head": "man_0000", "relation": "spose"}, r"relation 'spose' is not among the 6 .*did you mean 'spouse'"),
+        ({"relation": "parnt", "tail": "man_0000"}, r"relation 'parnt' .*did you mean 'parent'"),
+        ({"head": "man_0000", "tail": "womn_0010"}, r"entity 'womn_0010' .*did you mean 'woman_0010'"),
+        ({"head": "man_0000", "relation": "in_law"}, r"relation 'in_law' .*did you mean .*'parent_in_law'"),
+    ],
+)
+def test_unknown_names_are_answered_with_close_ones(predictor, question, message):
+    with pytest.raises(DihedralError, match=message):
+        predictor.predict(**question)
+
+
+def test_unknown_names_in_a_score_are_answered_with_close_ones(predictor):
+    with pytest.raises(DihedralError, match="did you mean 'spouse'"):
+        predictor.score("man_0000", "spous", "woman_0010")
+
+
+@pytest.mark.parametrize("top", [0, -1])
+def test_at_least_one_prediction_is_asked_for(predictor, top):
+    with pytest.raises(DihedralError, match=f"top is {top}; ask for at least 1 prediction"):
+        predictor.predict(head="man_0000", relation="spouse", top=top)
+
+
+def test_known_is_included_or_excluded(predictor):
+    with pytest.raises(DihedralError, match="known is 'only'; choose include or exclude"):
+        predictor.predict(head="man_0000", relation="spouse", known="only")
+
+
+# --- other data -------------------------------------------------------------------------------------
+
+
+def shuffled(graph, seed=0):
+    """The same facts, numbered otherwise."""
+    rng = np.random.default_rng(seed)
+    splits = [list(graph.labels(graph.split(split))) for split in ("train", "valid", "test")]
+    return Graph.from_labels(*([part[i] for i in rng.permutation(len(part))] for part in splits), name="shuffled")
+
+
+def test_align_renumbers_another_graph(predictor, family):
+    other = shuffled(family)
+    assert list(other.entities) != list(family.entities)
+    aligned = predictor.align(other)
+    assert aligned.name == "shuffled"
+    for split in ("train", "valid", "test"):
+        assert list(aligned.labels(aligned.split(split))) == list(other.labels(other.split(split)))
+    assert dh.evaluate(predictor, aligned).mrr == pytest.approx(dh.evaluate(predictor).mrr)
+
+
+def test_align_takes_part_of_the_names(predictor):
+    few = Graph.from_labels([("woman_0010", "spouse", "man_0000")])
+    aligned = predictor.align(few)
+    assert list(aligned.labels(aligned.train)) == [("woman_0010", "spouse", "man_0000")]
+    assert aligned.entities == predictor.graph.entities
+
+
+@pytest.mark.parametrize(
+    ("triple", "message"),
+    [
+        (("man_0000", "spouse", "stranger"), "entity 'stranger' is not among the 40"),
+        (("man_0000", "spouze", "man_0001"), "relation 'spouze' is not among the 6 .*did you mean 'spouse'"),
+    ],
+)
+def test_align_refuses_names_the_model_never_saw(predictor, triple, message):
+    with pytest.raises(DihedralError, match=message):
+        predictor.align(Graph.from_labels([triple]))
+
+
+def test_evaluating_a_graph_that_is_numbered_otherwise_is_refused(predictor, family):
+    with pytest.raises(DihedralError, match=r"graph 'shuffled' does not number .*; use predictor\.align\(graph\)"):
+        dh.evaluate(predictor, shuffled(family))
+
+
+def test_repr_says_what_it_is(predictor):
+    assert repr(predictor).startswith("Predictor(dihedral, 2L=16, Graph('family': 40 entities")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_predicts(name, family):
+    model = build_model(name, family.num_entities, family.num_relations, dimension=8, entity_init=1.0)
+    made = Predictor(model, family)
+    best = made.predict(head="man_0000", relation="spouse", top=3)
+    assert_best(best, brute_force(made, "man_0000", "spouse", None, "include"), 3)

@@ -1,0 +1,245 @@
+"""Stopping and going on: a resumed run ends bit for bit where one that was never stopped ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import dihedral as dh
+from dihedral import DihedralError, make_family
+
+SETTINGS = {"dimension": 8, "batch_size": 32, "epochs": 7, "validate_every": 2, "relation_lr": 0.5}
+OBJECTIVES = ("logistic", "softmax")
+
+
+class Stop(Exception):
+    """A run cut short by its callback, as by a crash."""
+
+
+def stop_at(epoch, step=2):
+    def callback(event):
+        if event["event"] == "step" and event["epoch"] == epoch and event["step"] == step:
+            raise Stop
+
+    return callback
+
+
+def train(graph, out=None, **options):
+    options = {"recipe": "demo/family", "checkpoint_minutes": 0, "progress": False} | SETTINGS | options
+    return dh.train(graph, out=out, **options)
+
+
+@pytest.fixture
+def unfinished(family, tmp_path):
+    """The folder of a run that broke off in its fourth epoch; its checkpoint is of the third."""
+    with pytest.raises(Stop):
+        train(family, tmp_path / "run", callback=stop_at(3))
+    return tmp_path / "run"
+
+
+def checkpoint_of(out):
+    return out / "training" / "checkpoint.safetensors"
+
+
+def log_of(out):
+    return [json.loads(line) for line in (out / "training" / "log.jsonl").read_text().splitlines()]
+
+
+def assert_same(one, other):
+    assert torch.equal(one.model.entities, other.model.entities)
+    assert torch.equal(one.model.codes, other.model.codes)
+    for name, tensor in one.latents.items():
+        assert torch.equal(tensor, other.latents[name])
+    for key in ("seed", "epochs", "best_epoch", "valid", "test"):
+        assert one.metrics[key] == other.metrics[key]
+
+
+# --- kill and Ctrl-C --------------------------------------------------------------------------------
+
+SIGNALLED = """
+import json, os, signal, sys
+import dihedral as dh
+from dihedral.training import Interrupted
+
+plan = json.loads(sys.argv[1])
+
+def callback(event):
+    if event["event"] == "step" and [event["epoch"], event["step"]] == plan["at"]:
+        os.kill(os.getpid(), plan["signal"])
+
+try:
+    dh.train(dh.make_family(40, seed=1), callback=callback, **plan["train"])
+except Interrupted:
+    print("interrupted")
+    sys.exit(1)
+"""
+
+
+def start(python, out, at, what, **options):
+    """A run in another process that sends itself a signal in the middle of an epoch."""
+    options = {"recipe": "demo/family", "out": str(out), **SETTINGS, **options}
+    return python("-c", SIGNALLED, json.dumps({"at": at, "signal": what, "train": options}))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_killed_run_resumes_bit_identical(python, family, tmp_path, objective):
+    out = tmp_path / "run"
+    done = start(python, out, [4, 3], signal.SIGKILL, objective=objective, checkpoint_minutes=0)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert checkpoint_of(out).exists()
+    assert len(log_of(out)) == 4
+    resumed = train(family, out, objective=objective, resume=True)
+    assert_same(resumed, train(family, objective=objective))
+    assert [row["epoch"] for row in log_of(out)] == list(range(1, 8))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_run_stopped_by_ctrl_c_in_the_middle_of_an_epoch_resumes_bit_identical(python, family, tmp_path, objective):
+    out = tmp_path / "run"
+    done = start(python, out, [4, 3], signal.SIGINT, objective=objective)  # checkpoints every minute: only Ctrl-C's
+    assert (done.returncode, done.stdout) == (1, "interrupted\n"), done.stderr
+    assert checkpoint_of(out).exists()
+    assert len(log_of(out)) == 4
+    steps = []
+    resumed = train(
+        family, out, objective=objective, resume=True,
+        callback=lambda event: steps.append((event["epoch"], event["step"])) if event["event"] == "step" else None,
+    )  # fmt: skip
+    assert steps[0] == (4, 4)  # the very next step
+    assert_same(resumed, train(family, objective=objective))
+    rows, expected = log_of(out), train_log(family, tmp_path / "other", objective)
+    assert [(row["epoch"], row["loss"]) for row in rows] == [(row["epoch"], row["loss"]) for row in expected]
+
+
+def train_log(graph, out, objective):
+    train(graph, out, objective=objective)
+    return log_of(out)
+
+
+def test_ctrl_c_without_a_folder_just_stops(python, tmp_path):
+    options = {"recipe": "demo/family", **SETTINGS}
+    done = python("-c", SIGNALLED, json.dumps({"at": [1, 2], "signal": signal.SIGINT, "train": options}))
+    assert (done.returncode, done.stdout) == (1, "interrupted\n"), done.stderr
+
+
+def test_a_run_may_be_stopped_again_and_again(family, tmp_path):
+    out = tmp_path / "run"
+    for number, epoch in enumerate((1, 2, 4, 6)):
+        with pytest.raises(Stop):
+            train(family, out, resume=number > 0, callback=stop_at(epoch))
+    assert_same(train(family, out, resume=True), train(family))
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3, 5])
+def test_the_best_model_before_the_stop_is_not_forgotten(family, tmp_path, epoch):
+    restless = {"objective": "softmax", "entity_lr": 3.0, "relation_lr": 1.0, "validate_every": 1}
+    with pytest.raises(Stop):
+        train(family, tmp_path / "run", callback=stop_at(epoch), **restless)
+    assert_same(train(family, tmp_path / "run", resume=True, **restless), train(family, **restless))
+
+
+def test_a_finished_run_leaves_a_model_and_a_log_but_no_checkpoint(family, tmp_path):
+    train(family, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "training").iterdir()] == ["log.jsonl"]
+    assert dh.load(tmp_path / "run").metrics["epochs"] == 7
+
+
+# --- what may and may not change --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"dimension": 16}, "recipe"),
+        ({"entity_lr": 0.2}, "recipe"),
+        ({"objective": "softmax"}, "recipe"),
+        ({"model": "dihedral-ste"}, "recipe"),
+        ({"batch_size": 64}, "recipe"),
+    ],
+)
+def test_a_run_resumes_with_the_same_recipe_and_seed_only(family, unfinished, change, key):
+    before = checkpoint_of(unfinished).read_bytes()
+    with pytest.raises(DihedralError, match=rf"checkpoint '.*' was made with another {key}; resume with the same"):
+        train(family, unfinished, resume=True, **change)
+    assert checkpoint_of(unfinished).read_bytes() == before
+    assert_same(train(family, unfinished, resume=True), train(family))
+
+
+def test_a_run_resumes_with_the_same_data_only(unfinished):
+    with pytest.raises(DihedralError, match="was made with another data; resume with the same data, recipe and seed"):
+        train(make_family(40, seed=2), unfinished, resume=True)
+
+
+def test_a_resumed_run_may_go_on_for_longer(family, unfinished):
+    assert_same(train(family, unfinished, resume=True, epochs=9), train(family, epochs=9))
+
+
+def test_an_unfinished_run_is_not_overwritten_by_accident(family, unfinished):
+    before = checkpoint_of(unfinished).read_bytes()
+    with pytest.raises(DihedralError, match="holds an unfinished run; add --resume to go on or --overwrite"):
+        train(family, unfinished)
+    assert checkpoint_of(unfinished).read_bytes() == before
+
+
+def test_an_unfinished_run_is_overwritten_on_request(family, unfinished):
+    assert_same(train(family, unfinished, overwrite=True, seed=4), train(family, seed=4))
+    assert [row["epoch"] for row in log_of(unfinished)] == list(range(1, 8))
+
+
+def test_there_is_nothing_to_resume_in_an_empty_folder(family, tmp_path):
+    with pytest.raises(DihedralError, match="holds no checkpoint to resume; start without --resume"):
+        train(family, tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_there_is_nothing_to_resume_without_a_folder(family):
+    with pytest.raises(DihedralError, match="no output folder to resume from; give one with `out`"):
+        train(family, resume=True)
+
+
+def test_resuming_a_finished_run_gives_its_model(family, tmp_path):
+    trained = train(family, tmp_path / "run")
+    again = train(family, tmp_path / "run", resume=True, callback=stop_at(0, 1))  # not one step
+    assert torch.equal(again.model.entities, trained.model.entities)
+    assert again.metrics == trained.metrics
+
+
+# --- damaged checkpoints ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0, 100, -1])
+def test_a_checkpoint_cut_short_is_refused(family, unfinished, keep):
+    path = checkpoint_of(unfinished)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DihedralError, match=r"checkpoint\.safetensors' cannot be read: "):
+        train(family, unfinished, resume=True)
+
+
+def test_a_checkpoint_of_something_else_is_refused(family, unfinished):
+    save_file({"x": torch.zeros(3)}, checkpoint_of(unfinished))
+    with pytest.raises(DihedralError, match="is not of version 1, which this library reads"):
+        train(family, unfinished, resume=True)
+
+
+def test_a_best_model_that_was_deleted_is_one_clear_error(family, unfinished):
+    (best,) = (unfinished / "training").glob("best-*.safetensors")
+    best.unlink()
+    with pytest.raises(DihedralError, match=rf"{best.name}' cannot be read: .*No such file"):
+        train(family, unfinished, resume=True)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path):
+    script = (
+        "import resource, sys; import dihedral as dh\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "try: dh.train(dh.make_family(40), 'demo/family', dimension=8, epochs=3, out=sys.argv[1], checkpoint_minutes=0)\n"
+        "except dh.DihedralError as error: print(error)\n"
+    )
+    done = python("-c", script, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "training/checkpoint.safetensors' cannot be written: " in done.stdout and "File too large" in done.stdout

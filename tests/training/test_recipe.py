@@ -1,0 +1,193 @@
+"""Recipes: what they hold, how they are read, and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from dihedral import DihedralError, Recipe, load_recipe
+from dihedral.models import MODELS
+from dihedral.training.recipe import recipe_names
+
+
+def test_the_defaults_are_the_papers():
+    recipe = Recipe()
+    assert (recipe.model, recipe.K) == ("dihedral-gumbel", 4)
+    assert (recipe.temperature, recipe.temperature_floor, recipe.cooling) == (3.0, 0.5, 0.001)
+    assert (recipe.objective, recipe.regulariser) == ("logistic", "l2")
+
+
+def test_a_recipe_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Recipe().epochs = 3
+
+
+def test_replace_makes_a_copy():
+    recipe = Recipe(epochs=10)
+    assert recipe.replace(epochs=20).epochs == 20
+    assert recipe.epochs == 10
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("epochs", "7", 7),
+        ("entity_lr", "0.5", 0.5),
+        ("entity_lr", "1e-3", 0.001),
+        ("hard", "true", True),
+        ("hard", "False", False),
+        ("model", "complex", "complex"),
+    ],
+)
+def test_text_is_read_as_the_type_of_the_setting(key, text, value):
+    found = getattr(Recipe().replace(**{key: text}), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_whole_number_is_a_number():
+    found = Recipe().replace(entity_lr=1).entity_lr
+    assert found == 1.0
+    assert isinstance(found, float)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("epochs", "many", "a whole number"),
+        ("epochs", 2.5, "a whole number"),
+        ("epochs", True, "a whole number"),
+        ("entity_lr", "fast", "a number"),
+        ("entity_lr", None, "a number"),
+        ("hard", "maybe", "true or false"),
+        ("hard", 1, "true or false"),
+        ("model", 2.5, "text"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(key, value, expected):
+    with pytest.raises(DihedralError, match=f"{key} is {value!r}; it must be {expected}"):
+        Recipe().replace(**{key: value})
+
+
+@pytest.mark.parametrize("key", ["K", "dimension", "negatives", "batch_size", "epochs", "entity_init", "entity_lr"])
+@pytest.mark.parametrize("value", [0, -2])
+def test_some_settings_must_be_more_than_zero(key, value):
+    with pytest.raises(DihedralError, match=rf"{key} is {value}(\.0)?; it must be more than 0"):
+        Recipe().replace(**{key: value})
+
+
+@pytest.mark.parametrize("key", ["cooling", "skew_chance", "component_weight", "regulariser_weight", "patience"])
+def test_some_settings_must_not_be_negative(key):
+    with pytest.raises(DihedralError, match=rf"{key} is -1(\.0)?; it must be 0 or more"):
+        Recipe().replace(**{key: -1})
+
+
+def test_not_a_number_is_refused():
+    with pytest.raises(DihedralError, match="entity_lr is nan"):
+        Recipe().replace(entity_lr="nan")
+
+
+def test_an_odd_dimension_is_refused():
+    with pytest.raises(DihedralError, match="dimension is 7; it is 2L, so it must be even"):
+        Recipe(dimension=7)
+
+
+def test_a_chance_is_at_most_one():
+    with pytest.raises(DihedralError, match=r"skew_chance is 1\.5"):
+        Recipe(skew_chance=1.5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "offered"),
+    [
+        ("model", "complx", "complex"),
+        ("objective", "softmx", "softmax"),
+        ("regulariser", "l3", "l2"),
+        ("precision", "double", "float32"),
+    ],
+)
+def test_an_unknown_choice_is_answered_with_the_known_ones(key, value, offered):
+    with pytest.raises(DihedralError, match=f"{key} is '{value}'; choose one of .*{offered}"):
+        Recipe(**{key: value})
+
+
+def test_an_unknown_setting_is_answered_with_a_close_one():
+    with pytest.raises(DihedralError, match="'entity_rl' does not exist; did you mean 'entity_lr'"):
+        Recipe().replace(entity_rl=0.1)
+
+
+@pytest.mark.parametrize("model", ["dihedral-ste", "cyclic-ste"])
+def test_signs_need_k_of_4_or_6(model):
+    with pytest.raises(DihedralError, match="K is 8 with model"):
+        Recipe(model=model, K=8)
+    assert Recipe(model=model, K=6).K == 6
+
+
+@pytest.mark.parametrize("key", ["skew_chance", "component_weight", "share_negatives", "adversarial"])
+def test_settings_of_sampled_negatives_are_refused_where_there_are_none(key):
+    with pytest.raises(DihedralError, match=f"{key} is 1 with objective 'softmax'.*'logistic'"):
+        Recipe(objective="softmax", **{key: 1})
+    assert getattr(Recipe(objective="logistic", **{key: 1}), key) == 1
+
+
+def test_the_component_loss_cannot_share_negatives():
+    with pytest.raises(DihedralError, match="share_negatives = 0"):
+        Recipe(component_weight=1.0, share_negatives=8)
+
+
+def test_a_recipe_comes_back_from_its_settings():
+    recipe = Recipe(name="mine", model="dihedral-ste", K=6, dimension=12, hard=True, cooling=0.5)
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+def test_a_toml_file_is_a_recipe_named_after_it(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('model = "dihedral-ste"\nK = 6\nentity_lr = 1\nhard = false\n')
+    expected = Recipe(name="mine", model="dihedral-ste", K=6, entity_lr=1.0, hard=False)
+    assert load_recipe(file) == load_recipe(str(file)) == expected
+
+
+def test_a_recipe_is_its_own_recipe():
+    recipe = Recipe(epochs=3)
+    assert load_recipe(recipe) is recipe
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_of_the_library_can_be_read_and_says_what_it_is_for(name):
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.about
+    assert recipe.model in MODELS
+
+
+def test_the_library_comes_with_recipes():
+    assert "demo/family" in recipe_names()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DihedralError, match=r"nowhere\.toml' does not exist"):
+        load_recipe(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("content", [b"model = ", b"\xff\xfe"])
+def test_a_file_that_is_not_toml_is_named(tmp_path, content):
+    file = tmp_path / "broken.toml"
+    file.write_bytes(content)
+    with pytest.raises(DihedralError, match=r"broken\.toml' is not TOML"):
+        load_recipe(file)
+
+
+def test_a_setting_that_a_file_should_not_have_is_named(tmp_path):
+    file = tmp_path / "odd.toml"
+    file.write_text("epoch = 3\n")
+    with pytest.raises(DihedralError, match="'epoch' does not exist; did you mean 'epochs'"):
+        load_recipe(file)
+
+
+def test_an_unknown_recipe_is_answered_with_a_close_one():
+    with pytest.raises(DihedralError, match="'demo/familly' is unknown; did you mean 'demo/family'"):
+        load_recipe("demo/familly")
