@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow bench lint format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dihedral demo --out out/demo
@@ -14,6 +14,9 @@ test: lint
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.cpu
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -42,3 +45,7 @@ $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "installing the development tools"
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) -e '.[bench]'
+	@touch $@

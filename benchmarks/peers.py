@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ class PyKEEN:
     def epoch(self) -> float:
         """Train one epoch; its mean loss."""
         self.epochs += 1
-        losses = self.loop.train(
+        self.loop.train(
             self.triples,
             num_epochs=self.epochs,  # in all, with those before
             batch_size=self.batch_size,
@@ -60,7 +61,7 @@ class PyKEEN:
             num_workers=0,
             pin_memory=False,
         )
-        return float(losses[-1])
+        return self.loop.losses_per_epochs[-1]
 
     def rank(self, limit: int | None = None, *, batch_size: int = 32) -> float:
         """Filtered realistic MRR, both sides, of the test split or its first `limit` triples.
@@ -94,13 +95,15 @@ class PyKEEN:
 
         dihedral's block [[p, -q], [q, p]] gives hᵀ R t = Re(h (p - iq) t̄), PyKEEN's score with r = p - iq.
         """
+        x, y = entities.chunk(2, dim=1)
         p, q = relations.unbind(1)
-        for representations, real, imaginary in (
-            (self.model.entity_representations, *entities.chunk(2, dim=1)),
-            (self.model.relation_representations, p, -q),
-        ):
-            pairs = torch.stack([real, imaginary], dim=-1)  # PyKEEN keeps the two parts of a number side by side
-            representations[0]._embeddings.weight.copy_(pairs.flatten(1))
+        _fill(self.model.entity_representations[0], x, y)
+        _fill(self.model.relation_representations[0], p, -q)
+
+
+def _fill(representation: Any, real: Tensor, imaginary: Tensor) -> None:
+    """Set PyKEEN's complex embeddings, which keep the two parts of a number side by side."""
+    representation._embeddings.weight.copy_(torch.stack([real, imaginary], dim=-1).flatten(1))
 
 
 class TorchKGE:
@@ -146,8 +149,8 @@ class TorchKGE:
         """Filtered MRR, both sides, of the test split or its first `limit` triples.
 
         TorchKGE counts ties against the model: below the realistic MRR where scores are exactly equal.
-        Single triples were fastest on 2 cores: a batch of 16 took five times as long on WN18RR, as its
-        buffers, 12 bytes x batch size x entities x L, are too large to be used again.
+        Single triples were fastest on 2 idle cores: a batch of 16 took five times as long, as its buffers,
+        12 bytes x batch size x entities x L, go back to the system after every use.
         """
         from torchkge.evaluation import LinkPredictionEvaluator
 

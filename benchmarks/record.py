@@ -66,7 +66,10 @@ def _synchronise() -> None:
 
 def _module_call() -> list[str]:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return ["-m", spec.name, *sys.argv[1:]] if spec else [Path(sys.argv[0]).name, *sys.argv[1:]]
+    words = ["-m", spec.name, *sys.argv[1:]] if spec else [Path(sys.argv[0]).name, *sys.argv[1:]]
+    if "--out" in words:  # where the file went says nothing about the figure
+        del words[words.index("--out") : words.index("--out") + 2]
+    return words
 
 
 def _commit() -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: sums are added up in one order, also in child processes
+# before torch, and for child processes too: one thread adds numbers up in one order
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -105,7 +106,7 @@ class Outcome:
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """cli("data", "list"): what `dihedral data list` prints and its exit code, in this process."""
     from dihedral.cli import main
 
@@ -120,7 +121,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> I
         captured = capfd.readouterr()
         return Outcome(stopped.value.code or 0, captured.out, captured.err)
 
-    yield run
+    return run
 
 
 @pytest.fixture

@@ -36,7 +36,9 @@ def imports():
     import subprocess
     import sys
 
-    runs = [subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True) for _ in range(3)]
+    runs = [
+        subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True) for _ in range(3)
+    ]
     return [json.loads(run.stdout) for run in runs]
 
 
@@ -81,7 +83,10 @@ def test_nothing_is_pickled(path):
         else:
             continue
         for name in names:
-            assert not re.match(r"(c?pickle|dill|joblib|shelve|marshal)\b|torch\.(load|save)$", name), (node.lineno, name)
+            assert not re.match(r"(c?pickle|dill|joblib|shelve|marshal)\b|torch\.(load|save)$", name), (
+                node.lineno,
+                name,
+            )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(SOURCE).as_posix())

@@ -52,15 +52,15 @@ def assert_best(found, everything, top):
 
 def test_the_score_is_the_sum_over_components_of_h_times_the_matrix_times_t(predictor, family):
     """φ(h, r, t) = Σ_l h⁽ˡ⁾ᵀ R⁽ˡ⁾ t⁽ˡ⁾ with the matrices of Eq. 1, written out."""
-    entities, codes, K = predictor.model.entities.double().numpy(), predictor.model.codes.numpy(), 4
+    entities, codes, K = predictor.model.entities.detach().double().numpy(), predictor.model.codes.numpy(), 4
     L = codes.shape[1]
     for h, r, t in family.known[:: len(family.known) // 40].tolist():
         expected = 0.0
-        for l in range(L):
-            turn, reflects = int(codes[r, l]) % K, int(codes[r, l]) >= K
+        for i in range(L):
+            turn, reflects = int(codes[r, i]) % K, int(codes[r, i]) >= K
             c, s = math.cos(2 * math.pi * turn / K), math.sin(2 * math.pi * turn / K)
             matrix = np.array([[c, s], [s, -c]] if reflects else [[c, -s], [s, c]])
-            expected += entities[h, [l, L + l]] @ matrix @ entities[t, [l, L + l]]
+            expected += entities[h, [i, L + i]] @ matrix @ entities[t, [i, L + i]]
         names = family.entities[h], family.relations[r], family.entities[t]
         assert predictor.score(*names) == pytest.approx(expected, abs=1e-4)
 

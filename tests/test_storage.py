@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -72,7 +73,13 @@ def test_every_kind_of_model_round_trips(name, family, tmp_path):
     assert torch.equal(dh.load(tmp_path / "model").model.score(triples), model.score(triples))
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 6, 128])
+@pytest.mark.parametrize(
+    "K",
+    [
+        *(1, 2, 3, 6, 127),
+        128,
+    ],
+)
 def test_every_group_round_trips(K, family, tmp_path):
     model = build_model("dihedral-argmax", family.num_entities, family.num_relations, dimension=64, K=K, seed=3)
     Predictor(model, family).save(tmp_path / "model")
@@ -80,7 +87,7 @@ def test_every_group_round_trips(K, family, tmp_path):
 
 
 def test_names_of_every_kind_round_trip(tmp_path):
-    names = ["", " ", "é日本🙂", "a\nb", 'q"uo\'te', "[/b]", "../up", "NA"]
+    names = ["", " ", "é日本🙂", "a\nb", "q\"uo'te", "[/b]", "../up", "NA"]
     graph = Graph.from_labels([(a, a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)], name="odd/é")
     Predictor(build_model("distmult", 8, 8, dimension=2), graph).save(tmp_path / "model")
     loaded = dh.load(tmp_path / "model")
@@ -220,12 +227,8 @@ except dh.DihedralError as error:
 """
 
 
-@pytest.mark.parametrize(
-    ("room", "stops_at"), [(100, "entities"), (3000, "known"), (4500, "metrics")]
-)
-def test_a_save_that_fails_midway_keeps_the_model_that_was_there(
-    python, other, model_folder, tmp_path, room, stops_at
-):
+@pytest.mark.parametrize(("room", "stops_at"), [(100, "entities"), (3000, "known"), (4500, "metrics")])
+def test_a_save_that_fails_midway_keeps_the_model_that_was_there(python, other, model_folder, tmp_path, room, stops_at):
     other.save(tmp_path / "model")
     done = python("-c", SAVE_WITH_LITTLE_ROOM, model_folder, tmp_path / "model", room)
     assert done.returncode == 0, done.stderr
@@ -245,7 +248,7 @@ def test_a_save_that_fails_midway_in_an_empty_folder_leaves_no_model(python, mod
 
 def test_a_file_where_the_folder_should_be_is_refused(predictor, tmp_path):
     (tmp_path / "model").write_text("")
-    with pytest.raises(DihedralError, match="folder '.*model' cannot be made: File exists"):
+    with pytest.raises(DihedralError, match=r"folder '.*model' cannot be made: File exists"):
         predictor.save(tmp_path / "model")
 
 
@@ -317,7 +320,8 @@ def test_a_manifest_that_is_no_object_is_refused(folder):
 @pytest.mark.parametrize("key", ["model", "settings", "entities", "relations", "dimension", "graph", "files", "bytes"])
 def test_a_manifest_that_lacks_something_is_refused(folder, key):
     edit_manifest(folder, lambda manifest: manifest.pop(key))
-    assert refusal(folder).endswith(f"model.json' lacks {key}")
+    message = refusal(folder)
+    assert "model.json'" in message and re.search(rf"\b{key}\b", message)
 
 
 FILES = [
@@ -406,13 +410,11 @@ def test_codes_outside_the_group_are_refused(folder):
         pytest.param(lambda manifest: manifest["files"].update(relations="entities.safetensors"), id="other tensors"),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="bug: a KeyError, TypeError, ValueError or AttributeError comes through")
 def test_a_manifest_with_the_wrong_content_is_refused(folder, edit):
     edit_manifest(folder, edit)
     refusal(folder)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: the ids of known.arrow are not checked; an IndexError follows later")
 def test_known_facts_about_entities_that_are_not_there_are_refused(folder):
     table = pa.ipc.open_file(str(folder / "known.arrow")).read_all()
     heads = table.column("head").to_numpy().copy()
@@ -424,7 +426,6 @@ def test_known_facts_about_entities_that_are_not_there_are_refused(folder):
     refusal(folder)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: torch's AssertionError or RuntimeError comes through")
 @pytest.mark.parametrize("device", ["gpu", pytest.param("cuda", marks=pytest.mark.skipif("torch.cuda.is_available()"))])
 def test_a_device_that_is_not_there_is_refused(folder, device):
     with pytest.raises(DihedralError, match=device):

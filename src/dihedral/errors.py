@@ -14,6 +14,13 @@ class TrainingError(DihedralError):
     """Training could not go on; the last good checkpoint is kept."""
 
 
+def check_seed(seed: int) -> int:
+    """The seed, if random generators can take it."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise DihedralError(f"seed is {seed!r}; it must be a whole number from 0 to {2**32 - 1}")
+    return seed
+
+
 def close_matches(name: str, names: Iterable[str], limit: int = 3) -> str:
     """A tail for an error message: `; did you mean 'a', 'b'?`, or nothing.
 

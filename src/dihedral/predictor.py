@@ -50,12 +50,12 @@ class Predictor:
         metrics: dict[str, Any] | None = None,
         latents: dict[str, Tensor] | None = None,
     ) -> None:
-        self.model = model.requires_grad_(False)
+        self.model = model
         self.graph = graph
         self.recipe = recipe or {}
         self.metrics = metrics or {}
         self.latents = latents
-        self.operators = model.relations.exact()
+        self.operators = model.relations.exact().detach()
 
     def __repr__(self) -> str:
         return f"Predictor({self.model.relations.kind}, 2L={self.model.dimension}, {self.graph!r})"

@@ -42,6 +42,13 @@ def holds_model(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def check_options(dtype: str, shard_mb: float | None) -> None:
+    if dtype not in _DTYPES:
+        raise DihedralError(f"dtype is {dtype!r}; entities are stored as float32 or float16")
+    if shard_mb is not None and shard_mb <= 0:
+        raise DihedralError(f"shard_mb is {shard_mb}; a shard needs more than 0 MiB")
+
+
 def save_model(
     folder: Path,
     stored: StoredModel,
@@ -51,10 +58,7 @@ def save_model(
     overwrite: bool = False,
 ) -> None:
     """Write a model folder; refuses one that already holds a model unless `overwrite`."""
-    if dtype not in _DTYPES:
-        raise DihedralError(f"dtype is {dtype!r}; entities are stored as float32 or float16")
-    if shard_mb is not None and shard_mb <= 0:
-        raise DihedralError(f"shard_mb is {shard_mb}; a shard needs more than 0 MiB")
+    check_options(dtype, shard_mb)
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     make_folder(folder)

@@ -119,7 +119,6 @@ def test_make_family_refuses_half_a_couple(cli, tmp_path):
     assert not (tmp_path / "family").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="bug: numpy's ValueError comes through as a traceback")
 def test_make_family_refuses_a_negative_seed(cli, tmp_path):
     done = cli("data", "make-family", tmp_path / "family", "--seed", "-1")
     assert done.code == 2 and "seed" in done.err

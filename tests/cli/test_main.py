@@ -82,7 +82,10 @@ def test_a_call_that_cannot_be_parsed_exits_with_2(cli, arguments):
         (("info", "nowhere"), "error: 'nowhere' is not a model folder: it has no model.json\n"),
         (("evaluate", "nowhere"), "error: 'nowhere' is not a model folder: it has no model.json\n"),
         (("predict", "nowhere", "--head", "x", "--tail", "y"), "error: 'nowhere' is not a model folder"),
-        (("data", "info", "nowhere"), "error: file 'nowhere' does not exist; give a folder, a file or a benchmark's name\n"),
+        (
+            ("data", "info", "nowhere"),
+            "error: file 'nowhere' does not exist; give a folder, a file or a benchmark's name\n",
+        ),
         (("recipes", "nowhere"), "error: recipe 'nowhere' is unknown"),
         (("train", "family", "--recipe", "demo/family", "--out", "x", "--set", "epochs"), "error: --set got 'epochs'"),
     ],
@@ -117,7 +120,6 @@ main()
 """
 
 
-@pytest.mark.xfail(strict=True, reason="bug: an Arrow thread that reads a Python file aborts the process at exit (134)")
 def test_a_bad_file_exits_with_2_from_a_process_of_its_own(python, tmp_path):
     """On one core a thread that is still at work when Python ends shows: the process would abort."""
     (tmp_path / "bad.tsv").write_text("a\tr\tb\na\tr\n")

@@ -22,7 +22,6 @@ def test_tables_round_numbers_and_align_columns(capsys):
 
 
 @pytest.mark.parametrize("name", ["list[int]", "[bold]", "a[/b]", "[link=x]", ":smile:"])
-@pytest.mark.xfail(strict=True, reason="bug: rich reads names as markup: text is lost, or MarkupError is raised")
 def test_tables_show_names_as_they_are(capsys, name):
     output.print_table("", ["name", "n"], [[name, 1]])
     assert name in capsys.readouterr().out

@@ -63,9 +63,10 @@ def test_a_file_with_columns_is_split_with_the_seed(cli, family, tmp_path):
     words = ("--columns", "s,p,o", "--seed", 2, "--set", "epochs=1", "--out", tmp_path / "run")
     done = cli("train", tmp_path / "facts.csv", *QUICK, *words)
     assert done.code == 0 and "note: split with seed 2" in done.err
-    assert dh.load(tmp_path / "run").graph.fingerprint == dh.load_graph(
-        tmp_path / "facts.csv", columns=["s", "p", "o"], seed=2
-    ).fingerprint
+    assert (
+        dh.load(tmp_path / "run").graph.fingerprint
+        == dh.load_graph(tmp_path / "facts.csv", columns=["s", "p", "o"], seed=2).fingerprint
+    )
 
 
 @pytest.mark.parametrize(

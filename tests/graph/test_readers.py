@@ -93,7 +93,23 @@ def test_the_last_line_may_lack_its_end(read):
     assert read("facts.tsv", tsv(FACTS).rstrip()) == sorted(FACTS)
 
 
-SPECIAL = ["NA", "N/A", "null", "NULL", "NaN", "nan", "None", "#N/A", "", "true", "007", "1e3", "1.0", "2020-01-01", "é日本🙂"]
+SPECIAL = [
+    "NA",
+    "N/A",
+    "null",
+    "NULL",
+    "NaN",
+    "nan",
+    "None",
+    "#N/A",
+    "",
+    "true",
+    "007",
+    "1e3",
+    "1.0",
+    "2020-01-01",
+    "é日本🙂",
+]
 
 
 @pytest.mark.parametrize("header", [False, True])
@@ -106,7 +122,6 @@ def test_every_name_stays_text(read, name, suffix, delimiter, header):
     assert read(f"facts.{suffix}", content) == sorted(triples)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: a blank after the comma of a header makes Arrow guess the column's type")
 def test_every_name_stays_text_under_a_header_with_blanks(read):
     assert read("facts.csv", b"head, relation, tail\n007,01,007\n") == [("007", "01", "007")]
 
@@ -204,7 +219,6 @@ def test_an_empty_table_is_refused():
 
 
 @pytest.mark.parametrize("source", [None, 5, [("a", "r", "b")], np.array([["a", "r", "b"]])], ids=type)
-@pytest.mark.xfail(strict=True, reason="bug: pyarrow's own TypeError or ValueError comes through")
 def test_what_is_no_table_is_refused_by_its_type(source):
     with pytest.raises(DihedralError):
         load_graph(source)
@@ -295,7 +309,9 @@ def test_a_member_that_points_outside_writes_nothing(tmp_path, monkeypatch, name
 
 
 def test_the_member_nearest_to_the_top_counts(tmp_path):
-    write_zip(tmp_path / "data.zip", {**members("data/original/", splits={"train": [("x", "x", "x")]}), **members("data/")})
+    write_zip(
+        tmp_path / "data.zip", {**members("data/original/", splits={"train": [("x", "x", "x")]}), **members("data/")}
+    )
     assert_splits(load_graph(tmp_path / "data.zip"))
 
 
@@ -322,7 +338,6 @@ def test_what_is_no_archive_is_refused(tmp_path, name):
         load_graph(tmp_path / name)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: tarfile's report of five lines comes through")
 def test_what_is_no_archive_is_refused_in_one_line(tmp_path):
     (tmp_path / "data.tar.gz").write_bytes(b"this is no archive")
     with pytest.raises(DihedralError) as refused:
@@ -343,7 +358,6 @@ def test_an_archive_cut_short_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["data.tar.xz", "data.zip"])
-@pytest.mark.xfail(strict=True, reason="bug: LZMAError or BadZipFile comes through when a member, not the index, is damaged")
 def test_an_archive_damaged_in_the_middle_is_refused(tmp_path, name):
     WRITERS[name](tmp_path / name, {"train.txt": tsv(MANY)})
     content = bytearray((tmp_path / name).read_bytes())
@@ -376,7 +390,6 @@ def test_a_folder_or_archive_without_train_is_refused(tmp_path):
         pytest.param(b"head\trelation\ttail\na\tb\n", 2, 2, id="under a header"),
         pytest.param(
             b"a\tr\tb\tc\na\tr\tb\tc\n", 1, 4, id="too many everywhere",
-            marks=pytest.mark.xfail(strict=True, reason="bug: Arrow's own message comes through, without the line"),
         ),
     ],
 )  # fmt: skip
@@ -385,7 +398,6 @@ def test_a_wrong_number_of_columns_names_the_file_and_the_line(read, content, li
         read("facts.tsv", content)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: the search for the bad line does not understand quotes, so it expects 4")
 def test_a_wrong_number_of_columns_beside_quotes(read):
     with pytest.raises(DihedralError, match=r"facts\.csv, line 2: 2 columns; expected 3 separated by commas"):
         read("facts.csv", b'"Smith, Ann",parent,bob\nann,parent\n')
@@ -418,14 +430,15 @@ def test_columns_are_three(read, columns):
         read("facts.csv", b"a,b,c,d\n1,2,3,4\n", columns=columns)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: pyarrow's KeyError comes through")
 def test_a_header_that_names_a_column_twice_is_refused(read):
     with pytest.raises(DihedralError, match="head"):
         read("facts.csv", b"head,relation,tail,head\na,r,b,c\n", columns=["head", "relation", "tail"])
 
 
 def test_a_file_with_another_ending_is_refused(read):
-    with pytest.raises(DihedralError, match=r"facts\.json has the ending '\.json'; expected one of \.tsv, \.txt, \.csv"):
+    with pytest.raises(
+        DihedralError, match=r"facts\.json has the ending '\.json'; expected one of \.tsv, \.txt, \.csv"
+    ):
         read("facts.json", b"{}")
 
 
@@ -436,7 +449,9 @@ def test_what_is_no_parquet_is_refused(read):
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere/at/all.tsv", "nowhere.zip"])
 def test_a_missing_file_is_refused(source):
-    with pytest.raises(DihedralError, match=f"file '{source}' does not exist; give a folder, a file or a benchmark's name"):
+    with pytest.raises(
+        DihedralError, match=f"file '{source}' does not exist; give a folder, a file or a benchmark's name"
+    ):
         load_graph(source)
 
 
@@ -483,12 +498,12 @@ def test_fb15k_reads_in_two_seconds_and_its_index_builds_in_two_more(benchmark_p
     pa.set_cpu_count(1)
     try:
         for _ in range(3):  # a machine at work gets three tries
-            started = time.perf_counter()
+            started = time.process_time()  # seconds of this process, whatever else the machine does
             graph = load_graph(tmp_path)
-            read = time.perf_counter()
+            read = time.process_time()
             for side in ("head", "tail"):
                 KnownAnswers.build(graph.known, side, graph.num_relations, graph.num_entities)
-            seconds = read - started, time.perf_counter() - read
+            seconds = read - started, time.process_time() - read
             if max(seconds) < 2:
                 break
     finally:

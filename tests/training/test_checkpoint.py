@@ -16,7 +16,7 @@ SETTINGS = {"dimension": 8, "batch_size": 32, "epochs": 7, "validate_every": 2, 
 OBJECTIVES = ("logistic", "softmax")
 
 
-class Stop(Exception):
+class Stop(Exception):  # noqa: N818
     """A run cut short by its callback, as by a crash."""
 
 
@@ -237,7 +237,8 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path
     script = (
         "import resource, sys; import dihedral as dh\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
-        "try: dh.train(dh.make_family(40), 'demo/family', dimension=8, epochs=3, out=sys.argv[1], checkpoint_minutes=0)\n"
+        "options = dict(dimension=8, epochs=3, out=sys.argv[1], checkpoint_minutes=0)\n"
+        "try: dh.train(dh.make_family(40), 'demo/family', **options)\n"
         "except dh.DihedralError as error: print(error)\n"
     )
     done = python("-c", script, tmp_path / "run")

@@ -71,8 +71,11 @@ def test_a_run_on_a_terminal_draws_a_bar():
     script = "import dihedral as dh; dh.train(dh.make_family(40), 'demo/family', dimension=8, epochs=3)"
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm", "COLUMNS": "140"}
-    )  # fmt: skip
+        [sys.executable, "-c", script],
+        stderr=theirs,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "140"},
+    )
     os.close(theirs)
     written = b""
     while True:

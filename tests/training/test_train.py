@@ -16,17 +16,17 @@ SMALL = {"dimension": 8, "batch_size": 64, "epochs": 3, "validate_every": 1, "pr
 
 
 def test_the_family_demo_learns_the_family_within_a_minute():
-    started = time.perf_counter()
+    started = time.process_time()  # seconds of this process, whatever else the machine does
     predictor = dh.train(dh.make_family(), "demo/family")
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - started < 60
     assert predictor.metrics["test"]["both"]["mrr"] >= 0.93
 
 
 def test_the_umls_demo_learns_umls_within_a_minute(benchmark_graph):
     graph = benchmark_graph("umls")
-    started = time.perf_counter()
+    started = time.process_time()
     predictor = dh.train(graph, "demo/umls")
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - started < 60
     assert predictor.metrics["test"]["both"]["mrr"] >= 0.88
 
 
@@ -82,7 +82,6 @@ def test_storage_options_reach_the_folder(family, tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"dtype": "int8"}, {"shard_mb": -1}])
-@pytest.mark.xfail(strict=True, reason="bug: bad storage options are noticed only after the whole training")
 def test_bad_storage_options_are_refused_before_training(family, tmp_path, option):
     events = []
     with pytest.raises(DihedralError, match=next(iter(option))):
@@ -113,11 +112,25 @@ def test_a_run_that_fails_keeps_the_model_it_was_to_replace(family, tmp_path):
     assert torch.equal(dh.load(tmp_path / "run").model.entities, first.model.entities)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: a bare NotADirectoryError comes through")
 def test_a_file_where_the_folder_should_be_is_refused(family, tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(DihedralError, match="run"):
         dh.train(family, "demo/family", out=tmp_path / "run", **SMALL)
+
+
+THREADS = """
+import torch
+torch.set_num_threads(1)
+import dihedral as dh
+dh.train(dh.make_family(40), "demo/family", dimension=8, epochs=1)
+print(torch.get_num_threads())
+"""
+
+
+def test_training_leaves_torchs_number_of_threads_alone(python):
+    """numba's OpenMP layer would raise it to NUMBA_NUM_THREADS behind torch's back."""
+    done = python("-c", THREADS, NUMBA_NUM_THREADS="2")
+    assert done.stdout == "1\n", done.stderr
 
 
 # --- bad calls --------------------------------------------------------------------------------------
@@ -146,7 +159,6 @@ def test_a_device_that_is_not_there_is_refused(family):
         dh.train(family, "demo/family", device="cuda", **SMALL)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: torch's ValueError comes through")
 def test_a_seed_beyond_what_generators_take_is_refused(family):
     with pytest.raises(DihedralError, match="seed"):
         dh.train(family, "demo/family", seed=2**63, **SMALL)

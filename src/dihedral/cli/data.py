@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.output import Columns, Json, console, print_json, print_table, read_data
+from dihedral.cli.output import Columns, Json, print_json, print_table, read_data, say
 from dihedral.errors import DihedralError
 from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph import Graph, make_family
@@ -66,7 +66,7 @@ def info_command(
             return
         print_table("", ["dataset", "|E|", "|R|", "train", "valid", "test"], [list(row.values())[:6] for row in rows])
         if missing:
-            console.print(f"not here: {', '.join(missing)} (`dihedral data fetch NAME`)", highlight=False)
+            say(f"not here: {', '.join(missing)} (`dihedral data fetch NAME`)")
         return
     assert name is not None
     row = _statistics(read_data(name, columns))
@@ -102,7 +102,7 @@ def fetch_command(name: Annotated[str, typer.Argument(help="A benchmark.")]) -> 
     """
     benchmark = find_benchmark(name)
     graph = read_data(benchmark.name)
-    console.print(f"{graph!r} is in {locate(benchmark)}", highlight=False, soft_wrap=True)
+    say(f"{graph!r} is in {locate(benchmark)}")
 
 
 @app.command("make-family")
@@ -118,4 +118,4 @@ def make_family_command(
     """
     graph = make_family(people, parents=parents, seed=seed)
     write_folder(graph, out)
-    console.print(f"{graph!r} written to {out}", highlight=False, soft_wrap=True)
+    say(f"{graph!r} written to {out}")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import console, metric_rows, print_metrics, print_table
+from dihedral.cli.output import metric_rows, print_metrics, print_table, say
 
 
 def command(
@@ -22,8 +22,8 @@ def command(
     """
     started = time.perf_counter()
     graph = dh.make_family(seed=seed)
-    console.print(f"1. A synthetic family: {graph!r}", highlight=False, soft_wrap=True)
-    console.print("2. Training D4-Gumbel: every relation becomes 200 elements of D4", highlight=False)
+    say(f"1. A synthetic family: {graph!r}")
+    say("2. Training D4-Gumbel: every relation becomes 200 elements of D4")
     predictor = dh.train(graph, "demo/family", seed=seed, out=out, overwrite=True)
     print_metrics("3. Test triples, ranked among all people", metric_rows(predictor.metrics["test"]))
     algebra = dh.algebra(predictor)
@@ -42,20 +42,18 @@ def command(
             for rule in rules[:6]
         ],
     )
-    console.print(
-        "\n6. Questions: the best three answers with their scores; 'held back' is the test fact", highlight=False
-    )
+    say("\n6. Questions: the best three answers with their scores; 'held back' is the test fact")
     for head, relation, tail in list(graph.labels(graph.test))[:3]:
         best = predictor.predict(head=head, relation=relation, top=3)
         answers = ", ".join(f"{p.tail} ({p.score:.1f}{', held back' if p.tail == tail else ''})" for p in best)
-        console.print(f"   ({head}, {relation}, ?)  {answers}", highlight=False, soft_wrap=True)
-    console.print(f"\n   the model is in {out}", highlight=False)
+        say(f"   ({head}, {relation}, ?)  {answers}")
+    say(f"\n   the model is in {out}")
     try:
         from dihedral.figures.relations import draw_relations
     except ModuleNotFoundError:
-        console.print("   (no figure: pip install 'dihedral[plots]')", highlight=False)
+        say("   (no figure: pip install 'dihedral[plots]')")
     else:
         figure = out / "relations.png"
         draw_relations(algebra, figure, title="FAMILY: what D4-Gumbel learned")
-        console.print(f"   the figure is {figure}", highlight=False)
-    console.print(f"   done in {time.perf_counter() - started:.0f} s", highlight=False)
+        say(f"   the figure is {figure}")
+    say(f"   done in {time.perf_counter() - started:.0f} s")

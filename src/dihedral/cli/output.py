@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from dihedral.graph import Graph, load_graph
 
@@ -23,6 +24,16 @@ Columns = Annotated[
     str | None, typer.Option(help="Names of the head, relation and tail columns, e.g. subject,predicate,object.")
 ]
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Text on stdout as it is: names may hold brackets and colons."""
+    console.print(Text(text, style=style or ""), soft_wrap=True)
+
+
+def remark(text: str, style: str | None = None) -> None:
+    """The same on stderr."""
+    notes.print(Text(text, style=style or ""), soft_wrap=True)
 
 
 def print_json(content: Any) -> None:
@@ -42,12 +53,12 @@ def _without_nan(content: Any) -> Any:
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     if title:
-        console.print(title, style="italic", highlight=False, soft_wrap=True)
+        say(title, style="italic")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(Text(name), justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+        table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else str(cell)) for cell in row))
     console.print(table)
 
 
@@ -90,5 +101,5 @@ def read_data(source: str, columns: str | None = None, seed: int = 0) -> Graph:
 
         graph = load_graph(source, columns=names, seed=seed, progress=show)
     for note in graph.notes:
-        notes.print(f"note: {note}", style="yellow", highlight=False)
+        remark(f"note: {note}", style="yellow")
     return graph

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dihedral.cli.output import Columns, Json, metric_rows, notes, print_json, print_metrics, read_data
+from dihedral.cli.output import Columns, Json, metric_rows, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.training import Interrupted, load_recipe, train
 
@@ -34,7 +34,7 @@ def command(
     """
     chosen = load_recipe(recipe).replace(**parse_settings(set_ or []))
     graph = read_data(data, columns, seed)
-    notes.print(f"{graph!r}, recipe {chosen.name}, seed {seed}", highlight=False)
+    remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
     try:
         predictor = train(
             graph,
@@ -50,7 +50,7 @@ def command(
             shard_mb=shard_mb,
         )
     except Interrupted:
-        notes.print(f"stopped; a checkpoint is in {out / 'training'}: go on with the same command and --resume")
+        remark(f"stopped; a checkpoint is in {out / 'training'}: go on with the same command and --resume")
         raise typer.Exit(1) from None
     if json:
         print_json({"out": str(out), **predictor.metrics})
@@ -58,7 +58,7 @@ def command(
     for split in ("valid", "test"):
         if split in predictor.metrics:
             print_metrics(f"{split}, filtered", metric_rows(predictor.metrics[split]))
-    notes.print(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})", highlight=False)
+    remark(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})")
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

@@ -7,6 +7,9 @@ number of threads. Results do not depend on the number of threads.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +20,11 @@ if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
 
 
+_off = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
+
+
 @cache
 def _kernels() -> Any:
-    if os.environ.get("DIHEDRAL_COMPILED", "1") == "0":
-        return None
     try:
         from dihedral.engine import numba_kernels
     except ModuleNotFoundError:
@@ -30,7 +34,33 @@ def _kernels() -> Any:
 
 def available() -> bool:
     """Whether numba is here; DIHEDRAL_COMPILED=0 turns it off."""
-    return _kernels() is not None
+    return not _off and _kernels() is not None
+
+
+@contextmanager
+def turned_off() -> Iterator[None]:
+    """Use the plain torch paths for a while."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before
+
+
+def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
+    """Run a kernel on ranges of 0..size, one a thread of torch's."""
+    threads = min(torch.get_num_threads(), max(1, size))
+    bounds = [size * i // threads for i in range(threads + 1)]
+    futures = [_pool().submit(kernel, *bounds[i : i + 2], *arguments) for i in range(1, threads)]
+    kernel(bounds[0], bounds[1], *arguments)
+    for future in futures:
+        future.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="dihedral")
 
 
 def adagrad_rows(
@@ -38,13 +68,14 @@ def adagrad_rows(
 ) -> None:
     """Add up each row's uses and update it, in one pass; `last` is int32 [rows], all -1."""
     kernels = _kernels()
-    kernels.set_threads(torch.get_num_threads())
-    ids = gradients.ids
-    source = torch.arange(len(ids)) if gradients.source is None else gradients.source
-    weights = torch.ones(len(ids)) if gradients.weights is None else gradients.weights
-    kernels.adagrad_rows(
-        parameter.numpy(), total.numpy(), last.numpy(), ids.numpy(), source.numpy(), weights.numpy(),
-        gradients.vectors.numpy(), lr, epsilon,
+    ids, uses = gradients.ids, len(gradients.ids)
+    source = torch.arange(uses) if gradients.source is None else gradients.source
+    weights = torch.ones(uses) if gradients.weights is None else gradients.weights
+    before, rows = torch.empty(uses, dtype=torch.int32), torch.empty(uses, dtype=torch.int64)
+    count = kernels.chain(ids.numpy(), last.numpy(), before.numpy(), rows.numpy())
+    _in_threads(
+        kernels.adagrad_rows, count, parameter.numpy(), total.numpy(), last.numpy(), before.numpy(), rows.numpy(),
+        source.numpy(), weights.numpy(), gradients.vectors.numpy(), lr, epsilon,
     )  # fmt: skip
 
 
@@ -65,7 +96,6 @@ def block_logistic(
     the weights of the negatives [B, k] with which the queries make their gradients.
     """
     kernels = _kernels()
-    kernels.set_threads(torch.get_num_threads())
     size, k = negatives.shape
     width = entities.shape[1]
     losses = torch.empty(size, dtype=torch.float64)
@@ -73,11 +103,13 @@ def block_logistic(
     weights = torch.empty(size, k)
     query_gradients = torch.empty(size, width)
     operator_gradient = torch.zeros_like(operators)
-    kernels.block_logistic(
-        entities.numpy(), operators.detach().numpy(), index.numpy(), anchors.numpy(), targets.numpy(),
-        negatives.numpy(), half, decay, losses.numpy(), vectors.numpy(), weights.numpy(), query_gradients.numpy(),
+    _in_threads(
+        kernels.block_logistic, size, entities.numpy(), operators.detach().numpy(), index.numpy(), anchors.numpy(),
+        targets.numpy(), negatives.numpy(), half, decay, losses.numpy(), vectors.numpy(), weights.numpy(),
+        query_gradients.numpy(),
     )  # fmt: skip
-    kernels.operator_gradient(
-        entities.numpy(), index.numpy(), anchors.numpy(), half, query_gradients.numpy(), operator_gradient.numpy()
-    )
+    _in_threads(
+        kernels.operator_gradient, width // 2, entities.numpy(), index.numpy(), anchors.numpy(), half,
+        query_gradients.numpy(), operator_gradient.numpy(),
+    )  # fmt: skip
     return losses, operator_gradient, vectors, weights

@@ -1,36 +1,43 @@
 """Numba kernels for the CPU: the sampled logistic step and row-wise Adagrad, each in one pass.
 
-Every output is written by one thread, in an order that does not depend on how many there are.
+Each kernel works on a range; `compiled` gives ranges to threads. Kernels release the GIL and use no
+threading of numba's own, which would meet torch's OpenMP threads on the same cores. Every output is
+written by one thread, in an order that does not depend on how many there are.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numba
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-Array = Any
-MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined,unused-ignore]
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity keep their meaning
 
 
-def set_threads(count: int) -> None:
-    numba.set_num_threads(max(1, min(count, MOST_THREADS)))
-
-
-@njit(parallel=True, fastmath=FAST, cache=True)
+@njit(nogil=True, fastmath=FAST, cache=True)
 def block_logistic(
-    entities, operators, index, anchors, targets, negatives, half, decay, losses, vectors, weights, query_gradients
+    start,
+    stop,
+    entities,
+    operators,
+    index,
+    anchors,
+    targets,
+    negatives,
+    half,
+    decay,
+    losses,
+    vectors,
+    weights,
+    query_gradients,
 ):
     size, k = negatives.shape
     width = entities.shape[1]
     L = width // 2
     scale = np.float32(1.0 / size)
     decay = np.float32(decay / size)
-    for i in prange(size):
+    for i in range(start, stop):
         h = entities[anchors[i]]
         a, b, c, d = operators[index[i]]
         if i >= half:  # R t instead of Rᵀ h
@@ -74,50 +81,52 @@ def _softplus(x):
     return max(x, np.float32(0.0)) + math.log1p(math.exp(-abs(x)))
 
 
-@njit(parallel=True, fastmath=FAST, cache=True)
-def operator_gradient(entities, index, anchors, half, query_gradients, gradient):
-    """Sum the gradient of each operator over the questions that used it; a thread owns some components."""
+@njit(nogil=True, fastmath=FAST, cache=True)
+def operator_gradient(start, stop, entities, index, anchors, half, query_gradients, gradient):
+    """Sum the gradient of components start to stop of each operator over the questions that used it."""
     size, width = query_gradients.shape
     L = width // 2
-    blocks = 8
-    for block in prange(blocks):
-        start, stop = block * L // blocks, (block + 1) * L // blocks
-        for i in range(size):
-            h = entities[anchors[i]]
-            dq = query_gradients[i]
-            a, b, c, d = gradient[index[i]]
-            if i >= half:
-                b, c = c, b
-            for j in range(start, stop):
-                x, y, u, v = h[j], h[L + j], dq[j], dq[L + j]
-                a[j] += x * u
-                c[j] += y * u
-                b[j] += x * v
-                d[j] += y * v
+    for i in range(size):
+        h = entities[anchors[i]]
+        dq = query_gradients[i]
+        a, b, c, d = gradient[index[i]]
+        if i >= half:
+            b, c = c, b
+        for j in range(start, stop):
+            x, y, u, v = h[j], h[L + j], dq[j], dq[L + j]
+            a[j] += x * u
+            c[j] += y * u
+            b[j] += x * v
+            d[j] += y * v
 
 
-@njit(parallel=True, fastmath=FAST, cache=True)
-def adagrad_rows(parameter, total, last, ids, source, weights, vectors, lr, epsilon):
-    """Chain the uses of each row through `last` and `before`, then let one thread a row add them up.
+@njit(nogil=True, cache=True)
+def chain(ids, last, before, rows):
+    """Chain the uses of each row: before[i] is the use of the same row before use i, or -1.
 
-    last: int32 [rows], the latest use of each row; all -1 before and after.
+    last: int32 [all rows], all -1; holds the latest use of each row afterwards. rows: the distinct
+    rows, in order of first use. Returns how many those are.
     """
-    uses = len(ids)
-    width = parameter.shape[1]
-    before = np.empty(uses, np.int32)  # the use of the same row before this one
-    rows = np.empty(uses, np.int64)
     count = 0
-    for use in range(uses):
+    for use in range(len(ids)):
         row = ids[use]
         before[use] = last[row]
         if last[row] < 0:
             rows[count] = row
             count += 1
         last[row] = use
+    return count
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def adagrad_rows(start, stop, parameter, total, last, before, rows, source, weights, vectors, lr, epsilon):
+    """Add up the uses of rows[start:stop] and update them; `last` is -1 for them again afterwards."""
+    width = parameter.shape[1]
     rate, eps = np.float32(lr), np.float32(epsilon)
-    for i in prange(count):
+    g = np.empty(width, np.float32)
+    for i in range(start, stop):
         row = rows[i]
-        g = np.zeros(width, np.float32)
+        g[:] = 0
         use = last[row]
         while use >= 0:
             weight, v = weights[use], vectors[source[use]]

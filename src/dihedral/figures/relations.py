@@ -19,7 +19,7 @@ MOST_RELATIONS = 16
 
 def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
     """Left: how often each relation uses each element. Right: the relation nearest to each product."""
-    names = relations or list(algebra.names)[:MOST_RELATIONS]
+    names = list(algebra.names)[:MOST_RELATIONS] if relations is None else relations
     if not names:
         raise DihedralError("no relations to draw; name at least one")
     rows = [algebra[name] for name in names]
@@ -46,7 +46,7 @@ def _element_shares(axes: Any, rows: list[Row]) -> None:
     ]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=max(0.5, shares.max()), aspect="auto")
     axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
     axes.set_title("share of each element", fontsize=10)
     for (i, j), share in np.ndenumerate(shares):
         axes.text(j, i, f"{share:.2f}".lstrip("0") or "0", ha="center", va="center", fontsize=7,
@@ -63,9 +63,14 @@ def _products(axes: Any, rows: list[Row]) -> None:
             name, best[i, j] = match.relation, match.share
             if product.identity() >= best[i, j]:
                 name, best[i, j] = "identity", product.identity()
-            axes.text(j, i, f"{name}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
+            axes.text(j, i, f"{_plain(name)}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
                       color="white" if best[i, j] > 0.6 else "#333333")  # fmt: skip
     axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(rows)), [row.name for row in rows], rotation=20, ha="right")
-    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_xticks(range(len(rows)), [_plain(row.name) for row in rows], rotation=20, ha="right")
+    axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
     axes.set_title("row · column: nearest relation, share of components", fontsize=10)
+
+
+def _plain(name: str) -> str:
+    """A name that matplotlib does not read as mathematics."""
+    return name.replace("$", r"\$")

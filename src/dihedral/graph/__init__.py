@@ -9,6 +9,7 @@ from typing import Any
 from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.family import make_family
 from dihedral.graph.known import KnownAnswers
+from dihedral.graph.readers import read_arrow, read_graph
 from dihedral.graph.triples import Graph, Vocabulary
 
 __all__ = ["Graph", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]
@@ -31,8 +32,6 @@ def load_graph(
     >>> load_graph("family").num_entities
     1200
     """
-    from dihedral.graph.readers import read_arrow, read_graph
-
     if isinstance(source, Graph):
         return source
     if isinstance(source, str) and not Path(source).exists():

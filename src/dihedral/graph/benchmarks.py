@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dihedral.errors import DihedralError, close_matches
+from dihedral.graph.readers import read_graph
+from dihedral.graph.sources import ARCHIVES, find_split
 from dihedral.graph.triples import SPLITS, Graph
 
 Progress = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all
@@ -125,8 +127,6 @@ def find_benchmark(name: str) -> Benchmark:
 
 def load_benchmark(name: str, *, progress: Progress | None = None) -> Graph:
     """A named benchmark, checked against its published sums."""
-    from dihedral.graph.readers import read_graph
-
     benchmark = find_benchmark(name)
     path = locate(benchmark) or fetch(benchmark, progress=progress)
     check(benchmark, path)
@@ -141,8 +141,6 @@ def cache_folder() -> Path:
 
 def locate(benchmark: Benchmark) -> Path | None:
     """The benchmark's folder or archive in $DIHEDRAL_DATA or the cache, whichever has it first."""
-    from dihedral.graph.readers import ARCHIVES
-
     folders = [Path(data)] if (data := os.environ.get("DIHEDRAL_DATA")) else []
     for folder in [*folders, cache_folder()]:
         for name in (benchmark.name, benchmark.name.lower()):
@@ -196,9 +194,10 @@ def check(benchmark: Benchmark, path: Path) -> None:
 
 
 def text_sum(path: Path, split: str, method: str) -> str:
-    from dihedral.graph.readers import open_split
-
-    with open_split(path, split) as stream:
+    source = find_split(path, split)
+    if source is None:
+        raise DihedralError(f"{str(path)!r} holds no {split} file")
+    with source.plain() as stream:
         text = stream.read()
     if method == "git":  # the id git gives a file of this content
         return hashlib.sha1(b"blob %d\0" % len(text) + text, usedforsecurity=False).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, check_seed
 from dihedral.graph.split import split_triples
 from dihedral.graph.triples import Graph, Vocabulary, build_graph
 
@@ -35,7 +35,7 @@ def make_family(
         raise DihedralError(f"people is {people}; two generations of couples need a multiple of 4, 8 or more")
     if parents not in (1, 2):
         raise DihedralError(f"parents is {parents}; a person is linked to 1 or 2 parents")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     couples = people // 4  # in each generation
     men, women = np.arange(couples), np.arange(couples)
     elder = np.stack([men, women + couples], axis=1)  # [couples, 2]

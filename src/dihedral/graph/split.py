@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, check_seed
 from dihedral.graph.triples import Triples
 
 
@@ -21,7 +21,7 @@ def split_triples(
         raise DihedralError(
             f"split shares are valid={valid} and test={test}; each must be 0 or more, their sum under 1"
         )
-    shuffled = triples[np.random.default_rng(seed).permutation(len(triples))]
+    shuffled = triples[np.random.default_rng(check_seed(seed)).permutation(len(triples))]
     must_train = _first_use(np.concatenate([shuffled[:, 0], shuffled[:, 2]])) % len(shuffled)
     needed = np.zeros(len(shuffled), dtype=bool)
     needed[must_train] = True

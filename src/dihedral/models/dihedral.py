@@ -72,7 +72,7 @@ class CodeRelations(DiscreteRelations):
 
     def __init__(self, codes: Tensor, K: int, scales: Tensor | None = None) -> None:
         super().__init__(codes.shape[0], 2 * codes.shape[1], K)
-        wrong = codes[(codes < 0) | (codes >= 2 * K)]
+        wrong = codes[(codes.long() < 0) | (codes.long() >= 2 * K)]
         if wrong.numel():
             raise DihedralError(f"codes hold the element {int(wrong[0])}; D_{K} has ids 0 to {2 * K - 1}")
         self.register_buffer("fixed_codes", codes.to(torch.uint8))

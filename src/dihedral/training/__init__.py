@@ -14,7 +14,7 @@ from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.predictor import Predictor, load
-from dihedral.storage import holds_model
+from dihedral.storage import check_options, holds_model
 from dihedral.training.loop import Callback, Interrupted, Trainer
 from dihedral.training.recipe import Recipe, load_recipe, recipe_names
 
@@ -47,6 +47,7 @@ def train(
     callback: called with every event of the run, for loggers.
     """
     recipe = load_recipe(recipe).replace(**settings)
+    check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is not None and holds_model(folder) and not overwrite:
         if resume:
@@ -75,6 +76,7 @@ def train(
         if resume:
             trainer.resume()
         elif trainer.folder is not None:
+            trainer.folder.create()
             if trainer.folder.checkpoint.exists() and not overwrite:
                 raise DihedralError(
                     f"folder {str(folder)!r} holds an unfinished run; add --resume to go on "

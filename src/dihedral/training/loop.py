@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dihedral.engine.adagrad import Adagrad
 from dihedral.engine.cuda import CapturedStep
-from dihedral.errors import DihedralError, TrainingError
+from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.models import Model, build_model, restore_relations
@@ -55,8 +55,11 @@ class Trainer:
         out: Path | None = None,
         checkpoint_minutes: float = 1.0,
         callback: Callback | None = None,
+        reference: bool = False,
     ) -> None:
-        self.graph, self.recipe, self.seed = graph, recipe, seed
+        """reference: train on the short, slow paths that the fast ones are checked against."""
+        self.reference = reference
+        self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
         self.device = torch.device(device)
         self.folder = RunFolder(out) if out is not None else None
         self.checkpoint_seconds = 60 * checkpoint_minutes
@@ -97,18 +100,18 @@ class Trainer:
     def _objective(self) -> LogisticLoss | SoftmaxLoss:
         relations = self.model.relations
         if self.recipe.objective == "softmax":
-            return SoftmaxLoss(self.recipe, relations)
+            return SoftmaxLoss(self.recipe, relations, reference=self.reference)
         skew = None
         if self.recipe.skew_chance:
             skew = definitely_skew(self.graph.train, self.graph.num_entities, self.graph.num_relations)
             skew = skew.to(self.device)
-        return LogisticLoss(self.recipe, relations, self.graph.num_entities, skew)
+        return LogisticLoss(self.recipe, relations, self.graph.num_entities, skew, reference=self.reference)
 
     # --- one step ------------------------------------------------------------------------------
 
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a recorded step after a few plain ones."""
-        if self.device.type != "cuda" or len(batch) < self.recipe.batch_size:
+        if self.device.type != "cuda" or self.reference or len(batch) < self.recipe.batch_size:
             return self.step(batch)
         if self.captured is None:
             self.plain_steps += 1
@@ -140,15 +143,14 @@ class Trainer:
 
     def run(self) -> None:
         """Train until the recipe's last epoch, an early stop, or Ctrl-C."""
-        torch.set_flush_denormal(True)  # numbers near zero slow CPUs down tenfold
         if self.folder is not None:
             self.folder.create()
             self.folder.write_log(self.progress.history)
         self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs})
         last_saved = time.monotonic()
-        with _catch_interrupt() as interrupted:
+        with _catch_interrupt() as interrupted, _without_denormals():
             while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
-                done = self._epoch(interrupted)
+                done = self.run_epoch(interrupted)
                 if not done:
                     self.save_checkpoint()
                     raise Interrupted
@@ -160,8 +162,9 @@ class Trainer:
     def _out_of_patience(self) -> bool:
         return 0 < self.recipe.patience <= self.progress.validations_since_best
 
-    def _epoch(self, interrupted: threading.Event) -> bool:
+    def run_epoch(self, interrupted: threading.Event | None = None) -> bool:
         """Train one epoch, or the rest of one; False when stopped in the middle."""
+        interrupted = interrupted or threading.Event()
         progress, recipe = self.progress, self.recipe
         started = time.perf_counter()
         generator = self.generator.manual_seed(self.seed * 1_000_003 + progress.epoch)
@@ -184,9 +187,9 @@ class Trainer:
                 return False
         loss = float(loss_sum) / len(batches)
         if not math.isfinite(loss):
-            kept = "the last checkpoint is kept" if self.folder else "no checkpoint folder was given"
+            kept = "; the last checkpoint is kept" if self.folder and self.folder.checkpoint.exists() else ""
             raise TrainingError(
-                f"the loss became {loss} in epoch {progress.epoch + 1}; {kept}: "
+                f"the loss became {loss} in epoch {progress.epoch + 1}{kept}: "
                 "try a smaller entity_lr or relation_lr, or a smaller entity_init"
             )
         progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
@@ -281,3 +284,13 @@ def _catch_interrupt() -> Iterator[threading.Event]:
         yield flag
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def _without_denormals() -> Iterator[None]:
+    """Numbers too near zero become zero: CPUs are tenfold slower with them."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

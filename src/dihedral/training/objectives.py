@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
-from dihedral.engine.softmax import tiled_cross_entropy
+from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.graph.triples import Triples
 from dihedral.models import Relations
 from dihedral.models.model import BlockRelations
@@ -90,12 +90,20 @@ class Questions:
 class LogisticLoss:
     """Eq. 2: -log σ(y φ) over each positive and its sampled negatives, averaged over positives."""
 
-    def __init__(self, recipe: Recipe, relations: Relations, num_entities: int, skew: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        relations: Relations,
+        num_entities: int,
+        skew: Tensor | None = None,
+        *,
+        reference: bool = False,
+    ) -> None:
         self.recipe, self.relations, self.num_entities = recipe, relations, num_entities
         self.skew = skew  # bool [R]: relations that get the extra negative (t, r, h)
         same = type(relations).candidates is Relations.candidates
         plain = not (recipe.skew_chance or recipe.component_weight or recipe.share_negatives or recipe.adversarial)
-        self.written_out = same and plain
+        self.written_out = same and plain and not reference
         self.compilable = isinstance(relations, BlockRelations) and recipe.regulariser in ("none", "l2")
 
     def __call__(
@@ -245,8 +253,8 @@ def _components(products: Tensor) -> Tensor:
 class SoftmaxLoss:
     """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser."""
 
-    def __init__(self, recipe: Recipe, relations: Relations) -> None:
-        self.recipe, self.relations = recipe, relations
+    def __init__(self, recipe: Recipe, relations: Relations, *, reference: bool = False) -> None:
+        self.recipe, self.relations, self.reference = recipe, relations, reference
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -264,13 +272,13 @@ class SoftmaxLoss:
             )
             table = entities.detach().requires_grad_()
             candidates = self.relations.candidates(table)
-        loss, query_gradient, entity_gradient = tiled_cross_entropy(
-            query.detach(),
-            candidates.detach(),
-            torch.cat([batch[:, 2], batch[:, 0]]),
-            scale=1 / size,  # the mean of each side
-            precision=self.recipe.precision,
-        )
+        targets, mean = torch.cat([batch[:, 2], batch[:, 0]]), 1 / size  # the mean of each side
+        if self.reference:
+            loss, query_gradient, entity_gradient = cross_entropy(query, candidates, targets, scale=mean)
+        else:
+            loss, query_gradient, entity_gradient = tiled_cross_entropy(
+                query.detach(), candidates.detach(), targets, scale=mean, precision=self.recipe.precision
+            )
         outputs, gradients = [query], [query_gradient]
         if self.recipe.relation_weight:
             assert isinstance(self.relations, BlockRelations)

@@ -1,0 +1,159 @@
+"""docs/performance.md from the measured files under results/: `python -m benchmarks.report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.cpu import OURS, PLAIN
+from benchmarks.record import RESULTS
+
+DOCS = RESULTS.parent / "docs"
+GOALS = {  # what one H200 was asked to reach, in seconds
+    ("full softmax", "WN18RR"): 0.12,
+    ("full softmax", "FB15k-237"): 0.15,
+    ("full softmax", "FB15k"): 0.45,
+    ("sampled, 10 negatives", "WN18RR"): 0.03,
+    ("filtered ranking of test", "FB15k-237"): 0.1,
+}
+
+
+def read(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def source(content: dict[str, Any], name: str) -> str:
+    made = content["environment"]
+    machine = made.get("gpu") or made.get("cpu")
+    note = f" {made['note']}" if made.get("note") else ""
+    return f"*`{made['command']}`, {machine}, torch {made['torch']}, {made['time']}; `results/{name}.json`.{note}*\n"
+
+
+def markdown(header: list[str], rows: list[list[Any]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]) + "\n"
+
+
+def cpu_part() -> str:
+    content = read("cpu-engine")
+    if content is None:
+        return ""
+    rows = []
+    for row in content["rows"]:
+        same = [r for r in content["rows"] if (r["graph"], r["what"]) == (row["graph"], row["what"])]
+        own = {r["library"]: r["seconds"] for r in same if r["library"] in (OURS, PLAIN)}
+        ratio = "" if row["library"] in own else " / ".join(f"{row['seconds'] / s:.1f}" for s in own.values())
+        part = "" if row["part_measured"] > 0.999 else f", scaled from {row['part_measured']:.1%}"
+        rows.append([row["graph"], row["what"], row["library"], f"{row['seconds']:.3f}{part}", ratio])
+    same_model = content["mrr_of_one_model"]
+    return (
+        "## On a CPU, beside other libraries\n\n"
+        "ComplEx, 2L = 200, batch 1024, 10 negatives, all in one process and in turns; medians. The ratio is how many\n"
+        "times faster ours is, with the compiled path and (epochs) without a compiler.\n\n"
+        + markdown(["graph", "task", "library", "seconds", "ratio"], rows)
+        + f"\nOne and the same trained model has MRR {same_model['dihedral']:.7f} here and "
+        f"{same_model['pykeen']:.7f} in PyKEEN.\n\n"
+        + source(content, "cpu-engine")
+        + "\n![Seconds a task, ours and others](images/cpu-engine.png)\n"
+    )
+
+
+def gpu_part() -> str:
+    content = read("gpu-engine")
+    if content is None:
+        return ""
+    rate, *epochs = content["epochs"]
+    rows = []
+    for row in [*epochs, *content["ranking"]]:
+        goal = GOALS.get((row["what"], row["graph"]), "")
+        share = f"{row['share_of_matmul_rate']:.0%}" if "share_of_matmul_rate" in row else ""
+        rows.append(
+            [row["graph"], row["what"], row.get("model", ""), row["dimension"], row.get("precision", ""),
+             f"{row['seconds']:.4f}", goal, share]
+        )  # fmt: skip
+    header = ["graph", "task", "model", "2L", "products", "seconds", "goal", "share of product rate"]
+    largest = max((r for r in content["growth"] if r["objective"] == "softmax"), key=lambda r: r["entities"])
+    return (
+        "## On one GPU\n\n"
+        f"Epochs with batch 1024. A large float16 product reaches {rate['matmul_tflops']:.0f} TFLOP/s here; the last\n"
+        "column is the share of it that the three products of an epoch make up.\n\n"
+        + markdown(header, rows)
+        + f"\nWith {largest['entities']:,} entities, 2L = {largest['dimension']}, a full-softmax step takes "
+        f"{largest['seconds_a_step'] * 1000:.0f} ms and\n{largest['extra_gib']:.2f} GiB beside parameters, gradients "
+        "and optimiser state.\n\n"
+        + source(content, "gpu-engine")
+        + "\n![How the cost of a step grows](images/gpu-growth.png)\n"
+    )
+
+
+def agreement_part() -> str:
+    rows, sources = [], []
+    for device in ("cpu", "cuda"):
+        content = read(f"agreement-{device}")
+        if content is None:
+            continue
+        sources.append(source(content, f"agreement-{device}"))
+        for row in content["rows"]:
+            reference, fast = (mean(row[way]["test_mrr"]) for way in ("reference", "fast"))
+            speed = sum(row["reference"]["seconds"]) / sum(row["fast"]["seconds"])
+            rows.append([row["graph"], row["model"], row["objective"], device, len(row["fast"]["test_mrr"]),
+                         f"{reference:.4f}", f"{fast:.4f}", f"{fast - reference:+.4f}", f"{speed:.1f}x"])  # fmt: skip
+    header = ["graph", "model", "objective", "device", "seeds", "reference MRR", "fast MRR", "difference", "faster"]
+    return (
+        "## The fast paths change no result\n\n"
+        "Test MRR, mean over seeds, of training on the short reference paths (autograd, all logits at once, float32)\n"
+        "and on the fast ones.\n\n" + markdown(header, rows) + "\n" + "\n".join(sources)
+    )
+
+
+def growth_chart(path: Path) -> None:
+    content = read("gpu-engine")
+    if content is None:
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = content["growth"]
+    figure, panels = plt.subplots(1, 3, figsize=(13, 3.8))
+    panel_of = {"entities": (256, None), "dimension": (None, 40_000), "negatives": (256, 40_000)}
+    for axes, (variable, (dimension, entities)) in zip(panels, panel_of.items(), strict=True):
+        for label, chosen in {
+            "full softmax": [r for r in rows if r["objective"] == "softmax"],
+            "own negatives": [r for r in rows if r["objective"] == "logistic" and "share_negatives" not in r],
+            "shared negatives": [r for r in rows if "share_negatives" in r],
+        }.items():
+            points = sorted(
+                (r[variable], r["seconds_a_step"] * 1000)
+                for r in chosen
+                if variable in r
+                and (dimension is None or r["dimension"] == dimension)
+                and (entities is None or r["entities"] == entities)
+                and (variable == "negatives" or r.get("negatives", 10) == 10)
+            )
+            if len({x for x, _ in points}) > 1:
+                axes.loglog(*zip(*dict(points).items(), strict=True), marker="o", label=label)
+        axes.set_xlabel(variable)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, frameon=False)
+    panels[0].set_ylabel("milliseconds a step of 1024 triples")
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parts = ["# Performance\n", "This page is made from measured files by `python -m benchmarks.report`.\n",
+             cpu_part(), gpu_part(), agreement_part()]  # fmt: skip
+    (DOCS / "performance.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
+    growth_chart(DOCS / "images" / "gpu-growth.png")
+    chart = RESULTS / "cpu-engine.png"
+    if chart.exists():
+        (DOCS / "images" / "cpu-engine.png").write_bytes(chart.read_bytes())
+
+
+if __name__ == "__main__":
+    main()
