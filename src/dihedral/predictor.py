@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dihedral.device import choose_device
 from dihedral.errors import DihedralError
-from dihedral.evaluation.ranking import MEMORY_MB, tile_rows
+from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
@@ -152,12 +152,12 @@ class Predictor:
         ids, values = [], []
         rows_at_once = tile_rows(candidates, memory_mb)
         for anchor, relation in zip(anchors.split(rows_at_once), relations.split(rows_at_once), strict=True):
-            scores = self.model.queries(anchor, relation, side, self.operators) @ candidates.T
+            scores = score_all(self.model.queries(anchor, relation, side, self.operators), candidates)
             if known == "exclude":
                 scores[self.known[side].of(anchor, relation)] = float("-inf")
-            best = scores.topk(count)
-            ids.append(best.indices)
-            values.append(best.values)
+            best, its_scores = best_answers(scores, count)
+            ids.append(best)
+            values.append(its_scores)
         return torch.cat(ids), torch.cat(values)
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from dihedral import DihedralError, DihedralGroup, Evaluator, Graph, make_family
+from dihedral.engine import compiled
 from dihedral.evaluation import Ranks, rank_triples, summarise
-from dihedral.evaluation.ranking import ranks_from_scores
+from dihedral.evaluation.ranking import best_answers, ranks_from_scores
 from dihedral.graph import KnownAnswers
 from dihedral.graph.known import SIDES, anchors_and_targets
 from dihedral.models import Model, build_model
@@ -235,3 +237,28 @@ def test_a_model_whose_scores_overflow_is_refused(family, side):
     model = build_model("dihedral-ste", family.num_entities, family.num_relations, dimension=4, entity_init=1e25)
     with pytest.raises(DihedralError, match="not finite"):
         rank_triples(model, torch.from_numpy(family.test), side, known_answers(family, side))
+
+
+@pytest.mark.parametrize("size", [1, 63, 640, 5000, 5003])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_best_answers_are_torchs_topk(size, transposed):
+    scores = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
+    if transposed:
+        scores = scores.T.contiguous().T
+    wanted = scores.topk(min(10, size))
+    ids, values = best_answers(scores, min(10, size))
+    assert torch.equal(ids, wanted.indices) and torch.equal(values, wanted.values)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_scores_in_either_layout_and_by_either_path_count_the_same(plain):
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randint(5, (50, 300), generator=generator).float()  # many ties
+    targets = torch.randint(300, (50,), generator=generator)
+    none = torch.empty(0, dtype=torch.long)
+    with compiled.turned_off() if plain else nullcontext():
+        rows = ranks_from_scores(scores, targets, none, none)
+        columns = ranks_from_scores(scores.T.contiguous().T, targets, none, none)
+    true = scores.gather(1, targets[:, None])
+    for found in (rows, columns):
+        assert torch.equal(found[0], (scores > true).sum(1)) and torch.equal(found[1], (scores == true).sum(1))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from importlib import resources
 
 import pytest
 import torch
@@ -131,6 +133,24 @@ def test_training_leaves_torchs_number_of_threads_alone(python):
     """numba's OpenMP layer would raise it to NUMBA_NUM_THREADS behind torch's back."""
     done = python("-c", THREADS, NUMBA_NUM_THREADS="2")
     assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.xfail(strict=True, reason="bug: numba's RuntimeError comes through where it finds no place for its cache")
+def test_training_works_where_no_cache_can_be_written(python, tmp_path):
+    """As in a container: the package cannot be written to, and there is no home folder."""
+    pytest.importorskip("numba")
+    package = tmp_path / "dihedral"
+    shutil.copytree(str(resources.files("dihedral")), package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "engine" / "__pycache__").write_text("")
+    nowhere = str(package / "engine" / "__pycache__" / "home")
+    script = (
+        "import dihedral as dh; dh.train(dh.make_family(40), 'demo/family', dimension=8, epochs=1); print(dh.__file__)"
+    )
+    done = python(
+        "-c", script, PYTHONPATH=str(tmp_path), PYTHONDONTWRITEBYTECODE="1", HOME=nowhere, XDG_CACHE_HOME=nowhere
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(package))
 
 
 # --- bad calls --------------------------------------------------------------------------------------

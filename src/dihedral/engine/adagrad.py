@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.engine import compiled, cuda
+from dihedral.engine.scratch import Scratch
 
 EPSILON = 1e-10
 
@@ -44,7 +45,7 @@ class Adagrad:
         self.parameter = parameter.detach()  # shares storage
         self.lr = lr
         self.sum = torch.zeros_like(self.parameter)
-        self._last: Tensor | None = None  # scratch of the compiled path
+        self.scratch = Scratch()
 
     def step(self, gradient: Tensor) -> None:
         """Update the whole tensor."""
@@ -56,20 +57,25 @@ class Adagrad:
 
     def step_rows(self, gradients: RowGradients) -> None:
         """Update the rows in use, repeated uses added up first."""
-        ids, vectors = gradients.ids, gradients.vectors
-        if ids.is_cuda:
+        if gradients.ids.is_cuda:
             cuda.adagrad_rows(self.parameter, self.sum, gradients, self.lr, EPSILON)
         elif compiled.available():
-            if self._last is None:
-                self._last = torch.full((len(self.parameter),), -1, dtype=torch.int32)
-            compiled.adagrad_rows(self.parameter, self.sum, self._last, gradients, self.lr, EPSILON)
+            last = self.scratch.last_uses(len(self.parameter))
+            compiled.adagrad_rows(self.parameter, self.sum, last, gradients, self.lr, EPSILON)
         else:
-            ordered, order = torch.sort(ids, stable=True)
-            rows, counts = torch.unique_consecutive(ordered, return_counts=True)
-            source = order if gradients.source is None else gradients.source[order]
-            weights = None if gradients.weights is None else gradients.weights[order]
-            starts = counts.cumsum(0) - counts
-            gradient = F.embedding_bag(source, vectors, starts, mode="sum", per_sample_weights=weights)
-            total = self.sum.index_select(0, rows).addcmul_(gradient, gradient)
-            self.sum.index_copy_(0, rows, total)
-            self.parameter.index_add_(0, rows, gradient.div_(total.sqrt_().add_(EPSILON)), alpha=-self.lr)
+            self._step_rows_plain(gradients)
+
+    def _step_rows_plain(self, gradients: RowGradients) -> None:
+        ordered, order = torch.sort(gradients.ids.int(), stable=True)  # 32-bit keys sort faster
+        rows, counts = torch.unique_consecutive(ordered, return_counts=True)
+        source = order if gradients.source is None else gradients.source[order]
+        weights = None if gradients.weights is None else gradients.weights[order]
+        starts = counts.cumsum(0) - counts
+        gradient = F.embedding_bag(source, gradients.vectors, starts, mode="sum", per_sample_weights=weights)
+        total, values = (self.scratch.take(name, gradient.shape) for name in ("total", "values"))
+        rows = rows.long()
+        torch.index_select(self.sum, 0, rows, out=total).addcmul_(gradient, gradient)
+        self.sum.index_copy_(0, rows, total)
+        torch.index_select(self.parameter, 0, rows, out=values)
+        values.addcdiv_(gradient, total.sqrt_().add_(EPSILON), value=-self.lr)
+        self.parameter.index_copy_(0, rows, values)

@@ -48,9 +48,29 @@ def turned_off() -> Iterator[None]:
         _off = before
 
 
+_threads = 0  # those that torch gave up, where it did
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Take torch's threads for our kernels; torch itself works with one.
+
+    Its waiting threads would spin on the cores that ours need, and what is left to it is small.
+    """
+    global _threads
+    before = torch.get_num_threads()
+    _threads = before
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _threads = 0
+
+
 def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
     """Run a kernel on ranges of 0..size, one a thread of torch's."""
-    threads = min(torch.get_num_threads(), max(1, size))
+    threads = min(_threads or torch.get_num_threads(), max(1, size))
     bounds = [size * i // threads for i in range(threads + 1)]
     futures = [_pool().submit(kernel, *bounds[i : i + 2], *arguments) for i in range(1, threads)]
     kernel(bounds[0], bounds[1], *arguments)
@@ -60,7 +80,8 @@ def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="dihedral")
+    # each thread has its own processor flags: numbers too near zero become zero, as in the main thread
+    return ThreadPoolExecutor(thread_name_prefix="dihedral", initializer=lambda: torch.set_flush_denormal(True))
 
 
 def adagrad_rows(
@@ -113,3 +134,11 @@ def block_logistic(
         query_gradients.numpy(), operator_gradient.numpy(),
     )  # fmt: skip
     return losses, operator_gradient, vectors, weights
+
+
+def count_ranks(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of scores [N, B] are greater than true [B], and how many equal it: each int64 [B]."""
+    greater, equal = torch.empty(len(true), dtype=torch.int64), torch.empty(len(true), dtype=torch.int64)
+    arrays = [tensor.detach().contiguous().numpy() for tensor in (scores, true)]
+    _in_threads(_kernels().count_ranks, len(true), *arrays, greater.numpy(), equal.numpy())
+    return greater, equal

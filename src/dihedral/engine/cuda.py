@@ -26,27 +26,14 @@ def _kernels() -> Any:
     return triton_kernels
 
 
-class _BlockQueries(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
-        operators, index, entities = operators.contiguous(), index.contiguous(), entities.contiguous()
-        ctx.save_for_backward(operators, index, entities)
-        ctx.tail = tail
-        return _kernels().block_queries(operators, index, entities, tail)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        operators, index, entities = ctx.saved_tensors
-        operator_gradient, entity_gradient = _kernels().block_queries_backward(
-            operators, index, entities, gradients[0].contiguous(), ctx.tail
-        )
-        return operator_gradient, None, entity_gradient, None
-
-
 def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
-    """The queries of a 2x2-block model, differentiable: operators [R, 4, L], entities [B, 2L]."""
-    result: Tensor = _BlockQueries.apply(operators, index, entities, tail)
-    return result
+    return _kernels().block_queries(operators, index, entities, tail)
+
+
+def block_queries_backward(
+    operators: Tensor, index: Tensor, entities: Tensor, gradient: Tensor, tail: bool
+) -> tuple[Tensor, Tensor]:
+    return _kernels().block_queries_backward(operators, index, entities, gradient, tail)
 
 
 def adagrad(parameter: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: float) -> None:

@@ -15,7 +15,7 @@ from numba import njit
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity keep their meaning
 
 
-@njit(nogil=True, fastmath=FAST, cache=True)
+@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def block_logistic(
     start,
     stop,
@@ -76,12 +76,12 @@ def block_logistic(
         losses[i] = loss
 
 
-@njit(fastmath=FAST, cache=True)
+@njit(fastmath=FAST, error_model="numpy", cache=True)
 def _softplus(x):
     return max(x, np.float32(0.0)) + math.log1p(math.exp(-abs(x)))
 
 
-@njit(nogil=True, fastmath=FAST, cache=True)
+@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def operator_gradient(start, stop, entities, index, anchors, half, query_gradients, gradient):
     """Sum the gradient of components start to stop of each operator over the questions that used it."""
     size, width = query_gradients.shape
@@ -105,7 +105,7 @@ def chain(ids, last, before, rows):
     """Chain the uses of each row: before[i] is the use of the same row before use i, or -1.
 
     last: int32 [all rows], all -1; holds the latest use of each row afterwards. rows: the distinct
-    rows, in order of first use. Returns how many those are.
+    rows, in order of their place in memory unless they are few among many. Returns how many those are.
     """
     count = 0
     for use in range(len(ids)):
@@ -115,10 +115,16 @@ def chain(ids, last, before, rows):
             rows[count] = row
             count += 1
         last[row] = use
+    if len(last) < 16 * len(ids):
+        count = 0
+        for row in range(len(last)):
+            if last[row] >= 0:
+                rows[count] = row
+                count += 1
     return count
 
 
-@njit(nogil=True, fastmath=FAST, cache=True)
+@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def adagrad_rows(start, stop, parameter, total, last, before, rows, source, weights, vectors, lr, epsilon):
     """Add up the uses of rows[start:stop] and update them; `last` is -1 for them again afterwards."""
     width = parameter.shape[1]
@@ -138,3 +144,17 @@ def adagrad_rows(start, stop, parameter, total, last, before, rows, source, weig
         for j in range(width):
             s[j] += g[j] * g[j]
             x[j] -= rate * g[j] / (math.sqrt(s[j]) + eps)
+
+
+@njit(nogil=True, cache=True)
+def count_ranks(start, stop, scores, true, greater, equal):
+    """For columns start to stop of scores [N, B]: how many are greater than true [B], and how many equal it."""
+    limit = true[start:stop]
+    above, same = np.zeros(stop - start, np.int32), np.zeros(stop - start, np.int32)
+    for i in range(len(scores)):
+        row = scores[i, start:stop]
+        for j in range(stop - start):
+            above[j] += row[j] > limit[j]
+            same[j] += row[j] == limit[j]
+    greater[start:stop] = above
+    equal[start:stop] = same

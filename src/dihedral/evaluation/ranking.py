@@ -14,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.engine import compiled
 from dihedral.errors import DihedralError
 from dihedral.graph.known import KnownAnswers, Side, anchors_and_targets
 from dihedral.models import Model
 
 MEMORY_MB = 256  # of scores at a time
-CACHE_MB = 8  # on a CPU, tiles that stay in its cache are compared faster than they are read from memory
+BLOCK = 64  # entities whose maximum stands for them in a search for the best
+CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
 
 
 @dataclass(frozen=True)
@@ -58,26 +60,48 @@ def ranks_from_scores(scores: Tensor, targets: Tensor, rows: Tensor, known: Tens
     if not torch.isfinite(true).all():  # nothing compares with NaN, so it would rank first
         raise DihedralError("the model gives scores that are not finite; it cannot be ranked")
     known_scores, known_true = scores[rows, known], true[rows, 0]
-    greater = _count(torch.gt, scores, true)
-    equal = _count(torch.eq, scores, true)
+    if compiled.available() and not scores.is_cuda and scores.T.is_contiguous():
+        greater, equal = compiled.count_ranks(scores.T, true[:, 0])
+    else:
+        greater, equal = (scores > true).sum(1), (scores == true).sum(1)
     greater.index_add_(0, rows, (known_scores > known_true).long(), alpha=-1)
     equal.index_add_(0, rows, (known_scores == known_true).long(), alpha=-1)
     return greater, equal
 
 
+def score_all(queries: Tensor, candidates: Tensor) -> Tensor:
+    """Scores [batch, N] of all candidates; on a CPU in blocks, and transposed in memory, which is fastest there."""
+    if queries.is_cuda:
+        return queries @ candidates.T
+    scores = queries.new_empty(len(candidates), len(queries))
+    for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
+        torch.mm(part, queries.T, out=block)
+    return scores.T
+
+
+def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` highest of scores [batch, N]: ids and scores, best first.
+
+    The best lie in the blocks with the highest maxima, so only `count` blocks of each row are sorted.
+    """
+    batch, size = scores.shape
+    whole = size // BLOCK * BLOCK
+    if scores.is_cuda or whole // BLOCK < 4 * count:
+        best = scores.topk(count)
+        return best.indices, best.values
+    maxima = scores.T[:whole].view(-1, BLOCK, batch).amax(1)  # [blocks, batch]
+    blocks = maxima.T.topk(count).indices  # [batch, count]
+    ids = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK)).flatten(1)
+    rest = torch.arange(whole, size).expand(batch, -1)
+    ids = torch.cat([ids, rest], dim=1)
+    best = scores.gather(1, ids).topk(count)
+    return ids.gather(1, best.indices), best.values
+
+
 def tile_rows(candidates: Tensor, memory_mb: int) -> int:
     """How many rows of scores to hold at a time."""
-    if not candidates.is_cuda:
-        memory_mb = min(memory_mb, CACHE_MB)
-    return max(1, memory_mb * 2**20 // (4 * len(candidates)))
-
-
-def _count(compare: Any, scores: Tensor, true: Tensor) -> Tensor:
-    """How many scores of each row compare true: int64 [batch]."""
-    if scores.is_cuda or scores.shape[1] >= 2**24:
-        return compare(scores, true).sum(1)
-    flags = compare(scores, true, out=torch.empty_like(scores))  # as 0.0 and 1.0
-    return (flags @ scores.new_ones(scores.shape[1])).long()  # a product adds faster, exactly up to 2^24
+    rows = max(1, memory_mb * 2**20 // (4 * len(candidates)))
+    return rows if candidates.is_cuda else min(rows, CPU_QUESTIONS)
 
 
 @torch.no_grad()
@@ -85,7 +109,7 @@ def rank_triples(
     model: Model, triples: Tensor, side: Side, known: KnownAnswers, *, memory_mb: int = MEMORY_MB
 ) -> Ranks:
     """Filtered ranks of the answers on one side of triples [n, 3]; `known` must hold those triples."""
-    operators, candidates = model.relations.exact(), model.candidates()
+    operators, candidates = model.relations.exact(), model.candidates().detach()
     if not (torch.isfinite(candidates).all() and torch.isfinite(operators).all()):
         raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
     rows_at_once = tile_rows(candidates, memory_mb)
@@ -98,8 +122,10 @@ def rank_triples(
         anchor, relation = anchors[part], relations[part]
         question, row = torch.unique_consecutive(key, return_inverse=True)
         query = model.queries(question // model.num_relations, question % model.num_relations, side, operators)
-        scores = query @ candidates.T
-        if len(scores) < len(part):
-            scores = scores[row]
-        greater[part], equal[part] = ranks_from_scores(scores, targets[part], *known.of(anchor, relation))
+        scores = score_all(query, candidates)
+        first = torch.diff(row, prepend=row.new_full((1,), -1)) > 0  # one triple a question, then the others
+        for chosen, its_scores in ((first, scores), (~first, scores.T.index_select(1, row[~first]).T)):
+            which = part[chosen]
+            found = ranks_from_scores(its_scores, targets[which], *known.of(anchor[chosen], relation[chosen]))
+            greater[which], equal[which] = found
     return Ranks(greater.cpu().numpy(), equal.cpu().numpy())

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from dihedral.engine import cuda
+from dihedral.engine.blocks import block_queries
 from dihedral.errors import DihedralError
 
 Side = Literal["head", "tail"]  # the side that is asked for
@@ -68,13 +68,7 @@ class BlockRelations(Relations):
     """
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
-        if entities.is_cuda:
-            return cuda.block_queries(operators, index, entities, side == "tail")
-        a, b, c, d = operators[index].unbind(-2)  # each [batch, L]
-        x, y = entities.chunk(2, dim=-1)
-        if side == "tail":  # Rᵀ h
-            return torch.cat([a * x + c * y, b * x + d * y], dim=-1)
-        return torch.cat([a * x + b * y, c * x + d * y], dim=-1)  # R t
+        return block_queries(operators, index, entities, side == "tail")  # Rᵀ h, or R t
 
     @staticmethod
     def relation_scores(operators: Tensor, head: Tensor, tail: Tensor) -> Tensor:

@@ -11,13 +11,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dihedral.engine import compiled
 from dihedral.engine.adagrad import Adagrad
 from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError, TrainingError, check_seed
@@ -148,7 +149,7 @@ class Trainer:
             self.folder.write_log(self.progress.history)
         self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs})
         last_saved = time.monotonic()
-        with _catch_interrupt() as interrupted, _without_denormals():
+        with _catch_interrupt() as interrupted:
             while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
                 done = self.run_epoch(interrupted)
                 if not done:
@@ -163,10 +164,40 @@ class Trainer:
         return 0 < self.recipe.patience <= self.progress.validations_since_best
 
     def run_epoch(self, interrupted: threading.Event | None = None) -> bool:
-        """Train one epoch, or the rest of one; False when stopped in the middle."""
-        interrupted = interrupted or threading.Event()
+        """Train one epoch, or the rest of one, and validate if it is time; False when stopped in the middle."""
         progress, recipe = self.progress, self.recipe
+        interrupted = interrupted or threading.Event()
         started = time.perf_counter()
+        ours = self.objective.compiled and self.device.type == "cpu"
+        threads = compiled.own_threads() if ours else nullcontext()
+        with _without_denormals(), threads:
+            loss = self._steps(interrupted)
+        seconds = time.perf_counter() - started
+        progress.seconds += seconds
+        if loss is None:
+            return False
+        if not math.isfinite(loss):
+            kept = "; the last checkpoint is kept" if self.folder and self.folder.checkpoint.exists() else ""
+            raise TrainingError(
+                f"the loss became {loss} in epoch {progress.epoch + 1}{kept}: "
+                "try a smaller entity_lr or relation_lr, or a smaller entity_init"
+            )
+        progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
+        row: Event = {"epoch": progress.epoch, "loss": loss, "seconds": round(seconds, 4)}
+        row["triples_per_second"] = round(len(self.triples) / seconds)
+        if self.evaluator is not None and (
+            progress.epoch % recipe.validate_every == 0 or progress.epoch == recipe.epochs
+        ):
+            row["valid_mrr"] = self._validate()
+        progress.history.append(row)
+        if self.folder is not None:
+            self.folder.append_log(row)
+        self.callback({"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row})
+        return not interrupted.is_set() or progress.epoch >= recipe.epochs
+
+    def _steps(self, interrupted: threading.Event) -> float | None:
+        """All steps of an epoch, or the rest of them: the mean loss; None when stopped in the middle."""
+        progress, recipe = self.progress, self.recipe
         generator = self.generator.manual_seed(self.seed * 1_000_003 + progress.epoch)
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
         if progress.step and self._resumed_generator is not None:
@@ -182,30 +213,9 @@ class Trainer:
             self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
             if interrupted.is_set() and number + 1 < len(batches):
                 progress.step, progress.loss_sum = number + 1, float(loss_sum)
-                progress.seconds += time.perf_counter() - started
                 self._resumed_generator = generator.get_state()
-                return False
-        loss = float(loss_sum) / len(batches)
-        if not math.isfinite(loss):
-            kept = "; the last checkpoint is kept" if self.folder and self.folder.checkpoint.exists() else ""
-            raise TrainingError(
-                f"the loss became {loss} in epoch {progress.epoch + 1}{kept}: "
-                "try a smaller entity_lr or relation_lr, or a smaller entity_init"
-            )
-        progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
-        seconds = time.perf_counter() - started
-        row: Event = {"epoch": progress.epoch, "loss": loss, "seconds": round(seconds, 4)}
-        row["triples_per_second"] = round(len(self.triples) / seconds)
-        if self.evaluator is not None and (
-            progress.epoch % recipe.validate_every == 0 or progress.epoch == recipe.epochs
-        ):
-            row["valid_mrr"] = self._validate()
-        progress.seconds += time.perf_counter() - started
-        progress.history.append(row)
-        if self.folder is not None:
-            self.folder.append_log(row)
-        self.callback({"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row})
-        return not interrupted.is_set() or progress.epoch >= recipe.epochs
+                return None
+        return float(loss_sum) / len(batches)
 
     def _validate(self) -> float:
         assert self.evaluator is not None

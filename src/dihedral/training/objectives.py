@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
+from dihedral.engine.scratch import Scratch
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.graph.triples import Triples
 from dihedral.models import Relations
@@ -100,6 +101,7 @@ class LogisticLoss:
         reference: bool = False,
     ) -> None:
         self.recipe, self.relations, self.num_entities = recipe, relations, num_entities
+        self.scratch = Scratch()
         self.skew = skew  # bool [R]: relations that get the extra negative (t, r, h)
         same = type(relations).candidates is Relations.candidates
         plain = not (recipe.skew_chance or recipe.component_weight or recipe.share_negatives or recipe.adversarial)
@@ -113,9 +115,14 @@ class LogisticLoss:
         negatives = self.sample(batch, generator)
         if not self.written_out:
             return self.by_autograd(entities, operators, index, batch, negatives, generator)
-        if compiled.available() and not batch.is_cuda and self.compilable:
+        if self.compiled and not batch.is_cuda:
             return self.by_compiled(entities, operators, index, batch, negatives)
         return self.by_hand(entities, operators, index, batch, negatives)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the compiled path serves this objective (on a CPU)."""
+        return self.written_out and self.compilable and compiled.available()
 
     def sample(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         """Uniform negatives [B, k]; shared ones are [chunks, k], one row for `share_negatives` positives."""
@@ -196,13 +203,13 @@ class LogisticLoss:
     ) -> Gradients:
         """d/dφ of softplus(-φ) and softplus(φ) are known; only the queries are left to autograd."""
         asked = Questions.of(batch)
-        size, k = negatives.shape
+        size = len(batch)
         operators = operators.detach().requires_grad_()
-        anchor = entities[asked.anchors].requires_grad_()
+        anchor = entities.index_select(0, asked.anchors).requires_grad_()
         with torch.enable_grad():
             asked_queries = asked.queries(self.relations, operators, index, anchor)
-        query, target = asked_queries.detach(), entities[asked.targets]
-        negative = entities[negatives.flatten()].view(size, k, -1)
+        query, target = asked_queries.detach(), entities.index_select(0, asked.targets)
+        negative = self._gather(entities, negatives)  # [B, k, 2L]
         positive_score = (query * target).sum(-1)
         scores = torch.bmm(negative, query[:, :, None])[:, :, 0]  # [B, k]
         loss = (F.softplus(-positive_score) + F.softplus(scores).sum(-1)).mean()
@@ -215,6 +222,12 @@ class LogisticLoss:
             [anchor_gradient + decay[:size], torch.addcmul(decay[size:], positive_weight, query), query]
         )
         return Gradients(loss + penalty, operator_gradient, self.uses(asked, negatives, vectors, weights))
+
+    def _gather(self, entities: Tensor, ids: Tensor) -> Tensor:
+        if entities.is_cuda:
+            return entities[ids]
+        rows = self.scratch.take("negatives", (ids.numel(), entities.shape[1]))
+        return torch.index_select(entities, 0, ids.flatten(), out=rows).view(*ids.shape, -1)
 
     def by_compiled(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, negatives: Tensor
@@ -252,6 +265,8 @@ def _components(products: Tensor) -> Tensor:
 
 class SoftmaxLoss:
     """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser."""
+
+    compiled = False
 
     def __init__(self, recipe: Recipe, relations: Relations, *, reference: bool = False) -> None:
         self.recipe, self.relations, self.reference = recipe, relations, reference
