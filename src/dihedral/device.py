@@ -18,4 +18,7 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
         raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps")
     if not available[kind]:
         raise DihedralError(f"device is {name!r}, but this machine or this build of torch has none; choose cpu or auto")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda, cuda:0 or mps") from None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dihedral.device import choose_device
+from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
 from dihedral.graph import Graph, KnownAnswers
@@ -150,9 +151,9 @@ class Predictor:
         candidates = self.candidates
         count = min(count, len(candidates))
         ids, values = [], []
-        rows_at_once = tile_rows(candidates, memory_mb)
+        rows_at_once, scratch = tile_rows(candidates, memory_mb), Scratch()
         for anchor, relation in zip(anchors.split(rows_at_once), relations.split(rows_at_once), strict=True):
-            scores = score_all(self.model.queries(anchor, relation, side, self.operators), candidates)
+            scores = score_all(self.model.queries(anchor, relation, side, self.operators), candidates, scratch)
             if known == "exclude":
                 scores[self.known[side].of(anchor, relation)] = float("-inf")
             best, its_scores = best_answers(scores, count)

@@ -146,9 +146,12 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     kind = manifest["model"]
     if kind != "dihedral" and kind not in MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r}, unknown to this version")
+    tensors = read_tensors(folder / files["relations"])[0]
+    if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
+        raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
     relations = restore_relations(
         kind,
-        read_tensors(folder / files["relations"])[0],
+        tensors,
         manifest["relations"],
         manifest["dimension"],
         manifest["settings"],
@@ -228,7 +231,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise DihedralError(f"{str(folder / MANIFEST)!r} does not describe a {FORMAT}")
     if manifest.get("version") != VERSION:
         raise DihedralError(
-            f"model folder {str(folder)!r} has format version {manifest.get('version')}; "
+            f"model folder {str(folder)!r} has format version {manifest.get('version')!r}; "
             f"this library reads version {VERSION}: upgrade dihedral"
         )
     kinds = {
@@ -243,8 +246,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(files.get("entities"), list) or not all(isinstance(files.get(role), str) for role in roles):
         raise DihedralError(f"{str(folder / MANIFEST)!r} does not name all the files of a model")
     for name in _files_of(manifest) | set(manifest["bytes"]):
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise DihedralError(f"{str(folder / MANIFEST)!r} names a file outside its folder: {name!r}")
+    if _files_of(manifest) != set(manifest["bytes"]):
+        raise DihedralError(f"{str(folder / MANIFEST)!r} does not give the size of each of its files")
     return manifest
 
 

@@ -135,7 +135,6 @@ def test_training_leaves_torchs_number_of_threads_alone(python):
     assert done.stdout == "1\n", done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="bug: numba's RuntimeError comes through where it finds no place for its cache")
 def test_training_works_where_no_cache_can_be_written(python, tmp_path):
     """As in a container: the package cannot be written to, and there is no home folder."""
     pytest.importorskip("numba")

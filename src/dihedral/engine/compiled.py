@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 _off = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
 
 
+_CHAIN_TYPES = (torch.int64, torch.int32, torch.int32, torch.int64)
+
+
 @cache
 def _kernels() -> Any:
+    """The kernels, if the smallest of them compiles here."""
     try:
         from dihedral.engine import numba_kernels
-    except ModuleNotFoundError:
+
+        numba_kernels.chain(*(torch.empty(0, dtype=dtype).numpy() for dtype in _CHAIN_TYPES))
+    except (ImportError, RuntimeError, OSError):  # no numba, or no place where it may keep what it compiles
         return None
     return numba_kernels
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.engine import compiled
+from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.graph.known import KnownAnswers, Side, anchors_and_targets
 from dihedral.models import Model
@@ -69,11 +70,14 @@ def ranks_from_scores(scores: Tensor, targets: Tensor, rows: Tensor, known: Tens
     return greater, equal
 
 
-def score_all(queries: Tensor, candidates: Tensor) -> Tensor:
-    """Scores [batch, N] of all candidates; on a CPU in blocks, and transposed in memory, which is fastest there."""
+def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
+    """Scores [batch, N] of all candidates; on a CPU in blocks, and transposed in memory, which is fastest there.
+
+    They lie in scratch memory: the next call overwrites them.
+    """
     if queries.is_cuda:
         return queries @ candidates.T
-    scores = queries.new_empty(len(candidates), len(queries))
+    scores = scratch.take("scores", (len(candidates), len(queries)))
     for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
         torch.mm(part, queries.T, out=block)
     return scores.T
@@ -100,6 +104,8 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def tile_rows(candidates: Tensor, memory_mb: int) -> int:
     """How many rows of scores to hold at a time."""
+    if memory_mb < 1:
+        raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
     rows = max(1, memory_mb * 2**20 // (4 * len(candidates)))
     return rows if candidates.is_cuda else min(rows, CPU_QUESTIONS)
 
@@ -118,11 +124,12 @@ def rank_triples(
     keys, order = torch.sort(anchors * model.num_relations + relations, stable=True)
     greater = torch.empty(len(triples), dtype=torch.long, device=triples.device)
     equal = torch.empty_like(greater)
+    scratch = Scratch()
     for part, key in zip(order.split(rows_at_once), keys.split(rows_at_once), strict=True):
         anchor, relation = anchors[part], relations[part]
         question, row = torch.unique_consecutive(key, return_inverse=True)
         query = model.queries(question // model.num_relations, question % model.num_relations, side, operators)
-        scores = score_all(query, candidates)
+        scores = score_all(query, candidates, scratch)
         first = torch.diff(row, prepend=row.new_full((1,), -1)) > 0  # one triple a question, then the others
         for chosen, its_scores in ((first, scores), (~first, scores.T.index_select(1, row[~first]).T)):
             which = part[chosen]

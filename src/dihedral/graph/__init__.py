@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.family import make_family
 from dihedral.graph.known import KnownAnswers
@@ -39,6 +40,10 @@ def load_graph(
             return load_benchmark(source, progress=progress)
         if source.lower() == "family":
             return make_family(seed=seed)
+        names = [benchmark.name for benchmark in BENCHMARKS.values()]
+        hint = close_matches(source, [*names, "family"])
+        if hint:
+            raise DihedralError(f"file {source!r} does not exist; give a folder, a file or a benchmark's name{hint}")
     if isinstance(source, (str, Path)):
         return read_graph(source, columns=columns, valid=valid, test=test, seed=seed)
     return read_arrow(source, columns=columns, valid=valid, test=test, seed=seed)

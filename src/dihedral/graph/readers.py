@@ -26,7 +26,6 @@ HEADERS = (
     ("subject", "predicate", "object"),
     ("source", "relation", "target"),
 )
-_QUOTING: dict[str, Any] = {"\t": csv.QUOTE_NONE, ",": csv.QUOTE_MINIMAL}
 BLOCK_BYTES = 16 << 20  # text is read and numbered block by block
 
 
@@ -58,6 +57,8 @@ def _encode(column: pa.Array | pa.ChunkedArray, numbers: dict[str, int], where: 
         raise DihedralError(f"{where} has {column.null_count} missing values; every triple needs three names")
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
+    if column.dictionary.null_count:
+        raise DihedralError(f"{where} has missing values; every triple needs three names")
     local = column.dictionary.cast(pa.string()).to_pylist()
     ids = np.fromiter((numbers.setdefault(name, len(numbers)) for name in local), np.int32, len(local))
     return ids[column.indices.to_numpy()]
@@ -145,7 +146,7 @@ def _read_source(source: Source, columns: Sequence[str] | None, numbering: _Numb
     if suffix == ".parquet":
         try:
             parts = [numbering.number(_pick(papq.read_table(source.native()), columns, where), where)]
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
     else:
         parts = list(_read_text(source, columns, numbering))
@@ -162,7 +163,7 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: _Number
         first = stream.readline().decode("utf-8-sig", "replace")
     if not first.strip():
         raise DihedralError(f"{where} is empty or starts with an empty line; expected one triple a line")
-    cells = next(csv.reader([first], delimiter=delimiter, quoting=_QUOTING[delimiter]))
+    cells = _cells(first, delimiter)
     header = columns is not None or tuple(cell.strip().lower() for cell in cells) in HEADERS
     names = cells if header else ["head", "relation", "tail"]
     try:
@@ -179,10 +180,21 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: _Number
         raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
 
 
+def _cells(line: str, delimiter: str) -> list[str]:
+    if '"' not in line or delimiter != ",":
+        return line.rstrip("\r\n").split(delimiter)
+    try:
+        return next(csv.reader([line]))
+    except csv.Error:  # a field longer than that module takes
+        return line.rstrip("\r\n").split(delimiter)
+
+
 def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
     """The three columns of the triples, by the names given or a usual set of them, else the first three."""
     names = [name.strip() for name in table.schema.names]
     if columns is not None:
+        if len(set(columns)) != 3:
+            raise DihedralError(f"columns are {list(columns)!r}; name three different ones: head, relation, tail")
         for name in columns:
             if name not in names:
                 raise DihedralError(f"{where} has no column {name!r}; its columns are {', '.join(names)}")
@@ -207,13 +219,13 @@ def _explain_bad_line(source: Source, delimiter: str, expected: int) -> None:
             except UnicodeDecodeError:
                 raise DihedralError(f"{source.where}, line {number}: not UTF-8 text; save the file as UTF-8") from None
     with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
-        lines = csv.reader(text, delimiter=delimiter, quoting=_QUOTING[delimiter])
-        for cells in lines:
-            if len(cells) != expected and any(cell.strip() for cell in cells):
+        for number, line in enumerate(text, start=1):
+            cells = _cells(line, delimiter)
+            if len(cells) != expected and line.strip():
                 kind = "tab" if delimiter == "\t" else "comma"
                 raise DihedralError(
-                    f"{source.where}, line {lines.line_num}: {len(cells)} columns; expected {expected} separated by "
-                    f"{kind}s (head, relation, tail): {delimiter.join(cells).strip()[:80]!r}"
+                    f"{source.where}, line {number}: {len(cells)} columns; expected {expected} separated by {kind}s "
+                    f"(head, relation, tail): {line.strip()[:80]!r}"
                 )
 
 

@@ -15,7 +15,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.predictor import Predictor, load
 from dihedral.storage import check_options, holds_model
-from dihedral.training.loop import Callback, Interrupted, Trainer
+from dihedral.training.loop import Callback, Interrupted, Trainer, identity
 from dihedral.training.recipe import Recipe, load_recipe, recipe_names
 
 __all__ = ["Interrupted", "Recipe", "Trainer", "load_recipe", "recipe_names", "train"]
@@ -46,12 +46,14 @@ def train(
     progress: draw a progress bar where stderr is a terminal.
     callback: called with every event of the run, for loggers.
     """
+    if not isinstance(graph, Graph):
+        raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
     recipe = load_recipe(recipe).replace(**settings)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is not None and holds_model(folder) and not overwrite:
         if resume:
-            return load(folder)
+            return _finished(folder, graph, recipe, seed)
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     with ExitStack() as stack:
         callbacks: list[Callback] = [callback] if callback else []
@@ -88,6 +90,19 @@ def train(
     if folder is not None and trainer.folder is not None:
         predictor.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
         trainer.folder.drop_checkpoint()
+    return predictor
+
+
+def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int) -> Predictor:
+    """The model of a run that is done already, if it is the run that was asked for."""
+    predictor = load(folder)
+    made_with = Recipe.from_dict(predictor.recipe) if predictor.recipe else None
+    same = made_with is not None and identity(made_with, predictor.metrics.get("seed", seed), predictor.graph)
+    if same != identity(recipe, seed, graph):
+        raise DihedralError(
+            f"folder {str(folder)!r} holds a finished model of another recipe, seed or data; "
+            "choose another folder or pass --overwrite"
+        )
     return predictor
 
 

@@ -56,8 +56,8 @@ class RunFolder:
 
     def drop_checkpoint(self) -> None:
         """What a finished run no longer needs."""
-        for path in (self.checkpoint, *self.folder.glob("best-*.safetensors")):
-            path.unlink(missing_ok=True)
+        for path in (self.checkpoint, *self.folder.glob("best-*.safetensors"), *self.folder.glob(".*")):
+            path.unlink(missing_ok=True)  # names that begin with a dot were being written when a run was killed
 
     def save(self, progress: Progress, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
         """Replace the checkpoint, then drop best models that it no longer names."""

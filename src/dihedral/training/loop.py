@@ -63,6 +63,8 @@ class Trainer:
         self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
         self.device = torch.device(device)
         self.folder = RunFolder(out) if out is not None else None
+        if checkpoint_minutes < 0:
+            raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
         self.checkpoint_seconds = 60 * checkpoint_minutes
         self.callback = callback or (lambda event: None)
         self.progress = Progress()
@@ -230,12 +232,6 @@ class Trainer:
 
     # --- state ---------------------------------------------------------------------------------
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What must be the same for a resume to make sense."""
-        recipe = {key: value for key, value in self.recipe.to_dict().items() if key not in NOT_IDENTITY}
-        return {"recipe": recipe, "seed": self.seed, "data": self.graph.fingerprint}
-
     def save_checkpoint(self) -> None:
         """Write the best model so far, if it is new, and then the checkpoint that names it."""
         if self.folder is None:
@@ -246,13 +242,13 @@ class Trainer:
         tensors |= {f"adagrad.{name}": optimiser.sum for name, optimiser in self.optimisers.items()}
         if self.progress.step and self._resumed_generator is not None:
             tensors["generator"] = self._resumed_generator
-        self.folder.save(self.progress, tensors, self.identity)
+        self.folder.save(self.progress, tensors, identity(self.recipe, self.seed, self.graph))
 
     def resume(self) -> None:
         """Go back to the last checkpoint."""
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
-        self.progress, tensors = self.folder.load(self.identity)
+        self.progress, tensors = self.folder.load(identity(self.recipe, self.seed, self.graph))
         for name, optimiser in self.optimisers.items():
             optimiser.parameter.copy_(tensors[name])
             optimiser.sum.copy_(tensors[f"adagrad.{name}"])
@@ -274,7 +270,13 @@ class Trainer:
         kept = restore_relations(
             self.recipe.model, stored, self.graph.num_relations, self.recipe.dimension, relations.settings()
         )
-        return Model(self.model.entities.detach(), kept.to(self.device)), latents
+        return Model(self.model.entities.detach(), kept.to(self.device)).requires_grad_(False), latents
+
+
+def identity(recipe: Recipe, seed: int, graph: Graph) -> dict[str, Any]:
+    """What must be the same for a resume to make sense."""
+    settings = {key: value for key, value in recipe.to_dict().items() if key not in NOT_IDENTITY}
+    return {"recipe": settings, "seed": seed, "data": graph.fingerprint}
 
 
 @contextmanager
