@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral import Recipe
 from dihedral.engine import compiled
-from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.models import Relations, build_model
 from dihedral.training.objectives import Gradients, LogisticLoss, SoftmaxLoss, definitely_skew, regulariser
 
@@ -276,52 +274,6 @@ def test_the_softmax_loss_is_the_cross_entropy_of_tails_plus_that_of_heads(name,
         return total / len(BATCH)
 
     assert_agree(example.ask(SoftmaxLoss(recipe, example.relations)), written_out(example, loss))
-
-
-@pytest.fixture(scope="module")
-def large() -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, candidates and targets whose logits fill several tiles of 1 MB."""
-    queries, candidates = torch.randn(301, 16, generator=seeded(0)), torch.randn(6000, 16, generator=seeded(1))
-    return queries, candidates, torch.randint(6000, (301,), generator=seeded(2))
-
-
-def torch_cross_entropy(queries: Tensor, candidates: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-    queries, candidates = queries.double().requires_grad_(), candidates.double().requires_grad_()
-    loss = F.cross_entropy(queries @ candidates.T, targets, reduction="sum")
-    return loss.detach(), *torch.autograd.grad(loss, [queries, candidates])
-
-
-@pytest.mark.parametrize("rows", [1, 10, 63, 64, 301], ids=lambda rows: f"{rows} rows")
-@pytest.mark.parametrize("entities", [1, 50, 4500, 6000], ids=lambda entities: f"{entities} entities")
-@pytest.mark.parametrize("tile_mb", [1, 256], ids=lambda size: f"{size} MB")
-def test_tiles_of_any_size_give_torchs_cross_entropy_and_gradients(large, rows, entities, tile_mb):
-    queries, candidates, targets = large[0][:rows], large[1][:entities], large[2][:rows] % entities
-    found = tiled_cross_entropy(queries, candidates, targets, tile_mb=tile_mb)
-    for ours, theirs in zip(found, torch_cross_entropy(queries, candidates, targets), strict=True):
-        torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("tile_mb", [1, 256])
-def test_gradients_are_scaled_and_the_loss_is_not(large, tile_mb):
-    loss, *gradients = torch_cross_entropy(*large)
-    found = tiled_cross_entropy(*large, scale=0.25, tile_mb=tile_mb)
-    for ours, theirs in zip(found, (loss, *(0.25 * gradient for gradient in gradients)), strict=True):
-        torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
-
-
-def test_the_reference_cross_entropy_is_torchs(large):
-    for ours, theirs in zip(cross_entropy(*large), torch_cross_entropy(*large), strict=True):
-        torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("tile_mb", [1, 256])
-def test_large_logits_do_not_overflow(large, tile_mb):
-    queries, candidates, targets = large
-    found = tiled_cross_entropy(queries * 100, candidates, targets, tile_mb=tile_mb)
-    expected = torch_cross_entropy(queries * 100, candidates, targets)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.isfinite().all()
-        torch.testing.assert_close(ours.double(), theirs, atol=1e-2, rtol=1e-3)
 
 
 # --- regularisers ----------------------------------------------------------------------------------

@@ -47,6 +47,9 @@ def tune(
     if len(graph.valid) == 0:
         raise DihedralError(f"graph {graph.name!r} has no valid triples; a search selects on them")
     make_folder(log.parent)
+    if log.exists() and not log.read_bytes().endswith(b"\n"):  # the last line was cut short
+        with log.open("ab") as stream:
+            stream.write(b"\n")
     done = {_key(row): row for row in read_log(log)}
     rows = []
     for changes in grid(choices):

@@ -1,0 +1,54 @@
+"""The compiled CPU path: the same numbers whatever the number of threads, and a way back to plain torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dihedral.engine import compiled
+from dihedral.training.loop import Trainer
+from dihedral.training.recipe import Recipe
+
+pytestmark = pytest.mark.skipif(not compiled.available(), reason="numba is not here")
+
+
+def trained(graph, **options):
+    trainer = Trainer(graph, Recipe(model="dihedral-ste", dimension=16, epochs=3, batch_size=64, validate_every=0))
+    trainer.run()
+    return trainer.model
+
+
+def test_threads_do_not_change_a_bit(family):
+    before = torch.get_num_threads()
+    models = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        models.append(trained(family))
+    torch.set_num_threads(before)
+    assert torch.equal(models[0].entities, models[1].entities)
+    assert torch.equal(models[0].codes, models[1].codes)
+
+
+def test_training_leaves_the_number_of_threads_as_it_was(family):
+    before = torch.get_num_threads()
+    trained(family)
+    assert torch.get_num_threads() == before
+
+
+def test_the_compiled_path_can_be_turned_off_for_a_while(family):
+    with compiled.turned_off():
+        assert not compiled.available()
+        plain = trained(family)
+    assert compiled.available()
+    torch.testing.assert_close(trained(family).entities, plain.entities, atol=1e-4, rtol=1e-3)
+
+
+def test_fast_and_reference_training_agree_on_real_data(benchmark_graph):
+    graph = benchmark_graph("umls")
+    recipe = Recipe(model="dihedral-gumbel", dimension=32, epochs=4, relation_lr=1.0, validate_every=4)
+    found = []
+    for reference in (True, False):
+        trainer = Trainer(graph, recipe, reference=reference)
+        trainer.run()
+        found.append(trainer.progress.best_mrr)
+    assert found[0] == pytest.approx(found[1], abs=0.004)

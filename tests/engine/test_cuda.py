@@ -1,0 +1,46 @@
+"""The CUDA paths against the references; `python -m benchmarks.gpu --only check` says the same with figures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dihedral.engine import softmax
+from dihedral.engine.adagrad import Adagrad, RowGradients
+from dihedral.training.loop import Trainer
+from dihedral.training.recipe import Recipe
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.mark.parametrize("tile_mb", [1, 256])
+def test_half_precision_is_near_the_reference(tile_mb):
+    queries, candidates = torch.randn(300, 72), torch.randn(5003, 72) * 0.2
+    targets = torch.randint(5003, (300,))
+    wanted = softmax.cross_entropy(queries, candidates, targets)
+    got = softmax.tiled_cross_entropy(
+        queries.cuda(), candidates.cuda(), targets.cuda(), precision="half", tile_mb=tile_mb
+    )
+    for g, w in zip(got, wanted, strict=True):
+        assert (g.cpu() - w).norm() / w.norm() < 2e-3
+
+
+def test_rows_are_updated_as_the_whole_table_is():
+    table = torch.randn(100, 24)
+    rows, whole = Adagrad(table.clone().cuda(), 0.1), Adagrad(table.clone(), 0.1)
+    for _ in range(3):
+        uses = RowGradients(torch.randint(100, (50,)), torch.randn(7, 24), torch.randint(7, (50,)), torch.randn(50))
+        whole.step(uses.dense(100))
+        rows.step_rows(RowGradients(*(part.cuda() for part in vars(uses).values())))
+    torch.testing.assert_close(rows.parameter.cpu(), whole.parameter)
+
+
+@pytest.mark.parametrize("objective", ["logistic", "softmax"])
+def test_recorded_steps_train_as_plain_ones_do(family, objective):
+    recipe = Recipe(model="dihedral-ste", dimension=32, objective=objective, epochs=5, batch_size=64)
+    losses = []
+    for reference in (True, False):
+        trainer = Trainer(family, recipe.replace(validate_every=0), device="cuda", reference=reference)
+        trainer.run()
+        losses.append(trainer.progress.history[-1]["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)

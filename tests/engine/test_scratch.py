@@ -1,0 +1,21 @@
+"""Scratch memory: handed out again, never smaller than asked for."""
+
+from __future__ import annotations
+
+import torch
+
+from dihedral.engine.scratch import Scratch
+
+
+def test_a_buffer_is_used_again():
+    scratch = Scratch()
+    first = scratch.take("a", (4, 5))
+    assert scratch.take("a", (2, 3)).data_ptr() == first.data_ptr()
+    assert scratch.take("a", (10, 5)).shape == (10, 5)
+
+
+def test_buffers_of_other_names_are_apart():
+    scratch = Scratch()
+    scratch.take("a", (3,)).fill_(1)
+    scratch.take("b", (3,)).fill_(2)
+    assert torch.equal(scratch.take("a", (3,)), torch.ones(3))
