@@ -148,16 +148,29 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
                 if found:
                     place = j + (i - (len(libraries) - 1) / 2) * width
                     axes.bar(place, found[0], width * 0.95, color=colours[library], label=library if j == 0 else None)
-                    axes.text(place, found[0], f"{found[0]:.2g}", ha="center", va="bottom", fontsize=7)
+                    axes.text(
+                        place,
+                        found[0],
+                        f"{found[0]:#.2g}".rstrip(".") if found[0] < 100 else f"{found[0]:.0f}",
+                        ha="center",
+                        va="bottom",
+                        fontsize=7,
+                    )
         axes.set_yscale("log")
         axes.set_xticks(range(len(graphs)), graphs)
         axes.set_title(task, fontsize=10)
         axes.margins(y=0.15)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("seconds")
-    panels[0].legend(fontsize=7, frameon=False)
-    figure.tight_layout()
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="lower center", ncols=len(colours), fontsize=8, frameon=False
+    )
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(path, dpi=150)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def main() -> None:

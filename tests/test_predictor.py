@@ -222,9 +222,17 @@ def test_align_refuses_names_the_model_never_saw(predictor, triple, message):
         predictor.align(Graph.from_labels([triple]))
 
 
-def test_evaluating_a_graph_that_is_numbered_otherwise_is_refused(predictor, family):
-    with pytest.raises(DihedralError, match=r"graph 'shuffled' does not number .*; use predictor\.align\(graph\)"):
-        dh.evaluate(predictor, shuffled(family))
+def test_a_graph_that_is_numbered_otherwise_is_evaluated_by_its_names(predictor, family):
+    assert dh.evaluate(predictor, shuffled(family)).mrr == dh.evaluate(predictor).mrr
+
+
+def test_another_graph_is_filtered_by_the_facts_of_the_model_as_well(predictor, family):
+    head, relation, tail = next(family.labels(family.test))
+    other = Graph.from_labels([(head, relation, head)], test=[(head, relation, tail)])
+    found = dh.evaluate(predictor, other)
+    place = family.test.tolist().index(predictor.align(other).test[0].tolist())
+    assert found.ranks["tail"].greater[0] <= dh.evaluate(predictor).ranks["tail"].greater[place]
+    assert found.seen.all()
 
 
 def test_repr_says_what_it_is(predictor):

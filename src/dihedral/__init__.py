@@ -6,11 +6,11 @@ Every relation is a row of elements of the dihedral group D_K (DihEdral, Xu & Li
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from dihedral.algebra import algebra
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluation, Evaluator
+from dihedral.evaluation.ranking import MEMORY_MB
 from dihedral.graph import Graph, load_graph, make_family
 from dihedral.group import DihedralGroup
 from dihedral.predictor import Prediction, Predictor, load
@@ -40,17 +40,21 @@ __all__ = [
 ]
 
 
-def evaluate(predictor: Predictor, graph: Graph | None = None, *, split: str = "test", **options: Any) -> Evaluation:
+def evaluate(
+    predictor: Predictor, graph: Graph | None = None, *, split: str = "test", memory_mb: int = MEMORY_MB
+) -> Evaluation:
     """Filtered ranking of one split of a graph, by default the one the model was trained on.
+
+    Known answers are those of the model's own graph and of the other one. "Seen" entities are those
+    of the model's training.
 
     >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
     >>> 0 < evaluate(predictor).mrr < 1
     True
     """
-    graph = predictor.graph if graph is None else graph
-    if graph.entities != predictor.graph.entities or graph.relations != predictor.graph.relations:
-        raise DihedralError(
-            f"graph {graph.name!r} does not number its entities and relations as the model's graph "
-            f"{predictor.graph.name!r} does; use predictor.align(graph)"
-        )
-    return Evaluator(graph, split, device=predictor.device, **options)(predictor.model)
+    own = predictor.graph
+    other = own if graph is None else predictor.align(graph)
+    evaluator = Evaluator(
+        own, split, triples=other.split(split), also_known=other.known, device=predictor.device, memory_mb=memory_mb
+    )
+    return evaluator(predictor.model)

@@ -8,11 +8,11 @@ from dihedral.errors import DihedralError
 
 
 def choose_device(name: str | torch.device = "auto") -> torch.device:
-    """auto takes a CUDA device, else an Apple one, else the CPU."""
+    """auto takes a CUDA device, else the CPU; Apple's mps only when asked for."""
     name = str(name)
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
-        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+        return torch.device("cuda" if available["cuda"] else "cpu")
     kind = name.split(":")[0]
     if kind not in available:
         raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps")
@@ -22,3 +22,8 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
         return torch.device(name)
     except RuntimeError:
         raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda, cuda:0 or mps") from None
+
+
+def device_name(device: torch.device) -> str:
+    """The hardware behind a device, for logs."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

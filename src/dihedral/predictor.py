@@ -80,6 +80,8 @@ class Predictor:
 
     def align(self, graph: Graph) -> Graph:
         """Another graph's triples in this model's numbering; a name the model never saw is an error."""
+        if graph.entities == self.graph.entities and graph.relations == self.graph.relations:
+            return graph
 
         def renumber(triples: Triples) -> Triples:
             return np.stack([entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]], axis=1)
@@ -148,6 +150,8 @@ class Predictor:
 
         With known="exclude", known answers have the score -inf and come last.
         """
+        if side not in SIDES or known not in ("include", "exclude"):
+            raise DihedralError(f"side is {side!r} and known {known!r}; choose head or tail, include or exclude")
         candidates = self.candidates
         count = min(count, len(candidates))
         ids, values = [], []

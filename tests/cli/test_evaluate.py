@@ -68,6 +68,14 @@ def test_data_without_that_split(cli, model_folder, tmp_path):
     assert done.code == 2 and done.err.endswith("has no test triples to evaluate on\n")
 
 
+def test_every_triple_of_a_single_file_is_ranked(cli, model_folder, family, tmp_path):
+    lines = ["\t".join(labels) for labels in family.labels(family.test)]
+    (tmp_path / "new.tsv").write_text("\n".join(lines))
+    done = cli("evaluate", model_folder, "--data", tmp_path / "new.tsv", "--json")
+    own = cli("evaluate", model_folder, "--json")
+    assert json.loads(done.out)["both"] == json.loads(own.out)["both"]
+
+
 def test_an_unknown_split(cli, model_folder):
     done = cli("evaluate", model_folder, "--split", "dev")
     assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")

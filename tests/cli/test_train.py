@@ -60,7 +60,7 @@ def test_storage_options(cli, data, tmp_path):
 def test_a_file_with_columns_is_split_with_the_seed(cli, family, tmp_path):
     lines = ["s,o,p", *(f"{head},{tail},{relation}" for head, relation, tail in family.labels(family.known))]
     (tmp_path / "facts.csv").write_text("\n".join(lines))
-    words = ("--columns", "s,p,o", "--seed", 2, "--set", "epochs=1", "--out", tmp_path / "run")
+    words = ("--columns", "s,p,o", "--split-seed", 2, "--set", "epochs=1", "--out", tmp_path / "run")
     done = cli("train", tmp_path / "facts.csv", *QUICK, *words)
     assert done.code == 0 and "note: split with seed 2" in done.err
     assert (

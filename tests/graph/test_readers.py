@@ -102,7 +102,6 @@ SPECIAL = [
     "nan",
     "None",
     "#N/A",
-    "",
     "true",
     "007",
     "1e3",

@@ -137,7 +137,7 @@ def test_the_component_loss_cannot_share_negatives():
 
 
 def test_a_recipe_comes_back_from_its_settings():
-    recipe = Recipe(name="mine", model="dihedral-ste", K=6, dimension=12, hard=True, cooling=0.5)
+    recipe = Recipe(name="mine", model="dihedral-gumbel", K=6, dimension=12, hard=True, cooling=0.5)
     assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 

@@ -13,9 +13,12 @@ from dihedral.cli.output import METRICS, Columns, Json, metric_rows, print_json,
 
 def command(
     model: Annotated[Path, typer.Argument(help="A model folder.")],
-    data: Annotated[str | None, typer.Option(help="Other data than the model's own.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Other data than the model's own; of a single file, every triple is ranked.")
+    ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     memory_mb: Annotated[int, typer.Option(help="Memory for scores.")] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     columns: Columns = None,
     json: Json = False,
 ) -> None:
@@ -23,8 +26,8 @@ def command(
 
     Example: dihedral evaluate out/umls --split valid --json
     """
-    predictor = dh.load(model)
-    graph = None if data is None else predictor.align(read_data(data, columns))
+    predictor = dh.load(model, device=device)
+    graph = None if data is None else read_data(data, columns, all_as=split)
     report = dh.evaluate(predictor, graph, split=split, memory_mb=memory_mb).to_dict()
     if json:
         print_json(report)

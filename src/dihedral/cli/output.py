@@ -6,6 +6,8 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dihedral.graph import Graph, load_graph
+from dihedral.graph.sources import ARCHIVES
 
 console = Console()
 notes = Console(stderr=True)
@@ -80,8 +83,11 @@ def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     }
 
 
-def read_data(source: str, columns: str | None = None, seed: int = 0) -> Graph:
-    """Load a graph, with a progress bar for a download, and say what reading noticed."""
+def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None) -> Graph:
+    """Load a graph, with a progress bar for a download, and say what reading noticed.
+
+    all_as: a single file is not split, all of it is this split.
+    """
     names = [name.strip() for name in columns.split(",")] if columns else None
     with Progress(
         "[progress.description]{task.description}",
@@ -99,7 +105,12 @@ def read_data(source: str, columns: str | None = None, seed: int = 0) -> Graph:
                 tasks[name] = bar.add_task(f"downloading {name}", total=total)
             bar.update(tasks[name], completed=done)
 
-        graph = load_graph(source, columns=names, seed=seed, progress=show)
+        whole = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
+        shares = {"valid": 0.0, "test": 0.0} if whole else {}
+        graph = load_graph(source, columns=names, seed=seed, progress=show, **shares)
+    if whole:
+        parts: dict[str, Any] = {"train": graph.train[:0], str(all_as): graph.train}
+        graph = replace(graph, **parts, notes=())
     for note in graph.notes:
         remark(f"note: {note}", style="yellow")
     return graph

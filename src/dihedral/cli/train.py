@@ -9,6 +9,7 @@ import typer
 
 from dihedral.cli.output import Columns, Json, metric_rows, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
+from dihedral.storage import holds_model
 from dihedral.training import Interrupted, load_recipe, train
 
 
@@ -18,6 +19,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder the model is written to.")],
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of initialisation, order and sampling.")] = 0,
+    split_seed: Annotated[int, typer.Option(help="Seed with which a single file is split 80/10/10.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model or a run in OUT.")] = False,
@@ -33,8 +35,9 @@ def command(
     Example: dihedral train umls --recipe demo/umls --out out/umls --set epochs=40
     """
     chosen = load_recipe(recipe).replace(**parse_settings(set_ or []))
-    graph = read_data(data, columns, seed)
+    graph = read_data(data, columns, split_seed)
     remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
+    finished = resume and holds_model(out) and not overwrite
     try:
         predictor = train(
             graph,
@@ -52,6 +55,8 @@ def command(
     except Interrupted:
         remark(f"stopped; a checkpoint is in {out / 'training'}: go on with the same command and --resume")
         raise typer.Exit(1) from None
+    if finished:
+        remark(f"{out} holds this run already, finished; nothing was trained")
     if json:
         print_json({"out": str(out), **predictor.metrics})
         return

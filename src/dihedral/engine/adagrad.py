@@ -59,7 +59,7 @@ class Adagrad:
         """Update the rows in use, repeated uses added up first."""
         if gradients.ids.is_cuda:
             cuda.adagrad_rows(self.parameter, self.sum, gradients, self.lr, EPSILON)
-        elif compiled.available():
+        elif compiled.available() and gradients.ids.device.type == "cpu":
             last = self.scratch.last_uses(len(self.parameter))
             compiled.adagrad_rows(self.parameter, self.sum, last, gradients, self.lr, EPSILON)
         else:
@@ -72,7 +72,7 @@ class Adagrad:
         weights = None if gradients.weights is None else gradients.weights[order]
         starts = counts.cumsum(0) - counts
         gradient = F.embedding_bag(source, gradients.vectors, starts, mode="sum", per_sample_weights=weights)
-        total, values = (self.scratch.take(name, gradient.shape) for name in ("total", "values"))
+        total, values = (self.scratch.take(name, gradient.shape, gradient.device) for name in ("total", "values"))
         rows = rows.long()
         torch.index_select(self.sum, 0, rows, out=total).addcmul_(gradient, gradient)
         self.sum.index_copy_(0, rows, total)

@@ -12,12 +12,12 @@ class Scratch:
     def __init__(self) -> None:
         self.buffers: dict[str, Tensor] = {}
 
-    def take(self, name: str, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        """A float32 CPU tensor of this shape with any content."""
+    def take(self, name: str, shape: torch.Size | tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """A float32 tensor of this shape with any content."""
         size = torch.Size(shape).numel()
         buffer = self.buffers.get(name)
         if buffer is None or buffer.numel() < size:
-            buffer = self.buffers[name] = torch.empty(size)
+            buffer = self.buffers[name] = torch.empty(size, device=device)
         return buffer[:size].view(shape)
 
     def last_uses(self, rows: int) -> Tensor:

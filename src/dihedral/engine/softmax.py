@@ -47,7 +47,16 @@ def tiled_cross_entropy(
     if queries.is_cuda and precision == "half":
         return cuda.half_cross_entropy(queries, candidates, targets, scale, tile_bytes)
     if queries.is_cuda:
+        before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        try:
+            return _tiled(queries, candidates, targets, scale, tile_bytes)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
+    return _tiled(queries, candidates, targets, scale, tile_bytes)
+
+
+def _tiled(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int) -> Result:
     rows = tile_bytes // (4 * len(candidates))
     if rows >= min(LEAST_ROWS, len(queries)):
         return _by_rows(queries, candidates, targets, scale, rows)

@@ -33,7 +33,7 @@ def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Ranks of both sides of a split, and the tables made from them."""
 
@@ -51,6 +51,13 @@ class Evaluation:
     @property
     def mrr(self) -> float:
         return summarise(self.both)["mrr"]
+
+    def hits(self, k: int) -> float:
+        """The share of answers ranked k or better."""
+        return float((self.both.realistic <= k).mean())
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.split}: {len(self.triples)} triples, MRR {self.mrr:.4f}, Hits@10 {self.hits(10):.4f})"
 
     def _of(self, which: NDArray[np.bool_], ties: Ties = "realistic") -> dict[str, float]:
         return summarise(Ranks.join([self.ranks[side][which] for side in SIDES]), ties)
@@ -98,6 +105,7 @@ class Evaluator:
         split: str = "test",
         *,
         triples: Triples | None = None,
+        also_known: Triples | None = None,
         device: torch.device | str = "cpu",
         memory_mb: int = MEMORY_MB,
     ) -> None:
@@ -105,7 +113,7 @@ class Evaluator:
         self.triples = graph.split(split) if triples is None else triples
         if len(self.triples) == 0:
             raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
-        known = np.concatenate([graph.known, self.triples])
+        known = np.concatenate([graph.known, self.triples, *([] if also_known is None else [also_known])])
         self.known = {
             side: KnownAnswers.build(known, side, graph.num_relations, graph.num_entities).to(device) for side in SIDES
         }

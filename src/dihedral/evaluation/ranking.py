@@ -61,7 +61,7 @@ def ranks_from_scores(scores: Tensor, targets: Tensor, rows: Tensor, known: Tens
     if not torch.isfinite(true).all():  # nothing compares with NaN, so it would rank first
         raise DihedralError("the model gives scores that are not finite; it cannot be ranked")
     known_scores, known_true = scores[rows, known], true[rows, 0]
-    if compiled.available() and not scores.is_cuda and scores.T.is_contiguous():
+    if compiled.available() and scores.device.type == "cpu" and scores.T.is_contiguous():
         greater, equal = compiled.count_ranks(scores.T, true[:, 0])
     else:
         greater, equal = (scores > true).sum(1), (scores == true).sum(1)
@@ -77,7 +77,7 @@ def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
     """
     if queries.is_cuda:
         return queries @ candidates.T
-    scores = scratch.take("scores", (len(candidates), len(queries)))
+    scores = scratch.take("scores", (len(candidates), len(queries)), candidates.device)
     for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
         torch.mm(part, queries.T, out=block)
     return scores.T

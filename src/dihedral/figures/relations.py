@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from dihedral.algebra import Algebra, Row
 from dihedral.errors import DihedralError
@@ -24,18 +21,13 @@ def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None 
         raise DihedralError("no relations to draw; name at least one")
     rows = [algebra[name] for name in names]
     size = 0.55 * len(rows) + 1.2
-    figure, (left, right) = plt.subplots(
-        1,
-        2,
-        figsize=(5.2 + 1.15 * len(rows) + 1.5, size + 0.8),
-        width_ratios=[2 * algebra.group.K + 1, 2.1 * len(rows)],
-    )
+    figure = Figure(figsize=(5.2 + 1.15 * len(rows) + 1.5, size + 0.8))
+    left, right = figure.subplots(1, 2, width_ratios=[2 * algebra.group.K + 1, 2.1 * len(rows)])
     _element_shares(left, rows)
     _products(right, rows)
     figure.suptitle(title, fontsize=12)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _element_shares(axes: Any, rows: list[Row]) -> None:

@@ -20,11 +20,10 @@ from dihedral.graph.sources import ARCHIVES, SUFFIXES, TEXT_SUFFIXES, Source, fi
 from dihedral.graph.split import split_triples
 from dihedral.graph.triples import SPLITS, Graph, Triples, Vocabulary, build_graph, drop_duplicates
 
-HEADERS = (
-    ("head", "relation", "tail"),
-    ("h", "r", "t"),
-    ("subject", "predicate", "object"),
-    ("source", "relation", "target"),
+ROLES = (  # usual names of the three columns
+    ("head", "h", "subject", "source"),
+    ("relation", "r", "predicate"),
+    ("tail", "t", "object", "target"),
 )
 BLOCK_BYTES = 16 << 20  # text is read and numbered block by block
 
@@ -60,6 +59,8 @@ def _encode(column: pa.Array | pa.ChunkedArray, numbers: dict[str, int], where: 
     if column.dictionary.null_count:
         raise DihedralError(f"{where} has missing values; every triple needs three names")
     local = column.dictionary.cast(pa.string()).to_pylist()
+    if "" in local:
+        raise DihedralError(f"{where} has an empty name; every triple needs three names")
     ids = np.fromiter((numbers.setdefault(name, len(numbers)) for name in local), np.int32, len(local))
     return ids[column.indices.to_numpy()]
 
@@ -164,7 +165,7 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: _Number
     if not first.strip():
         raise DihedralError(f"{where} is empty or starts with an empty line; expected one triple a line")
     cells = _cells(first, delimiter)
-    header = columns is not None or tuple(cell.strip().lower() for cell in cells) in HEADERS
+    header = columns is not None or _usual_columns(cells) is not None
     names = cells if header else ["head", "relation", "tail"]
     try:
         reader = pacsv.open_csv(
@@ -201,13 +202,19 @@ def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
             if names.count(name) > 1:
                 raise DihedralError(f"{where} has {names.count(name)} columns named {name!r}; a name must be unique")
         return table.select([names.index(name) for name in columns])
-    lower = [name.lower() for name in names]
-    for header in HEADERS:
-        if all(name in lower for name in header):
-            return table.select([lower.index(name) for name in header])
+    usual = _usual_columns(names)
+    if usual is not None:
+        return table.select(usual)
     if len(names) != 3:
         raise DihedralError(f"{where} has {len(names)} columns; expected 3, or name them with `columns`")
     return table
+
+
+def _usual_columns(names: Sequence[str]) -> list[int] | None:
+    """Where head, relation and tail stand among column names, if each has one of its usual names."""
+    lower = [name.strip().lower() for name in names]
+    places = [[lower.index(name) for name in role if name in lower] for role in ROLES]
+    return [place[0] for place in places] if all(places) else None
 
 
 def _explain_bad_line(source: Source, delimiter: str, expected: int) -> None:

@@ -55,6 +55,8 @@ class Vocabulary(Sequence[str]):
 
     def id(self, name: str) -> int:
         """The number of a name; an unknown one raises with close matches."""
+        if not isinstance(name, str):
+            raise DihedralError(f"{self.kind} {name!r} is a {type(name).__name__}; names are text")
         try:
             return self._ids[name]
         except KeyError:

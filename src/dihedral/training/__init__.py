@@ -15,7 +15,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.predictor import Predictor, load
 from dihedral.storage import check_options, holds_model
-from dihedral.training.loop import Callback, Interrupted, Trainer, identity
+from dihedral.training.loop import Callback, Interrupted, Trainer
 from dihedral.training.recipe import Recipe, load_recipe, recipe_names
 
 __all__ = ["Interrupted", "Recipe", "Trainer", "load_recipe", "recipe_names", "train"]
@@ -96,12 +96,12 @@ def train(
 def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int) -> Predictor:
     """The model of a run that is done already, if it is the run that was asked for."""
     predictor = load(folder)
-    made_with = Recipe.from_dict(predictor.recipe) if predictor.recipe else None
-    same = made_with is not None and identity(made_with, predictor.metrics.get("seed", seed), predictor.graph)
-    if same != identity(recipe, seed, graph):
+    asked = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
+    found = {key: predictor.recipe.get(key) for key in asked}
+    if (found, predictor.metrics.get("seed"), predictor.graph.fingerprint) != (asked, seed, graph.fingerprint):
         raise DihedralError(
-            f"folder {str(folder)!r} holds a finished model of another recipe, seed or data; "
-            "choose another folder or pass --overwrite"
+            f"folder {str(folder)!r} holds a finished model of another recipe, seed or data, which cannot go on; "
+            "choose another folder or overwrite it (--overwrite)"
         )
     return predictor
 

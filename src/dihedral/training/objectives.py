@@ -115,7 +115,7 @@ class LogisticLoss:
         negatives = self.sample(batch, generator)
         if not self.written_out:
             return self.by_autograd(entities, operators, index, batch, negatives, generator)
-        if self.compiled and not batch.is_cuda:
+        if self.compiled and batch.device.type == "cpu":
             return self.by_compiled(entities, operators, index, batch, negatives)
         return self.by_hand(entities, operators, index, batch, negatives)
 
@@ -226,7 +226,7 @@ class LogisticLoss:
     def _gather(self, entities: Tensor, ids: Tensor) -> Tensor:
         if entities.is_cuda:
             return entities[ids]
-        rows = self.scratch.take("negatives", (ids.numel(), entities.shape[1]))
+        rows = self.scratch.take("negatives", (ids.numel(), entities.shape[1]), entities.device)
         return torch.index_select(entities, 0, ids.flatten(), out=rows).view(*ids.shape, -1)
 
     def by_compiled(

@@ -110,6 +110,8 @@ class Recipe:
                 f"K is {self.K} with model {self.model!r}; the sign parametrisation exists for K = 4 and 6, "
                 "use dihedral-gumbel or dihedral-argmax for others"
             )
+        if self.hard and not self.model.endswith("-gumbel"):
+            raise DihedralError(f"hard is true with model {self.model!r}; it belongs to the Gumbel models")
         if self.share_negatives and self.component_weight:
             raise DihedralError("component_weight needs negatives of a positive's own: set share_negatives = 0")
         if self.objective == "logistic" and self.relation_weight:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dihedral.device import device_name
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.files import make_folder
 from dihedral.graph import Graph
@@ -77,7 +78,7 @@ def tune(
             }
         except TrainingError as error:
             row["failed"] = str(error)
-        row |= {"seconds": round(time.perf_counter() - started, 2), "device": metrics_device(trainer)}
+        row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
         with log.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
         rows.append(row)
@@ -102,10 +103,3 @@ def read_log(log: Path) -> list[Row]:
 def _key(row: Row) -> str:
     settings = {key: value for key, value in row["recipe"].items() if key not in ("name", "about")}
     return json.dumps([row["data"], row["seed"], settings], sort_keys=True)
-
-
-def metrics_device(trainer: Trainer) -> str:
-    """The device's name, for the log."""
-    import torch
-
-    return torch.cuda.get_device_name() if trainer.device.type == "cuda" else trainer.device.type
