@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -23,9 +24,9 @@ class _WeightedBlocks(BlockRelations):
         weights = self.weights if which is None else self.weights[which]
         return torch.stack(self.entries(*weights.unbind(1)), dim=1)
 
+    @abstractmethod
     def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
         """The block entries a, b, c, d from the two weights, each [R, L]."""
-        raise NotImplementedError
 
 
 class DistMult(_WeightedBlocks):
