@@ -76,6 +76,12 @@ def test_every_triple_of_a_single_file_is_ranked(cli, model_folder, family, tmp_
     assert json.loads(done.out)["both"] == json.loads(own.out)["both"]
 
 
+def test_an_unknown_split_of_a_single_file(cli, model_folder, tmp_path):
+    (tmp_path / "new.tsv").write_text("man_0000\tspouse\twoman_0010\n")
+    done = cli("evaluate", model_folder, "--data", tmp_path / "new.tsv", "--split", "dev")
+    assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")
+
+
 def test_an_unknown_split(cli, model_folder):
     done = cli("evaluate", model_folder, "--split", "dev")
     assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")

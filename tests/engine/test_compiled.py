@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import torch
 
@@ -12,7 +15,7 @@ from dihedral.training.recipe import Recipe
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="numba is not here")
 
 
-def trained(graph, **options):
+def trained(graph):
     trainer = Trainer(graph, Recipe(model="dihedral-ste", dimension=16, epochs=3, batch_size=64, validate_every=0))
     trainer.run()
     return trainer.model
@@ -27,6 +30,19 @@ def test_threads_do_not_change_a_bit(family):
     torch.set_num_threads(before)
     assert torch.equal(models[0].entities, models[1].entities)
     assert torch.equal(models[0].codes, models[1].codes)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_makes_threads_of_its_own():
+    scores, true = torch.randn(50, 8), torch.zeros(8)
+    with compiled.own_threads():
+        compiled._threads = 2
+        wanted = compiled.count_ranks(scores, true)[0]
+        child = os.fork()
+        if child == 0:  # would hang on the parent's threads
+            signal.alarm(20)
+            os._exit(0 if torch.equal(compiled.count_ranks(scores, true)[0], wanted) else 1)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_training_leaves_the_number_of_threads_as_it_was(family):

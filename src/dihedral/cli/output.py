@@ -109,6 +109,7 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
         shares = {"valid": 0.0, "test": 0.0} if whole else {}
         graph = load_graph(source, columns=names, seed=seed, progress=show, **shares)
     if whole:
+        graph.split(str(all_as))  # an unknown name is refused here
         parts: dict[str, Any] = {"train": graph.train[:0], str(all_as): graph.train}
         graph = replace(graph, **parts, notes=())
     for note in graph.notes:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 _off = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
-
-
 _CHAIN_TYPES = (torch.int64, torch.int32, torch.int32, torch.int64)
 
 
@@ -88,6 +86,10 @@ def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
 def _pool() -> ThreadPoolExecutor:
     # each thread has its own processor flags: numbers too near zero become zero, as in the main thread
     return ThreadPoolExecutor(thread_name_prefix="dihedral", initializer=lambda: torch.set_flush_denormal(True))
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has none of the threads and would wait for them for ever
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def adagrad_rows(
