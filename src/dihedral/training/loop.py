@@ -86,10 +86,14 @@ class Trainer:
             if getattr(recipe, setting) and not isinstance(model.relations, BlockRelations):
                 raise DihedralError(f"{setting} needs a model of 2x2 blocks; {recipe.model!r} has none")
         self.triples = torch.from_numpy(graph.train).to(self.device).long()
+        by_entity_lr = ("entities", "relations.log_scales")
         self.optimisers = {
-            name: Adagrad(parameter, recipe.entity_lr if name == "entities" else recipe.relation_lr)
+            name: Adagrad(parameter, recipe.entity_lr if name in by_entity_lr else recipe.relation_lr)
             for name, parameter in self.model.named_parameters()
         }
+        self.average: dict[str, Tensor] = {}  # of the parameters at the ends of epochs
+        if recipe.averaging:
+            self.average = {name: torch.zeros_like(optimiser.sum) for name, optimiser in self.optimisers.items()}
         self.generator = torch.Generator(self.device)
         self.temperature = torch.ones((), device=self.device)
         self.captured: CapturedStep | None = None
@@ -186,6 +190,7 @@ class Trainer:
                 "try a smaller entity_lr or relation_lr, or a smaller entity_init"
             )
         progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
+        self._update_average()
         row: Event = {"epoch": progress.epoch, "loss": loss, "seconds": round(seconds, 4)}
         row["triples_per_second"] = round(len(self.triples) / seconds)
         if self.evaluator is not None and (
@@ -222,14 +227,30 @@ class Trainer:
 
     def _validate(self) -> float:
         assert self.evaluator is not None
-        mrr = self.evaluator(self.model).mrr
-        if mrr > self.progress.best_mrr:
-            self.progress.best_mrr, self.progress.best_epoch = mrr, self.progress.epoch
-            self.progress.validations_since_best = 0
-            self.best = {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
-        else:
-            self.progress.validations_since_best += 1
+        with self._averaged():
+            mrr = self.evaluator(self.model).mrr
+            if mrr > self.progress.best_mrr:
+                self.progress.best_mrr, self.progress.best_epoch = mrr, self.progress.epoch
+                self.progress.validations_since_best = 0
+                self.best = {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
+            else:
+                self.progress.validations_since_best += 1
         return mrr
+
+    def _update_average(self) -> None:
+        decay = self.recipe.averaging
+        for name, average in self.average.items():  # the first epoch's weight is 1: no bias to zero
+            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.progress.epoch))
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The averaged parameters in the model's place, where there is an average."""
+        trained = {name: self.optimisers[name].parameter.clone() for name in self.average}
+        for name, average in self.average.items():
+            self.optimisers[name].parameter.copy_(average)
+        yield
+        for name, tensor in trained.items():
+            self.optimisers[name].parameter.copy_(tensor)
 
     # --- state ---------------------------------------------------------------------------------
 
@@ -241,6 +262,7 @@ class Trainer:
             self.folder.save_best(self.progress.best_epoch, self.best)
         tensors = {name: optimiser.parameter for name, optimiser in self.optimisers.items()}
         tensors |= {f"adagrad.{name}": optimiser.sum for name, optimiser in self.optimisers.items()}
+        tensors |= {f"average.{name}": average for name, average in self.average.items()}
         if self.progress.step and self._resumed_generator is not None:
             tensors["generator"] = self._resumed_generator
         self.folder.save(self.progress, tensors, identity(self.recipe, self.seed, self.graph))
@@ -253,6 +275,8 @@ class Trainer:
         for name, optimiser in self.optimisers.items():
             optimiser.parameter.copy_(tensors[name])
             optimiser.sum.copy_(tensors[f"adagrad.{name}"])
+        for name, average in self.average.items():
+            average.copy_(tensors[f"average.{name}"])
         if self.progress.step:
             self._resumed_generator = tensors["generator"]
         if self.progress.best_epoch >= 0:
@@ -262,9 +286,8 @@ class Trainer:
 
     def best_model(self) -> tuple[Model, dict[str, Tensor]]:
         """The model to keep, reduced to what is stored, and the training parameters behind it."""
-        if self.best is not None:
-            for name, optimiser in self.optimisers.items():
-                optimiser.parameter.copy_(self.best[name])
+        for name, tensor in (self.best or self.average).items():
+            self.optimisers[name].parameter.copy_(tensor)
         relations = self.model.relations
         latents = {name: parameter.detach().clone() for name, parameter in relations.named_parameters()}
         stored = {name: tensor.clone() for name, tensor in relations.stored().items()}

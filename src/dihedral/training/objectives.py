@@ -48,7 +48,9 @@ def regulariser_gradient(recipe: Recipe, rows: Tensor, batch_size: int) -> tuple
     weight = recipe.regulariser_weight / batch_size
     if recipe.regulariser == "none" or not weight:
         return rows.new_zeros(()), torch.zeros_like(rows)
-    if recipe.regulariser == "l2":
+    if recipe.regulariser == "dura":  # this is one half of it: the other is the same for the queries
+        weight = weight / 2
+    if recipe.regulariser in ("l2", "dura"):
         return 0.5 * weight * rows.square().sum(), weight * rows
     x, y = rows.chunk(2, dim=-1)
     norms = torch.hypot(x, y)
@@ -287,27 +289,38 @@ class SoftmaxLoss:
             )
             table = entities.detach().requires_grad_()
             candidates = self.relations.candidates(table)
+            asked = self._drop(query, generator)
         targets, mean = torch.cat([batch[:, 2], batch[:, 0]]), 1 / size  # the mean of each side
         if self.reference:
-            loss, query_gradient, entity_gradient = cross_entropy(query, candidates, targets, scale=mean)
+            loss, query_gradient, entity_gradient = cross_entropy(asked, candidates, targets, scale=mean)
         else:
             loss, query_gradient, entity_gradient = tiled_cross_entropy(
-                query.detach(), candidates.detach(), targets, scale=mean, precision=self.recipe.precision
+                asked.detach(), candidates.detach(), targets, scale=mean, precision=self.recipe.precision
             )
-        outputs, gradients = [query], [query_gradient]
+        outputs, gradients = [asked], [query_gradient]
         if self.recipe.relation_weight:
             assert isinstance(self.relations, BlockRelations)
             with torch.enable_grad():
                 scores = self.relations.relation_scores(operators, rows[:size], rows[size:])
-                asked = self.recipe.relation_weight * F.cross_entropy(scores, index)
-            outputs, gradients = [query, asked], [query_gradient, torch.ones_like(asked)]
-            loss = loss + asked.detach() * size
-        operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
+                third = self.recipe.relation_weight * F.cross_entropy(scores, index)
+            outputs, gradients = [*outputs, third], [*gradients, torch.ones_like(third)]
+            loss = loss + third.detach() * size
         penalty, penalty_gradient = regulariser_gradient(self.recipe, rows.detach(), size)
+        if self.recipe.regulariser == "dura":  # the other half: ‖Rᵀh‖² and ‖Rt‖², which are the queries
+            more, more_gradient = regulariser_gradient(self.recipe, query.detach(), size)
+            outputs, gradients, penalty = [*outputs, query], [*gradients, more_gradient], penalty + more
+        operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
         if candidates is not table:
             (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
         entity_gradient.index_add_(0, ids, row_gradient + penalty_gradient)
         return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
+
+    def _drop(self, query: Tensor, generator: torch.Generator) -> Tensor:
+        chance = self.recipe.dropout
+        if not chance:
+            return query
+        kept = torch.rand(query.shape, generator=generator, device=query.device) >= chance
+        return query * (kept / (1 - chance))
 
 
 def definitely_skew(train: Triples, num_entities: int, num_relations: int) -> Tensor:

@@ -16,7 +16,7 @@ from dihedral.errors import DihedralError, close_matches
 from dihedral.models import MODELS
 
 OBJECTIVES = ("logistic", "softmax")
-REGULARISERS = ("none", "l2", "n3")
+REGULARISERS = ("none", "l2", "n3", "dura")
 PRECISIONS = ("half", "tf32", "float32")
 
 
@@ -66,7 +66,10 @@ class Recipe:
     """Weight of the per-component loss of the Case Studies (logistic)."""
     relation_weight: float = 0.0
     """Weight of a third question, (head, ?, tail), among all relations (softmax, models of 2x2 blocks)."""
+    dropout: float = 0.0
+    """Chance that an entry of a query is set to 0 in training (softmax)."""
     regulariser: str = "l2"
+    """l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020), which for orthogonal relations is l2."""
     regulariser_weight: float = 0.0
 
     precision: str = "half"
@@ -77,6 +80,8 @@ class Recipe:
     epochs: int = 100
     entity_lr: float = 0.1
     relation_lr: float = 0.1
+    averaging: float = 0.0
+    """Keep an exponential average of the parameters at the ends of epochs, with this decay; 0 keeps the last."""
 
     # selection on valid
     validate_every: int = 10
@@ -95,14 +100,18 @@ class Recipe:
         for name in (*positive, "entity_init", "entity_lr", "relation_lr"):
             if not getattr(self, name) > 0:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be more than 0")
-        not_negative = ("relation_init", "cooling", "skew_chance", "component_weight", "regulariser_weight")
-        for name in (*not_negative, "share_negatives", "adversarial", "relation_weight", "validate_every", "patience"):
+        not_negative = ("relation_init", "cooling", "skew_chance", "component_weight", "regulariser_weight", "dropout")
+        counts = ("share_negatives", "validate_every", "patience")
+        for name in (*not_negative, *counts, "adversarial", "relation_weight", "averaging"):
             if not getattr(self, name) >= 0:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if self.K > 128:
             raise DihedralError(f"K is {self.K}; codes are stored as bytes, so K is at most 128")
         if self.dimension % 2:
             raise DihedralError(f"dimension is {self.dimension}; it is 2L, so it must be even")
+        for name in ("dropout", "averaging"):
+            if getattr(self, name) >= 1:
+                raise DihedralError(f"{name} is {getattr(self, name)}; it must be less than 1")
         if self.skew_chance > 1:
             raise DihedralError(f"skew_chance is {self.skew_chance}; a chance is at most 1")
         if self.model.endswith("-ste") and self.K not in (4, 6):
@@ -114,10 +123,13 @@ class Recipe:
             raise DihedralError(f"hard is true with model {self.model!r}; it belongs to the Gumbel models")
         if self.share_negatives and self.component_weight:
             raise DihedralError("component_weight needs negatives of a positive's own: set share_negatives = 0")
-        if self.objective == "logistic" and self.relation_weight:
-            raise DihedralError(
-                f"relation_weight is {self.relation_weight} with objective 'logistic'; it belongs to 'softmax'"
-            )
+        for name in ("relation_weight", "dropout"):
+            if self.objective == "logistic" and getattr(self, name):
+                raise DihedralError(
+                    f"{name} is {getattr(self, name)} with objective 'logistic'; it belongs to 'softmax'"
+                )
+        if self.objective == "logistic" and self.regulariser == "dura":
+            raise DihedralError("regulariser is 'dura' with objective 'logistic'; it belongs to 'softmax'")
         for name in ("skew_chance", "component_weight", "share_negatives", "adversarial"):
             if self.objective == "softmax" and getattr(self, name):
                 raise DihedralError(

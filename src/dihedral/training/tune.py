@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
@@ -9,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dihedral.device import device_name
-from dihedral.errors import DihedralError, TrainingError
+import torch
+
+import dihedral
+from dihedral.device import choose_device, device_name
+from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.files import make_folder
 from dihedral.graph import Graph
 from dihedral.training import finish
@@ -18,9 +22,46 @@ from dihedral.training.loop import Callback, Trainer
 from dihedral.training.recipe import Recipe
 
 Row = dict[str, Any]
+Choices = Mapping[str, Sequence[Any]]
+
+# what Xu & Li (ACL 2019) searched, as their section on the experimental setup lists it
+PAPER_GRIDS: dict[str, dict[str, list[Any]]] = {
+    "gumbel": {
+        "K": [4, 6, 8],
+        "regulariser_weight": [1e-5, 1e-4, 1e-3],
+        "lr": [0.5, 1.0],
+        "batch_size": [512, 1024, 2048],
+        "negatives": [1, 6, 10],
+    },
+    "ste": {
+        "K": [4, 6],
+        "regulariser_weight": [0.001, 0.01, 0.1, 0.2],
+        "lr": [0.01, 0.02, 0.03, 0.05, 0.1],
+        "batch_size": [512, 1024, 2048],
+        "negatives": [1, 6, 10],
+    },
+}
 
 
-def grid(choices: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+def paper_grid(recipe: Recipe) -> dict[str, list[Any]]:
+    """The paper's grid for a recipe's variant of DihEdral.
+
+    >>> paper_grid(Recipe(model="dihedral-ste"))["K"]
+    [4, 6]
+    """
+    variant = recipe.model.rpartition("-")[2]
+    if variant not in PAPER_GRIDS:
+        raise DihedralError(
+            f"model is {recipe.model!r}; the paper has grids for models that end in -gumbel or -ste: "
+            "give your own with --choose, such as --choose lr=0.1,0.5"
+        )
+    choices = dict(PAPER_GRIDS[variant])
+    if recipe.objective == "softmax":  # it draws no negatives: each run would be made three times
+        del choices["negatives"]
+    return choices
+
+
+def grid(choices: Choices) -> Iterator[dict[str, Any]]:
     """Every combination, the last setting changing fastest.
 
     >>> list(grid({"K": [4, 6], "seed": [0]}))
@@ -30,39 +71,64 @@ def grid(choices: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(choices, values, strict=True))
 
 
+def plan(graph: Graph, recipe: Recipe, choices: Choices, seed: int = 0) -> list[Row]:
+    """The rows of a search before training: each combination once, all of them checked."""
+    if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
+        raise DihedralError(f"the grid has lr and {also[0]}; lr sets entity_lr and relation_lr: choose it or them")
+    rows: dict[str, Row] = {}
+    for changes in grid(choices):
+        settings = dict(changes)
+        if "lr" in settings:
+            settings["entity_lr"] = settings["relation_lr"] = settings.pop("lr")
+        run_seed = settings.pop("seed", seed)
+        if isinstance(run_seed, str) and run_seed.isdecimal():  # from a command line
+            run_seed = int(run_seed)
+        read = recipe.replace(**settings).to_dict()
+        typed = {**read, "seed": check_seed(run_seed), "lr": read["entity_lr"]}
+        row: Row = {"data": graph.fingerprint, "graph": graph.name, "seed": run_seed}
+        row |= {"changes": {key: typed[key] for key in changes}, "recipe": read}
+        rows.setdefault(_key(row), row)
+    return list(rows.values())
+
+
 def tune(
     graph: Graph,
     recipe: Recipe,
-    choices: Mapping[str, Sequence[Any]],
+    choices: Choices,
     log: Path,
     *,
     device: str = "cpu",
     seed: int = 0,
     callback: Callback | None = None,
+    on_start: Callable[[list[Row], int], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Train each combination of `choices` once and return all rows, the best on valid first.
 
     Rows that the log already holds for the same data, settings and seed are not trained again.
+
+    choices: settings by name, also `seed`, and `lr` for entity_lr and relation_lr together.
+    on_start: called with the rows that the log holds already and the number of all combinations.
+    on_row: called with each row that was trained.
     """
     if len(graph.valid) == 0:
         raise DihedralError(f"graph {graph.name!r} has no valid triples; a search selects on them")
+    chosen_device = choose_device(device)
+    planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
     if log.exists() and not log.read_bytes().endswith(b"\n"):  # the last line was cut short
         with log.open("ab") as stream:
             stream.write(b"\n")
-    done = {_key(row): row for row in read_log(log)}
-    rows = []
-    for changes in grid(choices):
-        wanted = recipe.replace(**{key: value for key, value in changes.items() if key != "seed"})
-        run_seed = int(changes.get("seed", seed))
-        row: Row = {"data": graph.fingerprint, "graph": graph.name, "seed": run_seed, "changes": changes}
-        row["recipe"] = wanted.to_dict()
+    done = _by_key(read_log(log))
+    rows = [done[_key(row)] | {"changes": row["changes"]} for row in planned if _key(row) in done]
+    if on_start:
+        on_start(rows, len(planned))
+    for row in planned:
         if _key(row) in done:
-            rows.append(done[_key(row)])
             continue
         started = time.perf_counter()
-        trainer = Trainer(graph, wanted, seed=run_seed, device=device, callback=callback)
+        wanted = Recipe.from_dict(row["recipe"])
+        trainer = Trainer(graph, wanted, seed=row["seed"], device=chosen_device, callback=callback)
         try:
             trainer.run()
             metrics = finish(trainer).metrics
@@ -79,6 +145,7 @@ def tune(
         except TrainingError as error:
             row["failed"] = str(error)
         row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
+        row["versions"] = {"dihedral": dihedral.__version__, "torch": str(torch.__version__)}
         with log.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
         rows.append(row)
@@ -92,7 +159,7 @@ def read_log(log: Path) -> list[Row]:
     if not log.exists():
         return []
     rows = []
-    for line in log.read_text(encoding="utf-8").splitlines():
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -100,6 +167,16 @@ def read_log(log: Path) -> list[Row]:
     return rows
 
 
+def _by_key(rows: list[Row]) -> dict[str, Row]:
+    """The rows that today's settings can express; others, as from another version, match nothing."""
+    found = {}
+    for row in rows:
+        with contextlib.suppress(DihedralError, KeyError, TypeError):
+            found[_key(row)] = row
+    return found
+
+
 def _key(row: Row) -> str:
-    settings = {key: value for key, value in row["recipe"].items() if key not in ("name", "about")}
+    """What makes two runs the same; a setting that was added after a row was logged has its default."""
+    settings = Recipe.from_dict(row["recipe"]).replace(name="", about="").to_dict()
     return json.dumps([row["data"], row["seed"], settings], sort_keys=True)

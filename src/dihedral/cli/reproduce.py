@@ -1,0 +1,89 @@
+"""`dihedral reproduce`: the paper's tables and figures, ours beside the paper's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dihedral.cli.output import notes, remark, say
+from dihedral.errors import DihedralError, close_matches
+from dihedral.reproduction.page import write_target
+from dihedral.reproduction.plan import TARGETS, plan
+from dihedral.reproduction.runs import Record, Run, find_record, perform_all
+
+
+def command(
+    what: Annotated[str, typer.Argument(help=f"{', '.join(TARGETS)}, or all.")],
+    out: Annotated[Path, typer.Option(help="Where tables and figures are written.")] = Path("out/reproduce"),
+    results: Annotated[Path, typer.Option(help="Finished runs are looked for and kept here.")] = Path("results"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small runs for a CPU, in minutes; kept apart.")] = False,
+    seeds: Annotated[int, typer.Option(help="Seeds a recipe, from 0.")] = 3,
+    only: Annotated[list[str] | None, typer.Option(help="Only runs whose name begins so, such as best/wn18.")] = None,
+    train: Annotated[bool, typer.Option(help="Whether to train what is missing.")] = True,
+    workers: Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Train what is missing, then write the tables (Markdown, JSON) and figures (PNG, SVG).
+
+    Example: dihedral reproduce figure4 --quick
+    """
+    if what not in (*TARGETS, "all"):
+        raise DihedralError(f"{what!r} is unknown; choose {', '.join(TARGETS)} or all{close_matches(what, TARGETS)}")
+    for name, value in (("seeds", seeds), ("workers", workers)):
+        if value < 1:
+            raise DihedralError(f"{name} is {value}; it must be 1 or more")
+    targets = TARGETS if what == "all" else (what,)
+    if quick:
+        results, seeds = out / "quick", 1
+    runs = unique([run for target in targets for run in plan(target, seeds, quick=quick)])
+    if only:
+        runs = [run for run in runs if run.name.startswith(tuple(only))]
+    missing = [run for run in runs if find_record(run, results / "runs") is None]
+    remark(f"{len(runs) - len(missing)} of {len(runs)} runs are in {results / 'runs'}")
+    if missing and train:
+        _train(missing, results / "runs", device, workers)
+    for target in targets:
+        for path in write_target(target, results, out, seeds=seeds, quick=quick):
+            say(f"wrote {path}")
+
+
+def unique(runs: list[Run]) -> list[Run]:
+    """Each run once, with all that its targets want to read off it; the costly ones first."""
+    merged: dict[str, Run] = {}
+    for run in runs:
+        studies = {*run.studies, *(merged[run.name].studies if run.name in merged else ())}
+        merged[run.name] = Run(run.graph, run.recipe, run.seed, tuple(sorted(studies)))
+    return list(merged.values())
+
+
+def _train(runs: list[Run], folder: Path, device: str, workers: int) -> None:
+    failed: list[str] = []
+    started = time.perf_counter()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=notes, disable=not sys.stderr.isatty(),
+    ) as bar:  # fmt: skip
+        task = bar.add_task("runs", total=len(runs))
+
+        def event(run: Run, content: dict[str, Any]) -> None:
+            if content["event"] == "epoch":
+                bar.update(task, description=f"{run.name}, epoch {content['epoch']} of {content['epochs']}")
+
+        def done(run: Run, outcome: Record | str) -> None:
+            bar.advance(task)
+            if isinstance(outcome, str):
+                failed.append(f"{run.name}: {outcome}")
+                remark(f"failed: {failed[-1]}", style="red")
+                return
+            figures = {split: outcome[split]["both"]["mrr"] for split in ("valid", "test")}
+            remark(f"{time.perf_counter() - started:5.0f} s  {run.name}: valid {figures['valid']:.4f}, "
+                   f"test {figures['test']:.4f}, {outcome['seconds']:.0f} s")  # fmt: skip
+
+        perform_all(runs, folder, device=device, workers=workers, on_event=event, on_done=done)
+    if failed:
+        remark(f"{len(failed)} of {len(runs)} runs failed; the others are kept", style="red")

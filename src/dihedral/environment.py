@@ -1,0 +1,59 @@
+"""What every measured figure carries: the command, versions, hardware and time that made it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from time import strftime
+from typing import Any
+
+import torch
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware and the command line."""
+    import numpy
+
+    import dihedral
+
+    return {
+        "command": _command(),
+        "time": strftime("%Y-%m-%d %H:%M"),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "dihedral": dihedral.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _command() -> str:
+    """The call that made a figure; where its files went says nothing about the figure."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = ["python", "-m", spec.name.removesuffix(".__main__")] if spec else [Path(sys.argv[0]).name]
+    words = [*program, *sys.argv[1:]]
+    for option in ("--out", "--results"):
+        if option in words:
+            del words[words.index(option) : words.index(option) + 2]
+    return " ".join(words)
+
+
+def _commit() -> str | None:
+    folder = Path(__file__).resolve().parent
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
+    return done.stdout.strip() or os.environ.get("DIHEDRAL_COMMIT")
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.split(':', 1)[1].strip()}, {os.cpu_count()} cores"
+    return platform.processor()

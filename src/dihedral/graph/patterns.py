@@ -1,0 +1,133 @@
+"""Patterns that the triples themselves hold: symmetric relations, inverse pairs, chains r₁ · r₂ ⇒ r₃.
+
+Counting is exact, over distinct (head, tail) pairs, by sparse products. The standard confidence of a
+rule is support / body: of the pairs its body joins, the share that its head holds too. PCA confidence
+divides by those body pairs only whose head entity has any fact of the rule's relation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dihedral.graph.triples import Triples
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Reversals:
+    """How often a reversed pair of one relation is a pair of another."""
+
+    support: Counts  # [R, R]: pairs (h, t) of the row's relation with (t, h) in the column's
+    size: Counts  # [R]: pairs of each relation
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """[R, R]: of the pairs of the row's relation, the share that the column's holds reversed."""
+        return self.support / np.maximum(self.size, 1)[:, None]
+
+    def symmetric(self, confidence: float = 0.8, support: int = 10) -> list[int]:
+        """Relations that hold most of their own pairs reversed."""
+        held = (self.confidence.diagonal() >= confidence) & (self.support.diagonal() >= support)
+        return np.flatnonzero(held).tolist()
+
+    def inverse_pairs(self, confidence: float = 0.8, support: int = 10) -> list[tuple[int, int]]:
+        """Pairs of two relations that hold each other reversed, in both directions; best supported first."""
+        both = np.minimum(self.confidence, self.confidence.T)
+        first, second = np.nonzero(np.triu((both >= confidence) & (self.support >= support), k=1))
+        order = np.argsort(-self.support[first, second], kind="stable")
+        return [(int(first[i]), int(second[i])) for i in order]
+
+
+def find_reversals(triples: Triples, num_entities: int, num_relations: int) -> Reversals:
+    """Reversed pairs of all relations; facts about an entity and itself are left out."""
+    head, relation, tail = _distinct(triples[triples[:, 0] != triples[:, 2]], num_entities, num_relations)
+    keys, column = np.unique(
+        np.concatenate([head * num_entities + tail, tail * num_entities + head]), return_inverse=True
+    )
+    forward, backward = (
+        sparse.csr_array((np.ones(len(relation), np.int32), (relation, part)), shape=(num_relations, len(keys)))
+        for part in np.split(column, 2)
+    )
+    support = (forward @ backward.T).toarray().astype(np.int64)
+    return Reversals(support, np.bincount(relation, minlength=num_relations))
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Rules r₁ · r₂ ⇒ r₃ and how often they hold, one entry a rule."""
+
+    rules: NDArray[np.int32]  # [n, 3]: r₁, r₂, r₃
+    support: Counts  # [n]: pairs joined by r₁ then r₂ that r₃ holds too
+    body: Counts  # [n]: pairs joined by r₁ then r₂
+    pca_body: Counts  # [n]: those whose head has any r₃ fact
+    joined: Counts  # [R, R]: pairs joined by r₁ then r₂, rule or not
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        return self.support / self.body
+
+    @property
+    def pca_confidence(self) -> NDArray[np.float64]:
+        return self.support / self.pca_body
+
+    def __getitem__(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> Chains:
+        return Chains(self.rules[which], self.support[which], self.body[which], self.pca_body[which], self.joined)
+
+
+def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_support: int = 10) -> Chains:
+    """Every rule r₁ · r₂ ⇒ r₃ with at least `min_support` pairs; head = tail is counted like any other pair."""
+    head, relation, tail = _distinct(triples, num_entities, num_relations)
+    facts = len(head)
+    pairs, pair_of = np.unique(head * num_entities + tail, return_inverse=True)
+    holds = sparse.csr_array((np.ones(facts, np.int32), (pair_of, relation)), shape=(len(pairs), num_relations))
+    has_any = np.zeros((num_entities, num_relations), np.float32)  # whether an entity is a head of r₃
+    has_any[head, relation] = 1
+    # second steps of all relations side by side: row m, column r₂ · N + t
+    wide = num_relations * num_entities
+    second = sparse.csr_array((np.ones(facts, np.int32), (head, relation * num_entities + tail)),
+                              shape=(num_entities, wide))  # fmt: skip
+    joined = np.zeros((num_relations, num_relations), np.int64)
+    found: list[tuple[NDArray[np.int64], ...]] = []
+    for r1 in range(num_relations):
+        mine = relation == r1
+        heads, row = np.unique(head[mine], return_inverse=True)
+        first = sparse.csr_array((np.ones(len(row), np.int32), (row, tail[mine])), shape=(len(heads), num_entities))
+        paths = first @ second  # an entry for each distinct (h, r₂, t)
+        start = heads[np.repeat(np.arange(len(heads)), np.diff(paths.indptr))]
+        r2, end = np.divmod(paths.indices.astype(np.int64), num_entities)
+        joined[r1] = np.bincount(r2, minlength=num_relations)
+        key = start * num_entities + end
+        place = np.searchsorted(pairs, key)
+        place[place == len(pairs)] = 0
+        known = pairs[place] == key
+        bodies = sparse.csr_array((np.ones(known.sum(), np.int32), (r2[known], place[known])),
+                                  shape=(num_relations, len(pairs)))  # fmt: skip
+        support = (bodies @ holds).tocoo()
+        enough = support.data >= min_support
+        if not enough.any():
+            continue
+        r2s, r3s = support.coords[0][enough].astype(np.int64), support.coords[1][enough].astype(np.int64)
+        by_head = sparse.csr_array((np.ones(len(r2), np.float32), (r2, start)), shape=(num_relations, num_entities))
+        pca = (by_head @ has_any)[r2s, r3s]
+        found.append((np.full(len(r2s), r1), r2s, r3s, support.data[enough], joined[r1, r2s], pca))
+    columns = [np.concatenate(parts).astype(np.int64) for parts in zip(*found, strict=True)] if found else [_NONE] * 6
+    r1s, r2s, r3s, support_counts, body, pca_body = columns
+    rules = np.stack([r1s, r2s, r3s], axis=1).astype(np.int32)
+    return Chains(rules, support_counts, body, pca_body, joined)
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _distinct(triples: Triples, num_entities: int, num_relations: int) -> tuple[Counts, Counts, Counts]:
+    """Heads, relations and tails of the distinct triples, as 64-bit numbers."""
+    unique = np.unique(triples, axis=0).astype(np.int64) if len(triples) else triples.astype(np.int64)
+    return unique[:, 0], unique[:, 1], unique[:, 2]

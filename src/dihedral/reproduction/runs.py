@@ -1,0 +1,175 @@
+"""Runs and their records: what is trained, once, and kept as results/runs/NAME-sSEED.json."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dihedral.device import choose_device, device_name
+from dihedral.environment import environment
+from dihedral.errors import DihedralError, TrainingError
+from dihedral.evaluation import Evaluator
+from dihedral.files import make_folder, read_json, write_json
+from dihedral.graph import Graph, load_graph, make_family
+from dihedral.reproduction.studies import STUDIES
+from dihedral.training import Recipe, Trainer, finish
+from dihedral.training.loop import Callback, Event
+
+Record = dict[str, Any]
+TRAIN_SAMPLE = 5000  # training triples ranked for a curve
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: on what, by which recipe and seed, and what is read off the model."""
+
+    graph: str  # a benchmark, or family-1 or family-2: FAMILY with one or two parents a person
+    recipe: Recipe
+    seed: int = 0
+    studies: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.recipe.name}-s{self.seed}"
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"{self.name}.json"
+
+
+def open_graph(name: str, cache: dict[str, Graph] | None = None) -> Graph:
+    """The graph of a run; one that is opened twice is read once where a cache is given."""
+    if cache is not None and name in cache:
+        return cache[name]
+    if name.startswith("family-") and name[-1] in "12":
+        graph = make_family(parents=int(name[-1]))
+    else:
+        graph = load_graph(name)
+    if cache is not None:
+        cache[name] = graph
+    return graph
+
+
+def find_record(run: Run, folder: Path) -> Record | None:
+    """The record of a finished run, if it has the same settings and studies."""
+    path = run.path(folder)
+    if not path.exists():
+        return None
+    record: Record = read_json(path)
+    try:
+        same = _settings(Recipe.from_dict(record["recipe"])) == _settings(run.recipe)
+    except DihedralError:  # of another version
+        return None
+    return record if same and set(run.studies) <= set(record["studies"]) else None
+
+
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    return {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
+
+
+def perform(
+    run: Run, folder: Path, *, device: str = "auto", callback: Callback | None = None,
+    cache: dict[str, Graph] | None = None, beside: int = 0,
+) -> Record:  # fmt: skip
+    """Train, measure, study and write the record.
+
+    beside: how many other runs share the machine, which the record says next to its times.
+    """
+    started = time.perf_counter()
+    graph = open_graph(run.graph, cache)
+    chosen = torch.device(choose_device(device))
+    train_curve: list[float] = []
+    trainer = Trainer(graph, run.recipe, seed=run.seed, device=chosen, callback=callback)
+    if "curves" in run.studies:
+        sample = np.random.default_rng(0).choice(len(graph.train), min(TRAIN_SAMPLE, len(graph.train)), replace=False)
+        on_train = Evaluator(graph, "train", triples=graph.train[sample], device=chosen)
+
+        def watch(event: Event) -> None:
+            if "valid_mrr" in event:
+                train_curve.append(on_train(trainer.model).mrr)
+            if callback:
+                callback(event)
+
+        trainer.callback = watch
+    trainer.run()
+    predictor = finish(trainer)
+    metrics = predictor.metrics
+    validated = [row for row in trainer.progress.history if "valid_mrr" in row]
+    made = environment()
+    record: Record = {
+        "environment": made,
+        "hardware": device_name(chosen) if chosen.type == "cuda" else made["cpu"],
+        "runs_beside": beside,
+        "graph": run.graph,
+        "data": graph.fingerprint,
+        "seed": run.seed,
+        "recipe": run.recipe.to_dict(),
+        "epochs": metrics["epochs"],
+        "best_epoch": metrics["best_epoch"],
+        "train_seconds": metrics["train_seconds"],
+        "curve": [[row["epoch"], row["loss"], row["valid_mrr"]] for row in validated],
+        "train_curve": train_curve,
+        **{split: _short(metrics[split]) for split in ("valid", "test")},
+        "studies": {},
+    }
+    for name in run.studies:
+        record["studies"][name] = STUDIES[name](predictor) if name in STUDIES else {}
+    record["seconds"] = round(time.perf_counter() - started, 2)
+    path = run.path(folder)
+    make_folder(path.parent)
+    write_json(path, record)
+    return record
+
+
+def _short(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metrics.items() if key not in ("per_relation", "per_category")}
+
+
+def perform_all(
+    runs: Sequence[Run],
+    folder: Path,
+    *,
+    device: str = "auto",
+    workers: int = 1,
+    on_event: Callable[[Run, Event], None] | None = None,
+    on_done: Callable[[Run, Record | str], None] | None = None,
+) -> None:
+    """Perform runs one after the other, or several at once in processes of their own.
+
+    A run that fails is told to `on_done` by its message, and the others go on.
+    """
+    done = on_done or (lambda run, record: None)
+    if workers == 1:
+        cache: dict[str, Graph] = {}
+        for run in runs:
+            callback = (lambda event, run=run: on_event(run, event)) if on_event else None
+            done(run, _attempt(run, folder, device, callback, cache))
+        return
+    import multiprocessing
+
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        tasks = [(run, folder, device, workers - 1) for run in runs]
+        for run, outcome in pool.imap_unordered(_in_process, tasks):
+            done(run, outcome)
+
+
+_CACHE: dict[str, Graph] = {}  # of a worker process
+
+
+def _in_process(task: tuple[Run, Path, str, int]) -> tuple[Run, Record | str]:
+    run, folder, device, beside = task
+    return run, _attempt(run, folder, device, None, _CACHE, beside)
+
+
+def _attempt(
+    run: Run, folder: Path, device: str, callback: Callback | None, cache: dict[str, Graph], beside: int = 0
+) -> Record | str:
+    try:
+        return perform(run, folder, device=device, callback=callback, cache=cache, beside=beside)
+    except (TrainingError, RuntimeError) as error:  # a diverged loss, or too little memory
+        return f"{type(error).__name__}: {error}"

@@ -1,0 +1,176 @@
+"""Tables 3 and 4 with ours beside the paper's: rows from records, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from dihedral.reproduction.paper import BASELINES, NAMES, REPORTED, TABLES
+from dihedral.reproduction.plan import available, frame, recipes_of
+from dihedral.reproduction.runs import Record, Run, find_record
+from dihedral.training import Recipe, load_recipe
+from dihedral.training.tune import PAPER_GRIDS, read_log
+
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
+OURS, FRAME, QUOTED = "ours", "same frame", "quoted"
+
+
+def table_rows(target: str, results: Path, *, seeds: int = 3) -> list[dict[str, Any]]:
+    """Every row of a table: our runs, the baselines in the same frame, and what the paper quotes."""
+    rows: list[dict[str, Any]] = []
+    for graph in TABLES[target]:
+        reported = REPORTED[graph]
+        for name in recipes_of(graph):
+            recipe = load_recipe(name)
+            label = _label(recipe)
+            kind = "best recipe" if name.startswith("best/") else "paper's objective"
+            runs = [Run(graph, recipe, seed) for seed in range(seeds)]
+            records = [record for run in runs if (record := find_record(run, results / "runs"))]
+            paper = reported.get(NAMES[recipe.model]) if kind == "paper's objective" else None
+            row = {"graph": graph, "model": label, "group": OURS, "kind": kind, "recipe": name, **_paper(paper)}
+            if records:
+                rows.append(row | summary(records))
+            else:
+                rows.append(row | {"missing": "not run" if available(graph) else "not run: data not available here"})
+        rows += [{"graph": graph, "group": OURS, **row} for row in _inside_grid(graph, results)]
+        for objective in ("logistic", "softmax"):
+            rows += _frame_rows(graph, objective, results, reported)
+        rows += [
+            {"graph": graph, "model": name, "group": QUOTED, "kind": "quoted by the paper", **_paper(values)}
+            for name, values in reported.items()
+            if name not in NAMES.values()
+        ]
+    return rows
+
+
+def _label(recipe: Recipe) -> str:
+    return NAMES[recipe.model].replace("D4", f"D{recipe.K}")
+
+
+def _paper(values: tuple[float | None, ...] | None) -> dict[str, Any]:
+    """The paper's figures as shares; its tables are in percent and in the order Hits@1, 3, 10, MRR."""
+    if values is None:
+        return {}
+    order = ("hits@1", "hits@3", "hits@10", "mrr")
+    return {"paper": {key: None if value is None else round(value / 100, 3)
+                      for key, value in zip(order, values, strict=True)}}  # fmt: skip
+
+
+def summary(records: Sequence[Record]) -> dict[str, Any]:
+    """Means over seeds, and what each run cost."""
+    of_test = [record["test"]["both"] for record in records]
+    first = records[0]
+    return {
+        "objective": first["recipe"]["objective"],
+        "dimension": first["recipe"]["dimension"],
+        "test": {key: mean(row[key] for row in of_test) for key in METRICS},
+        "test_spread": stdev(row["mrr"] for row in of_test) if len(records) > 1 else None,
+        "test_seen_only": {key: mean(record["test"]["seen_only"][key] for record in records) for key in METRICS},
+        "valid_mrr": mean(record["valid"]["both"]["mrr"] for record in records),
+        "seeds": [record["seed"] for record in records],
+        "epochs": first["epochs"],
+        "best_epochs": [record["best_epoch"] for record in records],
+        "seconds": [record["seconds"] for record in records],
+        "runs_beside": max(record["runs_beside"] for record in records),
+        "hardware": first["hardware"],
+    }
+
+
+def _frame_rows(graph: str, objective: str, results: Path, reported: dict[str, Any]) -> list[dict[str, Any]]:
+    """For each model the weight of the regulariser that is better on valid."""
+    if graph not in TABLES["table3"] + TABLES["table4"][:2]:
+        return []
+    rows = []
+    runs = frame(graph, objective)
+    for model in ("dihedral-ste", "dihedral-gumbel", *BASELINES):
+        records = [r for run in runs if run.recipe.model == model and (r := find_record(run, results / "runs"))]
+        if not records:
+            continue
+        best = max(records, key=lambda record: record["valid"]["both"]["mrr"])
+        paper = reported.get(NAMES[model]) if model in BASELINES else None
+        rows.append(
+            {"graph": graph, "model": NAMES[model], "group": FRAME, "kind": f"same frame, {objective}"}
+            | {"weights_tried": len(records), **_paper(paper), **summary([best])}
+        )
+    return rows
+
+
+def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
+    """The best on valid among logged runs whose settings all lie in the paper's grid (K = 4)."""
+    rows = []
+    for variant, label in (("ste", "D4-STE"), ("gumbel", "D4-Gumbel")):
+        grid = PAPER_GRIDS[variant]
+        dimension = load_recipe(f"paper/{graph.lower()}-d4-{variant}").dimension
+        inside = []
+        for log in sorted((results / "search").glob("*.jsonl")):
+            for row in read_log(log):
+                c = row["recipe"]
+                if (
+                    row["graph"].lower() == graph.lower()
+                    and "valid" in row
+                    and (c["model"], c["objective"], c["regulariser"]) == (f"dihedral-{variant}", "logistic", "l2")
+                    and c["K"] == 4
+                    and c["dimension"] == dimension
+                    and c["entity_lr"] == c["relation_lr"]
+                    and c["entity_lr"] in grid["lr"]
+                    and all(c[key] in grid[key] for key in ("regulariser_weight", "batch_size", "negatives"))
+                ):
+                    inside.append(row)
+        if inside:
+            best = max(inside, key=lambda row: row["valid"]["mrr"])
+            rows.append(
+                {
+                    "model": label,
+                    "kind": f"best of {len(inside)} runs inside the paper's grid",
+                    "objective": "logistic",
+                    "dimension": dimension,
+                    "test": {key: best["test"][key] for key in METRICS},
+                    "test_spread": None,
+                    "test_seen_only": {key: best["test_seen_only"][key] for key in METRICS},
+                    "valid_mrr": best["valid"]["mrr"],
+                    "seeds": [best["seed"]],
+                    "epochs": best["recipe"]["epochs"],
+                    "best_epochs": [best["best_epoch"]],
+                    "seconds": [best["seconds"]],
+                    "hardware": best["device"],
+                }
+            )
+    return rows
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]) + "\n"
+
+
+def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
+    """A section a dataset; every row says how it was made."""
+    header = ["model", "how", "2L", "MRR", "Hits@1", "Hits@3", "Hits@10", "MRR, seen only",
+              "paper: MRR", "Hits@1", "Hits@3", "Hits@10", "seeds", "best epoch", "seconds a run", "hardware"]  # fmt: skip
+    parts = []
+    for graph in TABLES[target]:
+        lines = [_cells(row) for row in rows if row["graph"] == graph]
+        parts.append(f"### {graph}\n\n{markdown(header, lines)}")
+    return "\n".join(parts)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    paper = row.get("paper", {})
+    quoted = [share(paper.get(key)) for key in METRICS]
+    if "test" not in row:
+        return [row["model"], row.get("missing", row["kind"]), *[""] * 6, *quoted, *[""] * 4]
+    spread = f" ± {row['test_spread']:.4f}" if row["test_spread"] is not None else ""
+    ours = [f"{row['test']['mrr']:.4f}{spread}", *(share(row["test"][key]) for key in METRICS[1:])]
+    beside = f" ({row['runs_beside']} runs beside)" if row.get("runs_beside") else ""
+    return [
+        row["model"], f"{row['kind']}" if "frame" in row["kind"] else f"{row['kind']}, {row['objective']}",
+        str(row["dimension"]), *ours, share(row["test_seen_only"]["mrr"]), *quoted,
+        ", ".join(map(str, row["seeds"])), ", ".join(map(str, row["best_epochs"])) + f" of {row['epochs']}",
+        f"{mean(row['seconds']):.0f}{beside}", row["hardware"].replace("NVIDIA ", ""),
+    ]  # fmt: skip
+
+
+def share(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
