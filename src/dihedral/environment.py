@@ -36,7 +36,11 @@ def environment() -> dict[str, Any]:
 def _command() -> str:
     """The call that made a figure; where its files went says nothing about the figure."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    program = ["python", "-m", spec.name.removesuffix(".__main__")] if spec else [Path(sys.argv[0]).name]
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py":  # python -m dihedral, here or in a process that it started
+        program = [script.parent.name]
+    else:
+        program = ["python", "-m", spec.name] if spec else [script.name]
     words = [*program, *sys.argv[1:]]
     for option in ("--out", "--results"):
         if option in words:
@@ -45,9 +49,11 @@ def _command() -> str:
 
 
 def _commit() -> str | None:
+    if "DIHEDRAL_COMMIT" in os.environ:  # a copy of the tree without its history
+        return os.environ["DIHEDRAL_COMMIT"]
     folder = Path(__file__).resolve().parent
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
-    return done.stdout.strip() or os.environ.get("DIHEDRAL_COMMIT")
+    return done.stdout.strip() or None
 
 
 def _cpu() -> str:

@@ -136,6 +136,33 @@ def test_the_component_loss_cannot_share_negatives():
         Recipe(component_weight=1.0, share_negatives=8)
 
 
+@pytest.mark.parametrize("key", ["dropout", "averaging"])
+@pytest.mark.parametrize("value", [1, 1.5])
+def test_dropout_and_averaging_are_less_than_one(key, value):
+    with pytest.raises(DihedralError, match=rf"{key} is {float(value)}; it must be less than 1"):
+        Recipe(objective="softmax", **{key: value})
+
+
+@pytest.mark.parametrize("key", ["dropout", "averaging"])
+def test_dropout_and_averaging_are_not_negative(key):
+    with pytest.raises(DihedralError, match=rf"{key} is -0.1; it must be 0 or more"):
+        Recipe(objective="softmax", **{key: -0.1})
+
+
+@pytest.mark.parametrize("settings", [{"dropout": 0.1}, {"relation_weight": 1.0}, {"regulariser": "dura"}])
+def test_settings_of_the_softmax_are_refused_with_sampled_negatives(settings):
+    ((key, value),) = settings.items()
+    with pytest.raises(DihedralError, match=f"{key} is {value!r} with objective 'logistic'; it belongs to 'softmax'"):
+        Recipe(**settings)
+    assert getattr(Recipe(objective="softmax", **settings), key) == value
+
+
+@pytest.mark.parametrize("objective", ["logistic", "softmax"])
+def test_averaging_is_for_every_objective(objective):
+    assert Recipe(objective=objective).averaging == 0.0
+    assert Recipe(objective=objective, averaging="0.9").averaging == 0.9
+
+
 def test_a_recipe_comes_back_from_its_settings():
     recipe = Recipe(name="mine", model="dihedral-gumbel", K=6, dimension=12, hard=True, cooling=0.5)
     assert Recipe.from_dict(recipe.to_dict()) == recipe

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dihedral.cli.output import notes, remark, say
 from dihedral.errors import DihedralError, close_matches
-from dihedral.reproduction.page import write_target
+from dihedral.reproduction.page import write_page, write_target
 from dihedral.reproduction.plan import TARGETS, plan
 from dihedral.reproduction.runs import Record, Run, find_record, perform_all
 
@@ -24,6 +24,7 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Small runs for a CPU, in minutes; kept apart.")] = False,
     seeds: Annotated[int, typer.Option(help="Seeds a recipe, from 0.")] = 3,
     only: Annotated[list[str] | None, typer.Option(help="Only runs whose name begins so, such as best/wn18.")] = None,
+    page: Annotated[Path | None, typer.Option(help="With all: one page of everything, such as results.md.")] = None,
     train: Annotated[bool, typer.Option(help="Whether to train what is missing.")] = True,
     workers: Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -37,6 +38,8 @@ def command(
     for name, value in (("seeds", seeds), ("workers", workers)):
         if value < 1:
             raise DihedralError(f"{name} is {value}; it must be 1 or more")
+    if page is not None and (what != "all" or quick):
+        raise DihedralError("--page is one page of everything: use it with `all` and without --quick")
     targets = TARGETS if what == "all" else (what,)
     if quick:
         results, seeds = out / "quick", 1
@@ -47,13 +50,16 @@ def command(
     remark(f"{len(runs) - len(missing)} of {len(runs)} runs are in {results / 'runs'}")
     if missing and train:
         _train(missing, results / "runs", device, workers)
+    if page is not None:
+        say(f"wrote {write_page(results, page, seeds=seeds)} and {page.with_suffix('')}")
+        return
     for target in targets:
         for path in write_target(target, results, out, seeds=seeds, quick=quick):
             say(f"wrote {path}")
 
 
 def unique(runs: list[Run]) -> list[Run]:
-    """Each run once, with all that its targets want to read off it; the costly ones first."""
+    """Each run once, with all that its targets want to read off it."""
     merged: dict[str, Run] = {}
     for run in runs:
         studies = {*run.studies, *(merged[run.name].studies if run.name in merged else ())}

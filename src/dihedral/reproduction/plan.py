@@ -12,23 +12,22 @@ from dihedral.training import Recipe, load_recipe, recipe_names
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness")
 VARIANTS = ("d4-ste", "d4-gumbel")
 
-# One frame for all models: the same objective, optimiser, epochs and dimension; of two weights of the
-# regulariser, the better one on valid. RESCAL's matrices are full, so its dimension is smaller.
-FRAME_SOFTMAX = Recipe(
-    about="all models in one frame: full softmax", objective="softmax", regulariser="dura", dimension=600,
-    entity_init=0.001, cooling=0.05, epochs=30, validate_every=5, averaging=0.8,
-)  # fmt: skip
-FRAME_LOGISTIC = Recipe(
-    about="all models in one frame: the paper's objective", objective="logistic", regulariser="l2", dimension=200,
-    entity_init=0.1, cooling=0.02, validate_every=10,
-)  # fmt: skip
-FRAME_WEIGHTS = {  # of the regulariser: softmax, logistic
-    "WN18": ((0.05, 0.1), (0.005, 0.01)),
-    "FB15k": ((0.03, 0.06), (0.005, 0.01)),
-    "WN18RR": ((0.25, 0.5), (0.05, 0.1)),
-    "FB15k-237": ((0.15, 0.3), (0.02, 0.05)),
+# One frame for all models: the same objective, optimiser, epochs, dimension and weight of the regulariser.
+FRAME = {
+    "softmax": Recipe(
+        about="all models in one frame: full softmax", objective="softmax", regulariser="dura", dimension=200,
+        entity_init=0.001, cooling=0.05, epochs=25, validate_every=5, averaging=0.8,
+    ),
+    "logistic": Recipe(
+        about="all models in one frame: the paper's objective", objective="logistic", regulariser="l2", dimension=200,
+        entity_init=0.1, cooling=0.03, validate_every=10,
+    ),
+}  # fmt: skip
+FRAME_WEIGHT = {  # of the regulariser
+    "softmax": {"WN18": 0.03, "FB15k": 0.02, "WN18RR": 0.1, "FB15k-237": 0.1},
+    "logistic": {"WN18": 0.01, "FB15k": 0.005, "WN18RR": 0.1, "FB15k-237": 0.05},
 }
-FRAME_EPOCHS = {"WN18": 100, "FB15k": 50, "WN18RR": 200, "FB15k-237": 60}  # logistic
+FRAME_EPOCHS = {"WN18": 60, "FB15k": 30, "WN18RR": 100, "FB15k-237": 40}  # logistic
 DISCRETENESS_MODELS = ("dihedral-gumbel", "dihedral-ste", "cyclic-gumbel", "cyclic-ste", "orthogonal")
 
 
@@ -40,7 +39,7 @@ def plan(target: str, seeds: int = 3, *, quick: bool = False) -> list[Run]:
             if graph == "YAGO3-10" and not available(graph):
                 continue
             runs += [run for name in recipes_of(graph) for run in _seeds(graph, load_recipe(name), seeds)]
-            if graph in FRAME_WEIGHTS and not quick:
+            if graph in FRAME_EPOCHS and not quick:
                 runs += frame(graph, "softmax") + frame(graph, "logistic")
     elif target == "figure2":
         runs += _seeds("WN18", load_recipe("case/wn18-d4-gumbel"), seeds, ("inverses", "symmetry"))
@@ -56,7 +55,7 @@ def plan(target: str, seeds: int = 3, *, quick: bool = False) -> list[Run]:
         runs += _with_study(plan("table4", 1, quick=quick), "compositions")
     elif target == "discreteness" and not quick:
         runs += [run for graph in ("WN18RR", "FB15k-237") for run in discreteness(graph)]
-    return [_reduced(run) for run in runs] if quick else runs
+    return [reduced(run) for run in runs] if quick else runs
 
 
 def recipes_of(graph: str) -> list[str]:
@@ -84,7 +83,7 @@ def with_studies(run: Run) -> Run:
         "paper/fb15k-237-d4-gumbel": ("compositions",),
         "best/fb15k-237-d8-gumbel": ("compositions",),
     }.get(run.recipe.name, ())
-    bilinear = run.graph == "WN18" and run.recipe.model in BASELINES and run.recipe.model != "transe"
+    bilinear = run.recipe.name.startswith("frame") and run.graph == "WN18" and run.recipe.model != "transe"
     studies = {*run.studies, *more, *(("inverses",) if bilinear else ())}
     return Run(run.graph, run.recipe, run.seed, tuple(sorted(studies)))
 
@@ -94,25 +93,21 @@ def _with_study(runs: Sequence[Run], study: str) -> list[Run]:
 
 
 def frame(graph: str, objective: str) -> list[Run]:
-    """Every model on one graph under one objective, with each weight of the regulariser."""
-    softmax = objective == "softmax"
-    base = FRAME_SOFTMAX if softmax else FRAME_LOGISTIC.replace(epochs=FRAME_EPOCHS[graph])
-    if softmax and graph.startswith("WN"):
-        base = base.replace(batch_size=512)
+    """Every model on one graph under one objective."""
+    base = FRAME[objective]
+    if objective == "logistic":
+        base = base.replace(epochs=FRAME_EPOCHS[graph])
     runs = []
     for model in ("dihedral-ste", "dihedral-gumbel", *BASELINES):
-        for weight in FRAME_WEIGHTS[graph][0 if softmax else 1]:
-            recipe = base.replace(
-                name=f"frame-{objective}/{graph.lower()}-{model}-{weight:g}", model=model, regulariser_weight=weight
-            )
-            if model == "dihedral-gumbel":
-                recipe = recipe.replace(relation_lr=1.0)
-            if model == "rescal":
-                recipe = recipe.replace(dimension=200)
-            if model == "transe":  # a distance: its vectors are free to grow
-                recipe = recipe.replace(regulariser="none" if weight == FRAME_WEIGHTS[graph][0 if softmax else 1][0]
-                                        else "l2", relation_init=0.1, entity_init=0.1)  # fmt: skip
-            runs.append(with_studies(Run(graph, recipe, 0)))
+        recipe = base.replace(
+            name=f"frame-{objective}/{graph.lower()}-{model}",
+            model=model,
+            regulariser_weight=FRAME_WEIGHT[objective][graph],
+            relation_lr=1.0 if model == "dihedral-gumbel" else 0.1,
+        )
+        if model == "transe":  # a distance: its vectors are free to grow
+            recipe = recipe.replace(regulariser="none", regulariser_weight=0.0, relation_init=0.1, entity_init=0.1)
+        runs.append(with_studies(Run(graph, recipe, 0)))
     return runs
 
 
@@ -120,18 +115,23 @@ def discreteness(graph: str) -> list[Run]:
     """D4, rotations only and continuous O(2), the same training, with no regulariser and with one."""
     runs = []
     for model in DISCRETENESS_MODELS:
-        for weight in (0.0, FRAME_WEIGHTS[graph][0][1]):
-            recipe = FRAME_SOFTMAX.replace(
-                name=f"discreteness/{graph.lower()}-{model}-{weight:g}", model=model, regulariser="l2",
-                regulariser_weight=weight, averaging=0.0, relation_lr=1.0 if model.endswith("gumbel") else 0.1,
+        for weight in (0.0, FRAME_WEIGHT["softmax"][graph]):
+            recipe = FRAME["softmax"].replace(
+                name=f"discreteness/{graph.lower()}-{model}-{weight:g}",
                 about="D4, rotations only and continuous O(2) under one training",
-                batch_size=512 if graph.startswith("WN") else 1024, validate_every=3,
-            )  # fmt: skip
+                model=model,
+                regulariser="l2",
+                regulariser_weight=weight,
+                averaging=0.0,
+                relation_lr=1.0 if model.endswith("gumbel") else 0.1,
+                validate_every=3,
+                epochs=30,
+            )
             runs.append(Run(graph, recipe, 0, ("curves",)))
     return runs
 
 
-def _reduced(run: Run) -> Run:
+def reduced(run: Run) -> Run:
     """A run small enough for a CPU: it shows that everything works, not how good it is."""
     if run.graph.startswith("family"):
         return run

@@ -42,17 +42,11 @@ class Run:
         return folder / f"{self.name}.json"
 
 
-def open_graph(name: str, cache: dict[str, Graph] | None = None) -> Graph:
-    """The graph of a run; one that is opened twice is read once where a cache is given."""
-    if cache is not None and name in cache:
-        return cache[name]
-    if name.startswith("family-") and name[-1] in "12":
-        graph = make_family(parents=int(name[-1]))
-    else:
-        graph = load_graph(name)
-    if cache is not None:
-        cache[name] = graph
-    return graph
+def open_graph(name: str, cache: dict[str, Graph]) -> Graph:
+    """The graph of a run, read once."""
+    if name not in cache:
+        cache[name] = make_family(parents=int(name[-1])) if name in ("family-1", "family-2") else load_graph(name)
+    return cache[name]
 
 
 def find_record(run: Run, folder: Path) -> Record | None:
@@ -81,7 +75,7 @@ def perform(
     beside: how many other runs share the machine, which the record says next to its times.
     """
     started = time.perf_counter()
-    graph = open_graph(run.graph, cache)
+    graph = open_graph(run.graph, {} if cache is None else cache)
     chosen = torch.device(choose_device(device))
     train_curve: list[float] = []
     trainer = Trainer(graph, run.recipe, seed=run.seed, device=chosen, callback=callback)

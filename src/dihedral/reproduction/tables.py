@@ -8,16 +8,16 @@ from statistics import mean, stdev
 from typing import Any
 
 from dihedral.reproduction.paper import BASELINES, NAMES, REPORTED, TABLES
-from dihedral.reproduction.plan import available, frame, recipes_of
+from dihedral.reproduction.plan import FRAME_EPOCHS, available, frame, recipes_of, reduced
 from dihedral.reproduction.runs import Record, Run, find_record
 from dihedral.training import Recipe, load_recipe
 from dihedral.training.tune import PAPER_GRIDS, read_log
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
-OURS, FRAME, QUOTED = "ours", "same frame", "quoted"
+OURS, SAME_FRAME, QUOTED = "ours", "same frame", "quoted"
 
 
-def table_rows(target: str, results: Path, *, seeds: int = 3) -> list[dict[str, Any]]:
+def table_rows(target: str, results: Path, *, seeds: int = 3, quick: bool = False) -> list[dict[str, Any]]:
     """Every row of a table: our runs, the baselines in the same frame, and what the paper quotes."""
     rows: list[dict[str, Any]] = []
     for graph in TABLES[target]:
@@ -27,6 +27,7 @@ def table_rows(target: str, results: Path, *, seeds: int = 3) -> list[dict[str, 
             label = _label(recipe)
             kind = "best recipe" if name.startswith("best/") else "paper's objective"
             runs = [Run(graph, recipe, seed) for seed in range(seeds)]
+            runs = [reduced(run) for run in runs] if quick else runs
             records = [record for run in runs if (record := find_record(run, results / "runs"))]
             paper = reported.get(NAMES[recipe.model]) if kind == "paper's objective" else None
             row = {"graph": graph, "model": label, "group": OURS, "kind": kind, "recipe": name, **_paper(paper)}
@@ -79,21 +80,17 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _frame_rows(graph: str, objective: str, results: Path, reported: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each model the weight of the regulariser that is better on valid."""
-    if graph not in TABLES["table3"] + TABLES["table4"][:2]:
+    if graph not in FRAME_EPOCHS:
         return []
     rows = []
-    runs = frame(graph, objective)
-    for model in ("dihedral-ste", "dihedral-gumbel", *BASELINES):
-        records = [r for run in runs if run.recipe.model == model and (r := find_record(run, results / "runs"))]
-        if not records:
+    for run in frame(graph, objective):
+        record = find_record(run, results / "runs")
+        if record is None:
             continue
-        best = max(records, key=lambda record: record["valid"]["both"]["mrr"])
+        model = run.recipe.model
         paper = reported.get(NAMES[model]) if model in BASELINES else None
-        rows.append(
-            {"graph": graph, "model": NAMES[model], "group": FRAME, "kind": f"same frame, {objective}"}
-            | {"weights_tried": len(records), **_paper(paper), **summary([best])}
-        )
+        row = {"graph": graph, "model": NAMES[model], "group": SAME_FRAME, "kind": f"same frame, {objective}"}
+        rows.append(row | _paper(paper) | summary([record]))
     return rows
 
 
@@ -148,7 +145,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
     """A section a dataset; every row says how it was made."""
     header = ["model", "how", "2L", "MRR", "Hits@1", "Hits@3", "Hits@10", "MRR, seen only",
-              "paper: MRR", "Hits@1", "Hits@3", "Hits@10", "seeds", "best epoch", "seconds a run", "hardware"]  # fmt: skip
+              "paper: MRR", "Hits@1", "Hits@3", "Hits@10", "seeds", "best epoch", "seconds", "hardware"]  # fmt: skip
     parts = []
     for graph in TABLES[target]:
         lines = [_cells(row) for row in rows if row["graph"] == graph]

@@ -1,0 +1,172 @@
+"""The figures of the paper, drawn again from records: PNG and SVG of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from dihedral.group import DihedralGroup
+
+BLUE, ORANGE, GREY = "#2b6ca3", "#d9822b", "#777777"
+CORNER_COLOURS = ("#2b6ca3", "#d9822b", "#3a923a", "#b33b3b")
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # the same picture is the same file
+        for path in paths:
+            figure.savefig(path, dpi=140, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return paths
+
+
+def element_title(name: str) -> str:
+    """O4^1 as mathematics."""
+    kind, power = name[0], name.split("^")[1]
+    return rf"${kind}_{{{name[1:].split('^')[0]}}}^{{({power})}}$"
+
+
+def figure1(folder: Path) -> list[Path]:
+    """The elements of D4 acting on a square with labelled corners."""
+    group = DihedralGroup(4)
+    figure = Figure(figsize=(9.6, 5.4))
+    panels = figure.subplots(2, 4)
+    corners = np.array([(1, 1), (-1, 1), (-1, -1), (1, -1)], dtype=float)
+    for element, axes in enumerate(panels.ravel()):
+        matrix = group.matrices[element]
+        moved = corners @ matrix.T
+        outline = np.concatenate([moved, moved[:1]])
+        axes.plot(outline[:, 0], outline[:, 1], color=GREY, linewidth=1.2, zorder=1)
+        for label, (x, y), colour in zip("1234", moved, CORNER_COLOURS, strict=True):
+            axes.scatter([x], [y], s=230, color=colour, zorder=2)
+            axes.text(x, y, label, color="white", ha="center", va="center", fontsize=10, zorder=3)
+        if element >= group.K:  # a reflection: its mirror line is at half its angle
+            angle = np.pi * (element - group.K) / group.K
+            line = 1.55 * np.array([[-np.cos(angle), -np.sin(angle)], [np.cos(angle), np.sin(angle)]])
+            axes.plot(line[:, 0], line[:, 1], linestyle="--", color=ORANGE, linewidth=1.4, zorder=0)
+        rows = r"\;\;".join(f"({a:.0f},\\;{b:.0f})" for a, b in matrix)
+        axes.set_title(f"{element_title(group.name(element))}   rows ${rows}$", fontsize=10)
+        axes.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal")
+        axes.axis("off")
+    figure.suptitle(
+        "The eight elements of D4 on a square: four rotations, four reflections (mirror dashed)", fontsize=12
+    )
+    figure.tight_layout()
+    return save(figure, folder, "figure1")
+
+
+def figure2(sections: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> list[Path]:
+    """Diagonal entries of R₁R₂ for inverse pairs, a row of panels a graph."""
+    wide = max(len(rows) for rows in sections.values())
+    figure = Figure(figsize=(2.5 * wide, 3.1 * len(sections)))
+    panels = figure.subplots(len(sections), wide, squeeze=False)
+    for line, (graph, rows) in zip(panels, sections.items(), strict=True):
+        for axes, row in zip(line, rows, strict=False):
+            _diagonal(axes, row["diagonal"], BLUE)
+            names = "\n".join(short(name) for name in row["relations"])
+            axes.set_title(f"{names}\nones {row['ones']:.0%}, blocks {row['share']:.0%}", fontsize=7)
+        for axes in line[len(rows) :]:
+            axes.axis("off")
+        line[0].set_ylabel(graph)
+    figure.suptitle("Inverse pairs: diagonal entries of the product of the two relations", fontsize=12)
+    figure.tight_layout()
+    return save(figure, folder, "figure2")
+
+
+def figure3(
+    plain: Sequence[Mapping[str, Any]], scheme: Sequence[Mapping[str, Any]], folder: Path
+) -> list[Path]:  # fmt: skip
+    """Elements of symmetric and skew-symmetric relations, without and with the extra negatives."""
+    wide = 6
+    symmetric = [pair for pair in zip(plain, scheme, strict=True) if pair[0]["kind"] == "symmetric"]
+    skew = [pair for pair in zip(plain, scheme, strict=True) if pair[0]["kind"] == "skew"]
+    lines = [symmetric, *(skew[i : i + wide] for i in range(0, len(skew), wide))]
+    figure = Figure(figsize=(2.6 * wide, 2.3 * len(lines)))
+    panels = figure.subplots(len(lines), wide, squeeze=False)
+    for line, pairs in zip(panels, lines, strict=True):
+        for axes, (without, with_scheme) in zip(line, pairs, strict=False):
+            names = list(without["elements"])
+            place = np.arange(len(names))
+            ways = ((-0.2, without, GREY, "plain"), (0.2, with_scheme, BLUE, "skew negatives"))
+            for offset, row, colour, label in ways:
+                counts = np.array(list(row["elements"].values()), dtype=float)
+                axes.bar(place + offset, counts / counts.sum(), width=0.4, color=colour, label=label)
+            axes.set_xticks(place, [element_title(name) for name in names], fontsize=6)
+            axes.tick_params(axis="y", labelsize=6)
+            axes.set_title(f"{short(without['relation'])}\n{without['kind']}", fontsize=7)
+        for axes in line[len(pairs) :]:
+            axes.axis("off")
+    panels[0][0].legend(fontsize=6, frameon=False)
+    figure.suptitle("Shares of the elements of D4 in symmetric and skew-symmetric relations of WN18", fontsize=12)
+    figure.tight_layout()
+    return save(figure, folder, "figure3")
+
+
+def figure4(sections: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> list[Path]:
+    """Diagonal entries of R₁R₂R₃⁻¹ in the right order, and with r₁ and r₂ swapped."""
+    wide = max(len(rows) for rows in sections.values())
+    figure = Figure(figsize=(2.5 * wide, 3.2 * len(sections)))
+    panels = figure.subplots(len(sections), wide, squeeze=False)
+    for line, (graph, rows) in zip(panels, sections.items(), strict=True):
+        for axes, row in zip(line, rows, strict=False):
+            for offset, order, colour in ((-0.2, "right", BLUE), (0.2, "swapped", ORANGE)):
+                _diagonal(axes, row[order]["diagonal"], colour, offset=offset, width=0.4, label=order)
+            first, second, third = (short(name) for name in row["relations"])
+            axes.set_title(
+                f"{first}\n· {second}\n= {third}\nblocks {row['right']['share']:.0%}, "
+                f"swapped {row['swapped']['share']:.0%}", fontsize=7,
+            )  # fmt: skip
+        for axes in line[len(rows) :]:
+            axes.axis("off")
+        line[0].set_ylabel(graph, fontsize=8)
+    panels[0][0].legend(fontsize=6, frameon=False)
+    figure.suptitle("Compositions: diagonal entries of R₁R₂R₃⁻¹, in order and swapped", fontsize=12)
+    figure.tight_layout()
+    return save(figure, folder, "figure4")
+
+
+def discreteness(panels_of: Mapping[str, Mapping[str, Mapping[str, Any]]], folder: Path) -> list[Path]:
+    """Train (dashed) and valid MRR by epoch; a panel a graph and weight, a colour a model."""
+    figure = Figure(figsize=(4.2 * len(panels_of), 3.6))
+    panels = figure.subplots(1, len(panels_of), squeeze=False)[0]
+    colours = dict(
+        zip(
+            sorted({model for lines in panels_of.values() for model in lines}),
+            (BLUE, ORANGE, "#3a923a", "#b33b3b", "#7a5195"),
+            strict=False,
+        )
+    )
+    for axes, (title, lines) in zip(panels, panels_of.items(), strict=True):
+        for model, curve in lines.items():
+            axes.plot(curve["epochs"], curve["valid"], color=colours[model], label=model)
+            axes.plot(curve["epochs"], curve["train"], color=colours[model], linestyle="--", linewidth=1)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("epoch", fontsize=8)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("MRR: valid, and train (dashed)", fontsize=8)
+    panels[-1].legend(fontsize=7, frameon=False)
+    figure.tight_layout()
+    return save(figure, folder, "discreteness")
+
+
+def _diagonal(axes: Any, counts: Mapping[str, int], colour: str, *, offset: float = 0.0, width: float = 0.7,
+              label: str = "") -> None:  # fmt: skip
+    values = np.array([float(value) for value in counts])
+    shares = np.array(list(counts.values()), dtype=float)
+    step = 1.0 if set(values) <= {-1.0, 0.0, 1.0} else 0.12  # D4 has three values, larger groups more
+    axes.bar(values + offset * step, shares / shares.sum(), width=width * step, color=colour, label=label)
+    axes.set(ylim=(0, 1.02), xlim=(-1.5, 1.5))
+    axes.set_xticks([-1, 0, 1])
+    axes.tick_params(labelsize=6)
+
+
+def short(name: str, most: int = 34) -> str:
+    """A relation's name in a panel: the last parts of a Freebase path, without what matplotlib reads as mathematics."""
+    if name.startswith("/"):
+        name = "…/" + "/".join(name.replace("./", "/").split("/")[-2:])
+    name = name.replace("$", r"\$")
+    return name if len(name) <= most else "…" + name[-most + 1 :]

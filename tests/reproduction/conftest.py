@@ -1,0 +1,51 @@
+"""Records to make tables and figures from: one tiny run, and the same record under other recipes."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dihedral.files import make_folder, write_json
+from dihedral.reproduction.runs import Record, Run, perform
+from dihedral.training import load_recipe
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Run:
+    """A run of a second."""
+    recipe = load_recipe("case/family-d4-gumbel").replace(epochs=1, dimension=16, name="tiny/family")
+    return Run("family-1", recipe, studies=("compositions", "curves"))
+
+
+@pytest.fixture(scope="session")
+def tiny_results(tiny: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with that run in it; tests must not change it."""
+    results = tmp_path_factory.mktemp("results")
+    perform(tiny, results / "runs", device="cpu")
+    return results
+
+
+@pytest.fixture(scope="session")
+def tiny_record(tiny: Run, tiny_results: Path) -> Record:
+    from dihedral.files import read_json
+
+    return read_json(tiny.path(tiny_results / "runs"))
+
+
+@pytest.fixture
+def put(tiny_record: Record, tmp_path: Path) -> Any:
+    """put(run, test=0.5): a record of that run in tmp_path / "results", with the numbers asked for."""
+
+    def write(run: Run, *, test: float = 0.5, valid: float = 0.5, studies: Any = None) -> Record:
+        record = copy.deepcopy(tiny_record)
+        record |= {"graph": run.graph, "seed": run.seed, "recipe": run.recipe.to_dict(), "studies": studies or {}}
+        record["test"]["both"]["mrr"], record["valid"]["both"]["mrr"] = test, valid
+        path = run.path(tmp_path / "results" / "runs")
+        make_folder(path.parent)
+        write_json(path, record)
+        return record
+
+    return write

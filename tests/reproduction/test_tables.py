@@ -1,0 +1,126 @@
+"""Tables from records, ours beside the paper's."""
+
+from __future__ import annotations
+
+from statistics import mean, stdev
+
+import pytest
+
+from dihedral.reproduction.paper import NAMES, REPORTED, TABLES
+from dihedral.reproduction.plan import frame, recipes_of, reduced
+from dihedral.reproduction.runs import Run
+from dihedral.reproduction.tables import OURS, QUOTED, SAME_FRAME, markdown, table_markdown, table_rows
+from dihedral.training import load_recipe
+
+PAPER_STE = Run("WN18", load_recipe("paper/wn18-d4-ste"))
+
+
+def of_recipe(rows, name):
+    (row,) = [row for row in rows if row.get("recipe") == name]
+    return row
+
+
+def lines_of(text, graph):
+    """The cells of every row of a dataset's section, by their order in the text."""
+    section = text.split(f"### {graph}\n")[1].split("\n### ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+@pytest.mark.parametrize("target", TABLES)
+def test_without_records_every_recipe_is_not_run_and_the_papers_numbers_stand(target, tmp_path):
+    rows = table_rows(target, tmp_path)
+    for graph in TABLES[target]:
+        ours = [row for row in rows if row["graph"] == graph and row["group"] == OURS]
+        assert [row["recipe"] for row in ours] == recipes_of(graph)
+        assert all(row["missing"].startswith("not run") and "test" not in row for row in ours)
+        quoted = {row["model"] for row in rows if row["graph"] == graph and row["group"] == QUOTED}
+        assert quoted == set(REPORTED[graph]) - set(NAMES.values())
+    assert not [row for row in rows if row["group"] == SAME_FRAME]
+    text = table_markdown(target, rows)
+    for graph in TABLES[target]:
+        lines = lines_of(text, graph)
+        assert len({len(line) for line in lines}) == 1  # every row as wide as the header
+        (line,) = [line for line in lines if line[0] == "D4-STE" and line[8]]
+        assert line[1].startswith("not run") and line[3] == ""
+        assert line[8] == f"{REPORTED[graph]['D4-STE'][3] / 100:.3f}"
+
+
+def test_one_record_stands_beside_the_papers_number(put, tmp_path):
+    record = put(PAPER_STE, test=0.9321, valid=0.9)
+    rows = table_rows("table3", tmp_path / "results")
+    row = of_recipe(rows, "paper/wn18-d4-ste")
+    assert row["test"] == {key: record["test"]["both"][key] for key in ("mrr", "hits@1", "hits@3", "hits@10")}
+    assert row["paper"] == {"hits@1": 0.942, "hits@3": 0.948, "hits@10": 0.952, "mrr": 0.946}
+    assert row["seeds"] == [0] and row["test_spread"] is None and row["valid_mrr"] == 0.9
+    assert [r["recipe"] for r in rows if r["group"] == OURS and "test" in r] == ["paper/wn18-d4-ste"]
+    lines = lines_of(table_markdown("table3", rows), "WN18")
+    header = lines[0]
+    (line,) = [line for line in lines if "0.9321" in line]
+    cells = dict(zip(header, line, strict=True))
+    assert cells["model"] == "D4-STE" and cells["how"] == "paper's objective, logistic"
+    assert cells["MRR"] == "0.9321" and cells["paper: MRR"] == "0.946" and cells["2L"] == "200"
+    assert cells["MRR, seen only"] == f"{record['test']['seen_only']['mrr']:.3f}"
+    assert [line[1] for line in lines if line[1] == "not run"] == ["not run"] * (len(recipes_of("WN18")) - 1)
+
+
+def test_seeds_are_averaged_and_their_spread_is_told(put, tmp_path):
+    figures = [0.5, 0.6, 0.52]
+    for seed, figure in enumerate(figures):
+        put(Run("WN18", PAPER_STE.recipe, seed), test=figure)
+    row = of_recipe(table_rows("table3", tmp_path / "results"), "paper/wn18-d4-ste")
+    assert row["seeds"] == [0, 1, 2] and len(row["seconds"]) == len(row["best_epochs"]) == 3
+    assert row["test"]["mrr"] == mean(figures) and row["test_spread"] == stdev(figures)
+    text = table_markdown("table3", table_rows("table3", tmp_path / "results"))
+    assert f"{mean(figures):.4f} ± {stdev(figures):.4f}" in text
+    assert of_recipe(table_rows("table3", tmp_path / "results", seeds=2), "paper/wn18-d4-ste")["seeds"] == [0, 1]
+
+
+def test_a_record_of_other_settings_is_not_in_the_table(put, tmp_path):
+    put(Run("WN18", PAPER_STE.recipe.replace(epochs=1)))
+    row = of_recipe(table_rows("table3", tmp_path / "results"), "paper/wn18-d4-ste")
+    assert row["missing"].startswith("not run")
+
+
+def test_the_papers_numbers_are_not_beside_recipes_that_leave_its_objective(put, tmp_path):
+    put(Run("WN18", load_recipe("best/wn18-d4-ste")), test=0.95)
+    row = of_recipe(table_rows("table3", tmp_path / "results"), "best/wn18-d4-ste")
+    assert row["kind"] == "best recipe" and "paper" not in row and row["objective"] == "softmax"
+
+
+def test_a_group_of_another_size_has_its_name(tmp_path):
+    rows = table_rows("table4", tmp_path)
+    assert of_recipe(rows, "best/fb15k-237-d8-gumbel")["model"] == "D8-Gumbel"
+
+
+def test_quick_records_are_in_quick_tables_alone(put, tmp_path):
+    put(reduced(PAPER_STE), test=0.25)
+    quick = of_recipe(table_rows("table3", tmp_path / "results", quick=True), "paper/wn18-d4-ste")
+    assert quick["test"]["mrr"] == 0.25 and quick["dimension"] == 100
+    assert "test" not in of_recipe(table_rows("table3", tmp_path / "results"), "paper/wn18-d4-ste")
+
+
+def test_every_model_of_the_frame_is_a_row_and_baselines_have_the_papers_number_beside(put, tmp_path):
+    for figure, run in enumerate(frame("WN18", "softmax") + frame("WN18", "logistic")):
+        if run.recipe.model in ("complex", "dihedral-ste", "rescal"):
+            put(run, test=0.01 * figure)
+    rows = [row for row in table_rows("table3", tmp_path / "results") if row["group"] == SAME_FRAME]
+    found = {(row["model"], row["objective"]): row.get("paper", {}).get("mrr") for row in rows}
+    assert found == {
+        (model, objective): {"ComplEx": 0.941}.get(model)
+        for model in ("D4-STE", "ComplEx", "RESCAL")
+        for objective in ("logistic", "softmax")
+    }
+    assert {row["kind"] for row in rows} == {"same frame, logistic", "same frame, softmax"}
+
+
+def test_runs_that_shared_a_machine_say_so(put, tmp_path):
+    from dihedral.files import write_json
+
+    record = put(PAPER_STE)
+    write_json(PAPER_STE.path(tmp_path / "results" / "runs"), record | {"runs_beside": 3, "seconds": 12.4})
+    assert "12 (3 runs beside)" in table_markdown("table3", table_rows("table3", tmp_path / "results"))
+
+
+def test_markdown_is_a_table():
+    assert markdown(["a", "b"], [[1, "x"], [2.5, ""]]) == "| a | b |\n|---|---|\n| 1 | x |\n| 2.5 |  |\n"
