@@ -36,6 +36,10 @@ def test_the_command_leaves_out_where_files_went(command, option, place):
     assert command(*words) == "dihedral reproduce figure1"
 
 
+def test_an_option_joined_to_its_value_is_left_out_too(command):
+    assert command("reproduce", "all", "--out=/tmp/secret", "--results=x") == "dihedral reproduce all"
+
+
 def test_both_places_are_left_out_and_other_options_stay(command):
     words = ("all", "--results", "a", "--quick", "--out", "b", "--only", "best/wn18")
     assert command("reproduce", *words) == "dihedral reproduce all --quick --only best/wn18"

@@ -45,6 +45,7 @@ def _command() -> str:
     for option in ("--out", "--results"):
         if option in words:
             del words[words.index(option) : words.index(option) + 2]
+        words = [word for word in words if not word.startswith(f"{option}=")]
     return " ".join(words)
 
 

@@ -41,7 +41,12 @@ def put(tiny_record: Record, tmp_path: Path) -> Any:
 
     def write(run: Run, *, test: float = 0.5, valid: float = 0.5, studies: Any = None) -> Record:
         record = copy.deepcopy(tiny_record)
-        record |= {"graph": run.graph, "seed": run.seed, "recipe": run.recipe.to_dict(), "studies": studies or {}}
+        record |= {
+            "graph": run.graph,
+            "seed": run.seed,
+            "recipe": run.recipe.to_dict(),
+            "studies": studies or {name: [] for name in run.studies},
+        }
         record["test"]["both"]["mrr"], record["valid"]["both"]["mrr"] = test, valid
         path = run.path(tmp_path / "results" / "runs")
         make_folder(path.parent)

@@ -39,7 +39,7 @@ def test_a_record_holds_what_training_measures(tiny, tiny_record):
 def test_a_record_holds_the_studies_that_were_asked_for(tiny_record):
     assert set(tiny_record["studies"]) == {"compositions", "curves"}
     chains = tiny_record["studies"]["compositions"]
-    assert [row["relations"] for row in chains][0] == ["spouse", "parent", "parent_in_law"]
+    assert chains[0]["relations"] == ["spouse", "parent", "parent_in_law"]
     for row in chains:
         for order in ("right", "swapped"):
             assert 0 <= row[order]["share"] <= 1

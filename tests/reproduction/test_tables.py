@@ -61,7 +61,7 @@ def test_one_record_stands_beside_the_papers_number(put, tmp_path):
     assert cells["model"] == "D4-STE" and cells["how"] == "paper's objective, logistic"
     assert cells["MRR"] == "0.9321" and cells["paper: MRR"] == "0.946" and cells["2L"] == "200"
     assert cells["MRR, seen only"] == f"{record['test']['seen_only']['mrr']:.3f}"
-    assert [line[1] for line in lines if line[1] == "not run"] == ["not run"] * (len(recipes_of("WN18")) - 1)
+    assert sum(line[1].startswith("not run") for line in lines) == len(recipes_of("WN18")) - 1
 
 
 def test_seeds_are_averaged_and_their_spread_is_told(put, tmp_path):

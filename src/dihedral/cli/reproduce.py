@@ -38,24 +38,31 @@ def command(
     for name, value in (("seeds", seeds), ("workers", workers)):
         if value < 1:
             raise DihedralError(f"{name} is {value}; it must be 1 or more")
-    if page is not None and (what != "all" or quick):
-        raise DihedralError("--page is one page of everything: use it with `all` and without --quick")
+    if page is not None and (what != "all" or quick or page.suffix != ".md"):
+        raise DihedralError(f"--page is {str(page)!r}; it is one .md file for `all`, without --quick")
     targets = TARGETS if what == "all" else (what,)
     if quick:
         results, seeds = out / "quick", 1
     runs = unique([run for target in targets for run in plan(target, seeds, quick=quick)])
     if only:
-        runs = [run for run in runs if run.name.startswith(tuple(only))]
+        runs = [run for run in runs if run.name.removeprefix("quick-").startswith(tuple(only))]
+        if not runs:
+            raise DihedralError(
+                f"--only {' '.join(only)} leaves none of the runs of {what}; names begin like best/wn18"
+            )
     missing = [run for run in runs if find_record(run, results / "runs") is None]
     remark(f"{len(runs) - len(missing)} of {len(runs)} runs are in {results / 'runs'}")
+    failed = 0
     if missing and train:
-        _train(missing, results / "runs", device, workers)
+        failed = _train(missing, results / "runs", device, workers)
     if page is not None:
-        say(f"wrote {write_page(results, page, seeds=seeds)} and {page.with_suffix('')}")
-        return
-    for target in targets:
-        for path in write_target(target, results, out, seeds=seeds, quick=quick):
-            say(f"wrote {path}")
+        say(f"wrote {write_page(results, page, seeds=seeds)} and the folder {page.with_suffix('')}")
+    else:
+        for target in targets:
+            for path in write_target(target, results, out, seeds=seeds, quick=quick):
+                say(f"wrote {path}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def unique(runs: list[Run]) -> list[Run]:
@@ -67,7 +74,8 @@ def unique(runs: list[Run]) -> list[Run]:
     return list(merged.values())
 
 
-def _train(runs: list[Run], folder: Path, device: str, workers: int) -> None:
+def _train(runs: list[Run], folder: Path, device: str, workers: int) -> int:
+    """Train the runs and return how many failed."""
     failed: list[str] = []
     started = time.perf_counter()
     with Progress(
@@ -93,3 +101,4 @@ def _train(runs: list[Run], folder: Path, device: str, workers: int) -> None:
         perform_all(runs, folder, device=device, workers=workers, on_event=event, on_done=done)
     if failed:
         remark(f"{len(failed)} of {len(runs)} runs failed; the others are kept", style="red")
+    return len(failed)

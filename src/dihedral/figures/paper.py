@@ -84,7 +84,7 @@ def figure3(
     wide = 6
     symmetric = [pair for pair in zip(plain, scheme, strict=True) if pair[0]["kind"] == "symmetric"]
     skew = [pair for pair in zip(plain, scheme, strict=True) if pair[0]["kind"] == "skew"]
-    lines = [symmetric, *(skew[i : i + wide] for i in range(0, len(skew), wide))]
+    lines = [kind[i : i + wide] for kind in (symmetric, skew) for i in range(0, len(kind), wide)]
     figure = Figure(figsize=(2.6 * wide, 2.3 * len(lines)))
     panels = figure.subplots(len(lines), wide, squeeze=False)
     for line, pairs in zip(panels, lines, strict=True):
@@ -97,10 +97,11 @@ def figure3(
                 axes.bar(place + offset, counts / counts.sum(), width=0.4, color=colour, label=label)
             axes.set_xticks(place, [element_title(name) for name in names], fontsize=6)
             axes.tick_params(axis="y", labelsize=6)
+            axes.set_ylim(0, 0.5)
             axes.set_title(f"{short(without['relation'])}\n{without['kind']}", fontsize=7)
         for axes in line[len(pairs) :]:
             axes.axis("off")
-    panels[0][0].legend(fontsize=6, frameon=False)
+    panels[0][0].legend(fontsize=6, frameon=False, ncols=2, loc="upper left")
     figure.suptitle("Shares of the elements of D4 in symmetric and skew-symmetric relations of WN18", fontsize=12)
     figure.tight_layout()
     return save(figure, folder, "figure3")
@@ -130,25 +131,22 @@ def figure4(sections: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
 
 
 def discreteness(panels_of: Mapping[str, Mapping[str, Mapping[str, Any]]], folder: Path) -> list[Path]:
-    """Train (dashed) and valid MRR by epoch; a panel a graph and weight, a colour a model."""
-    figure = Figure(figsize=(4.2 * len(panels_of), 3.6))
-    panels = figure.subplots(1, len(panels_of), squeeze=False)[0]
-    colours = dict(
-        zip(
-            sorted({model for lines in panels_of.values() for model in lines}),
-            (BLUE, ORANGE, "#3a923a", "#b33b3b", "#7a5195"),
-            strict=False,
-        )
-    )
-    for axes, (title, lines) in zip(panels, panels_of.items(), strict=True):
-        for model, curve in lines.items():
-            axes.plot(curve["epochs"], curve["valid"], color=colours[model], label=model)
-            axes.plot(curve["epochs"], curve["train"], color=colours[model], linestyle="--", linewidth=1)
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel("epoch", fontsize=8)
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("MRR: valid, and train (dashed)", fontsize=8)
-    panels[-1].legend(fontsize=7, frameon=False)
+    """MRR by epoch, of train above and of valid below; a column a graph and weight, a colour a model."""
+    figure = Figure(figsize=(3.6 * len(panels_of), 5.6))
+    panels = figure.subplots(2, len(panels_of), squeeze=False)
+    models = sorted({model for lines in panels_of.values() for model in lines})
+    colours = dict(zip(models, (BLUE, ORANGE, "#3a923a", "#b33b3b", "#7a5195"), strict=False))
+    for i, (title, lines) in enumerate(panels_of.items()):
+        for axes, split in zip(panels[:, i], ("train", "valid"), strict=True):
+            for model in sorted(lines):
+                axes.plot(lines[model]["epochs"], lines[model][split], color=colours[model], label=model)
+            axes.set_title(f"{title}: {split}", fontsize=9)
+            axes.tick_params(labelsize=7)
+            axes.grid(alpha=0.3)
+        panels[1, i].set_xlabel("epoch", fontsize=8)
+    panels[0, 0].set_ylabel("MRR", fontsize=8)
+    panels[1, 0].set_ylabel("MRR", fontsize=8)
+    panels[1, -1].legend(fontsize=7, frameon=False)
     figure.tight_layout()
     return save(figure, folder, "discreteness")
 

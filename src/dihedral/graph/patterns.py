@@ -88,7 +88,7 @@ def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_
     facts = len(head)
     pairs, pair_of = np.unique(head * num_entities + tail, return_inverse=True)
     holds = sparse.csr_array((np.ones(facts, np.int32), (pair_of, relation)), shape=(len(pairs), num_relations))
-    has_any = np.zeros((num_entities, num_relations), np.float32)  # whether an entity is a head of r₃
+    has_any = np.zeros((num_entities, num_relations))  # whether an entity is a head of r₃
     has_any[head, relation] = 1
     # second steps of all relations side by side: row m, column r₂ · N + t
     wide = num_relations * num_entities
@@ -115,7 +115,7 @@ def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_
         if not enough.any():
             continue
         r2s, r3s = support.coords[0][enough].astype(np.int64), support.coords[1][enough].astype(np.int64)
-        by_head = sparse.csr_array((np.ones(len(r2), np.float32), (r2, start)), shape=(num_relations, num_entities))
+        by_head = sparse.csr_array((np.ones(len(r2)), (r2, start)), shape=(num_relations, num_entities))
         pca = (by_head @ has_any)[r2s, r3s]
         found.append((np.full(len(r2s), r1), r2s, r3s, support.data[enough], joined[r1, r2s], pca))
     columns = [np.concatenate(parts).astype(np.int64) for parts in zip(*found, strict=True)] if found else [_NONE] * 6

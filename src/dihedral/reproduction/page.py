@@ -46,15 +46,27 @@ class Section:
     content: Any
     pictures: list[Path] = field(default_factory=list)
 
+    def body(self, where: str) -> str:
+        """The text, and the picture below it where one was drawn; `where` is the way to it from the page."""
+        shown = [path for path in self.pictures if path.suffix == ".png"]
+        return "\n".join([self.text, *(f"![{self.title}]({where}{path.name})\n" for path in shown)])
+
 
 def write_target(target: str, results: Path, out: Path, *, seeds: int = 3, quick: bool = False) -> list[Path]:
     """Write TARGET.json, TARGET.md and the pictures of a target into `out`."""
+    return _write(_section(target, results, out, seeds, quick), target, out, quick)
+
+
+def _section(target: str, results: Path, out: Path, seeds: int, quick: bool) -> Section:
     make_folder(out)
-    section = SECTIONS[target](Found(results, out, seeds, quick), target)
+    return SECTIONS[target](Found(results, out, seeds, quick), target)
+
+
+def _write(section: Section, target: str, out: Path, quick: bool) -> list[Path]:
     numbers, text = out / f"{target}.json", out / f"{target}.md"
     write_json(numbers, {"target": target, "quick": quick, "content": section.content})
     warning = "*A quick run: it shows that everything works, not how good it is.*\n\n" if quick else ""
-    text.write_text(f"# {section.title}\n\n{warning}{section.text.replace('PICTURES/', '')}", encoding="utf-8")
+    text.write_text(f"# {section.title}\n\n{warning}{section.body('')}", encoding="utf-8")
     return [text, numbers, *section.pictures]
 
 
@@ -63,9 +75,9 @@ def write_page(results: Path, path: Path, *, seeds: int = 3) -> Path:
     folder = path.with_suffix("")
     parts = [INTRODUCTION, _overview(results, seeds)]
     for target in TARGETS:
-        write_target(target, results, folder, seeds=seeds)
-        section = SECTIONS[target](Found(results, folder, seeds, False), target)
-        parts.append(f"## {section.title}\n\n{section.text.replace('PICTURES/', f'{folder.name}/')}")
+        section = _section(target, results, folder, seeds, False)
+        _write(section, target, folder, False)
+        parts.append(f"## {section.title}\n\n{section.body(f'{folder.name}/')}")
     parts += [_neural(results), DIFFERENCES, _costs(results)]
     path.write_text("\n".join(part for part in parts if part), encoding="utf-8")
     return path
@@ -124,18 +136,22 @@ def _overview(results: Path, seeds: int) -> str:
                     cells += ["not run", ""]
                     continue
                 best = max(measured, key=lambda row: row["valid_mrr"])
-                cells += [f"{best['test']['mrr']:.4f} ({best['model']}, {len(best['seeds'])} seeds)"]
+                cells += [f"{best['test']['mrr']:.4f} ({best['model']}, {_counted(len(best['seeds']), 'seed')})"]
                 cells += [share(best["test_seen_only"]["mrr"])]
             lines.append(cells)
     header = ["test MRR", "paper's best", "paper's objective, ours", "seen only", "best recipe, ours", "seen only"]
     return markdown(header, lines)
 
 
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 # --- figures -----------------------------------------------------------------------------------
 
 
 def _figure1(found: Found, target: str) -> Section:
-    text = "![The elements of D4 on a square](PICTURES/figure1.png)\n"
+    text = "The elements of D4 acting on a square with labelled corners: four rotations and four reflections.\n"
     return Section("Figure 1: the elements of D4", text, None, _draw("figure1", found.folder))
 
 
@@ -163,7 +179,6 @@ def _figure2(found: Found, target: str) -> Section:
         "The share of components whose block of R₁R₂ is the identity (chance 1/8), and the share of ones on the\n"
         "diagonal, which the paper counts (chance 1/4); mean over seeds, histograms of the first.\n\n"
         + markdown(["graph", "r₁", "r₂", "support", "identity blocks", "ones", "seeds"], lines)
-        + "\n![Inverse pairs](PICTURES/figure2.png)\n"
     )
     models = _inverses_of_models(found)
     if models:
@@ -218,7 +233,6 @@ def _figure3(found: Found, target: str) -> Section:
         "relations in O₄⁽¹⁾ and O₄⁽³⁾ (mean over relations and seeds), and WN18's test MRR, without and with the\n"
         "extra negatives (t, r, h).\n\n"
         + markdown(["training", "symmetric: symmetric", "skew: skew", "test MRR", "seeds"], lines)
-        + "\n![Elements of symmetric and skew-symmetric relations](PICTURES/figure3.png)\n"
     )
     pictures = []
     if plain and scheme:
@@ -261,7 +275,6 @@ def _figure4(found: Found, target: str) -> Section:
         "mean over seeds, histograms of the first. On FB15k-237: the best supported chains with three different\n"
         "relations and standard confidence of at least one half in training.\n\n"
         + markdown(["graph", "r₁", "r₂", "r₃", "right", "swapped", "ratio", "seeds"], lines)
-        + "\n![Compositions](PICTURES/figure4.png)\n"
     )
     pictures = _draw("figure4", found.folder, pictured) if pictured else []
     return Section("Figure 4: compositions", text, content, pictures)
@@ -290,7 +303,6 @@ def _discreteness(found: Found, target: str) -> Section:
         "D4, its rotations alone, and continuous O(2) (any angle, and a reflection) under one and the same training:\n"
         f"full softmax, one seed. Train MRR is of {TRAIN_SAMPLE} training triples, ranked like the others.\n\n"
         + markdown(header, sorted(lines))
-        + "\n![Train and valid MRR by epoch](PICTURES/discreteness.png)\n"
     )
     pictures = _draw("discreteness", found.folder, panels) if panels else []
     return Section("Does discreteness regularise?", text, panels, pictures)

@@ -13,7 +13,7 @@ import torch
 
 from dihedral.device import choose_device, device_name
 from dihedral.environment import environment
-from dihedral.errors import DihedralError, TrainingError
+from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.files import make_folder, read_json, write_json
 from dihedral.graph import Graph, load_graph, make_family
@@ -59,6 +59,7 @@ def find_record(run: Run, folder: Path) -> Record | None:
         same = _settings(Recipe.from_dict(record["recipe"])) == _settings(run.recipe)
     except DihedralError:  # of another version
         return None
+    same = same and record["graph"] == run.graph
     return record if same and set(run.studies) <= set(record["studies"]) else None
 
 
@@ -85,7 +86,8 @@ def perform(
 
         def watch(event: Event) -> None:
             if "valid_mrr" in event:
-                train_curve.append(on_train(trainer.model).mrr)
+                with trainer.averaged():
+                    train_curve.append(on_train(trainer.model).mrr)
             if callback:
                 callback(event)
 
@@ -165,5 +167,5 @@ def _attempt(
 ) -> Record | str:
     try:
         return perform(run, folder, device=device, callback=callback, cache=cache, beside=beside)
-    except (TrainingError, RuntimeError) as error:  # a diverged loss, or too little memory
+    except (DihedralError, RuntimeError) as error:  # a diverged loss, no such data, or too little memory
         return f"{type(error).__name__}: {error}"

@@ -120,7 +120,7 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "model": label,
-                    "kind": f"best of {len(inside)} runs inside the paper's grid",
+                    "kind": f"best of {len(inside)} tried inside the paper's grid",
                     "objective": "logistic",
                     "dimension": dimension,
                     "test": {key: best["test"][key] for key in METRICS},

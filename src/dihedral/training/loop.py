@@ -227,7 +227,7 @@ class Trainer:
 
     def _validate(self) -> float:
         assert self.evaluator is not None
-        with self._averaged():
+        with self.averaged():
             mrr = self.evaluator(self.model).mrr
             if mrr > self.progress.best_mrr:
                 self.progress.best_mrr, self.progress.best_epoch = mrr, self.progress.epoch
@@ -243,14 +243,16 @@ class Trainer:
             average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.progress.epoch))
 
     @contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def averaged(self) -> Iterator[None]:
         """The averaged parameters in the model's place, where there is an average."""
         trained = {name: self.optimisers[name].parameter.clone() for name in self.average}
         for name, average in self.average.items():
             self.optimisers[name].parameter.copy_(average)
-        yield
-        for name, tensor in trained.items():
-            self.optimisers[name].parameter.copy_(tensor)
+        try:
+            yield
+        finally:
+            for name, tensor in trained.items():
+                self.optimisers[name].parameter.copy_(tensor)
 
     # --- state ---------------------------------------------------------------------------------
 

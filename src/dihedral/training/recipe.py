@@ -69,7 +69,7 @@ class Recipe:
     dropout: float = 0.0
     """Chance that an entry of a query is set to 0 in training (softmax)."""
     regulariser: str = "l2"
-    """l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020), which for orthogonal relations is l2."""
+    """none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020), which equals l2 for orthogonal relations."""
     regulariser_weight: float = 0.0
 
     precision: str = "half"

@@ -1,0 +1,85 @@
+"""`dihedral reproduce`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dihedral.cli.reproduce import unique
+from dihedral.reproduction.plan import TARGETS, plan
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A folder of its own: without --out and --results, files are looked for and written here."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_figure_1_is_written_in_a_moment(cli, tmp_path):
+    done = cli("reproduce", "figure1", "--out", tmp_path / "figures")
+    assert done.code == 0
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert names == {"figure1.png", "figure1.svg", "figure1.json", "figure1.md"}
+    assert all(f"wrote {tmp_path / 'figures' / name}" in done.out for name in names)
+    assert "0 of 0 runs are in" in done.err
+
+
+def test_without_options_files_go_to_out(cli, tmp_path):
+    assert cli("reproduce", "figure4", "--no-train").code == 0
+    assert (tmp_path / "out" / "reproduce" / "figure4.md").read_text().startswith("# Figure 4")
+
+
+def test_an_unknown_target_is_answered_with_the_known_ones(cli, tmp_path):
+    done = cli("reproduce", "figure9", "--out", tmp_path / "out")
+    assert done.code == 2 and done.out == ""
+    assert "'figure9' is unknown; choose" in done.err and "did you mean 'figure" in done.err
+    assert all(target in done.err for target in (*TARGETS, "all"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["figure1", "--page", "page.md"], "it is one .md file for `all`, without --quick"),
+        (["all", "--quick", "--page", "page.md"], "it is one .md file for `all`, without --quick"),
+        (["figure1", "--seeds", "0"], "seeds is 0; it must be 1 or more"),
+        (["figure1", "--workers", "-1"], "workers is -1; it must be 1 or more"),
+    ],
+    ids=" ".join,
+)
+def test_bad_calls_exit_with_2_and_write_nothing(cli, tmp_path, words, message):
+    done = cli("reproduce", *words)
+    assert done.code == 2 and done.out == "" and message in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "figure1"])
+def test_no_train_trains_nothing_and_writes_what_there_is(cli, tmp_path, target):
+    done = cli("reproduce", target, "--no-train", "--out", tmp_path / "out", "--results", tmp_path / "results")
+    assert done.code == 0
+    assert f"0 of {len(plan(target))} runs are in" in done.err
+    assert not (tmp_path / "results").exists()
+    assert json.loads((tmp_path / "out" / f"{target}.json").read_text())["target"] == target
+
+
+def test_one_page_of_everything_without_training(cli, tmp_path):
+    done = cli("reproduce", "all", "--no-train", "--page", tmp_path / "page.md", "--results", tmp_path / "results")
+    assert done.code == 0 and (tmp_path / "page.md").read_text().startswith("# Results")
+    assert (tmp_path / "page" / "figure1.svg").exists() and not (tmp_path / "results").exists()
+
+
+def test_only_some_runs(cli):
+    done = cli("reproduce", "table3", "--no-train", "--only", "best/wn18", "--only", "paper/fb15k-d4-ste", "--seeds", 2)
+    assert done.code == 0 and "0 of 4 runs are in" in done.err
+
+
+def test_runs_of_two_targets_are_made_once_with_all_their_studies():
+    runs = [run for target in ("figure2", "figure3", "table3") for run in plan(target, 2)]
+    merged = unique(runs)
+    assert len(merged) == len({run.name for run in runs}) < len(runs)
+    for run in runs:
+        (one,) = [found for found in merged if found.name == run.name]
+        assert set(run.studies) <= set(one.studies) and one.recipe == run.recipe
