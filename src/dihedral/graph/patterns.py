@@ -88,12 +88,13 @@ def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_
     facts = len(head)
     pairs, pair_of = np.unique(head * num_entities + tail, return_inverse=True)
     holds = sparse.csr_array((np.ones(facts, np.int32), (pair_of, relation)), shape=(len(pairs), num_relations))
-    has_any = np.zeros((num_entities, num_relations))  # whether an entity is a head of r₃
-    has_any[head, relation] = 1
-    # second steps of all relations side by side: row m, column r₂ · N + t
-    wide = num_relations * num_entities
-    second = sparse.csr_array((np.ones(facts, np.int32), (head, relation * num_entities + tail)),
-                              shape=(num_entities, wide))  # fmt: skip
+    heads_of = sparse.csr_array((np.ones(facts, np.int64), (head, relation)), shape=(num_entities, num_relations))
+    heads_of.sum_duplicates()
+    heads_of.data[:] = 1  # whether an entity is a head of r₃
+    # second steps of all relations side by side: row m, a column for each (r₂, t) that there is
+    steps, step_of = np.unique(relation * num_entities + tail, return_inverse=True)
+    step_relation, step_tail = np.divmod(steps, num_entities)
+    second = sparse.csr_array((np.ones(facts, np.int32), (head, step_of)), shape=(num_entities, len(steps)))
     joined = np.zeros((num_relations, num_relations), np.int64)
     found: list[tuple[NDArray[np.int64], ...]] = []
     for r1 in range(num_relations):
@@ -102,7 +103,7 @@ def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_
         first = sparse.csr_array((np.ones(len(row), np.int32), (row, tail[mine])), shape=(len(heads), num_entities))
         paths = first @ second  # an entry for each distinct (h, r₂, t)
         start = heads[np.repeat(np.arange(len(heads)), np.diff(paths.indptr))]
-        r2, end = np.divmod(paths.indices.astype(np.int64), num_entities)
+        r2, end = step_relation[paths.indices], step_tail[paths.indices]
         joined[r1] = np.bincount(r2, minlength=num_relations)
         key = start * num_entities + end
         place = np.searchsorted(pairs, key)
@@ -115,8 +116,11 @@ def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_
         if not enough.any():
             continue
         r2s, r3s = support.coords[0][enough].astype(np.int64), support.coords[1][enough].astype(np.int64)
-        by_head = sparse.csr_array((np.ones(len(r2)), (r2, start)), shape=(num_relations, num_entities))
-        pca = (by_head @ has_any)[r2s, r3s]
+        wanted = np.isin(r2, r2s)
+        by_head = sparse.csr_array((np.ones(wanted.sum(), np.int64), (r2[wanted], start[wanted])),
+                                   shape=(num_relations, num_entities))  # fmt: skip
+        by_head.sum_duplicates()
+        pca = (by_head @ heads_of)[r2s, r3s]
         found.append((np.full(len(r2s), r1), r2s, r3s, support.data[enough], joined[r1, r2s], pca))
     columns = [np.concatenate(parts).astype(np.int64) for parts in zip(*found, strict=True)] if found else [_NONE] * 6
     r1s, r2s, r3s, support_counts, body, pca_body = columns

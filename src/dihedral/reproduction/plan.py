@@ -28,6 +28,12 @@ FRAME_WEIGHT = {  # of the regulariser
     "logistic": {"WN18": 0.01, "FB15k": 0.005, "WN18RR": 0.1, "FB15k-237": 0.05},
 }
 FRAME_EPOCHS = {"WN18": 60, "FB15k": 30, "WN18RR": 100, "FB15k-237": 40}  # logistic
+SYMMETRY = {  # Figure 3: without and with the extra negatives (t, r, h)
+    "10 negatives": "case/wn18-d4-gumbel",
+    "10 negatives, skew": "case/wn18-d4-gumbel-skew",
+    "1 negative": "case/wn18-symmetry",
+    "1 negative, skew": "case/wn18-symmetry-skew",
+}
 DISCRETENESS_MODELS = ("dihedral-gumbel", "dihedral-ste", "cyclic-gumbel", "cyclic-ste", "orthogonal")
 
 
@@ -55,7 +61,7 @@ def _plan(target: str, seeds: int) -> list[Run]:
         runs += _seeds("WN18", load_recipe("case/wn18-d4-gumbel"), seeds, ("inverses", "symmetry"))
         runs += _with_study(_plan("table3", seeds), "inverses")
     elif target == "figure3":
-        for name in ("case/wn18-d4-gumbel", "case/wn18-d4-gumbel-skew"):
+        for name in SYMMETRY.values():
             runs += _seeds("WN18", load_recipe(name), seeds, ("inverses", "symmetry"))
     elif target == "figure4":
         for parents in ("1", "2"):
