@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,6 +19,7 @@ from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.models import Model
+from dihedral.paths import beam_search, path_queries, read_steps
 from dihedral.storage import Dtype, StoredModel, load_model, save_model
 
 Known = Literal["include", "exclude"]
@@ -31,6 +33,14 @@ class Prediction(NamedTuple):
     tail: str
     score: float
     known: bool
+
+
+class PathAnswer(NamedTuple):
+    """Where a path leads; `through` holds the entities between, where the search went step by step."""
+
+    entity: str
+    score: float
+    through: tuple[str, ...]
 
 
 class Predictor:
@@ -164,6 +174,40 @@ class Predictor:
             ids.append(best)
             values.append(its_scores)
         return torch.cat(ids), torch.cat(values)
+
+    def query(
+        self,
+        start: str,
+        via: Sequence[str],
+        *,
+        top: int = 10,
+        mode: Literal["product", "beam"] = "product",
+        width: int = 16,
+    ) -> list[PathAnswer]:
+        """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
+
+        mode: "product" multiplies the relations and asks once for the whole path; "beam" goes step by step,
+        keeps the `width` likeliest entities after each, and scores are log-probabilities.
+        """
+        if mode not in ("product", "beam"):
+            raise DihedralError(f"mode is {mode!r}; choose product or beam")
+        for name, value in (("top", top), ("width", width)):
+            if value < 1:
+                raise DihedralError(f"{name} is {value}; it must be 1 or more")
+        names = self.graph.entities
+        anchors = torch.tensor([names.id(start)], device=self.device)
+        steps = torch.tensor([read_steps(via, self.graph.relations)], device=self.device)
+        beam = None
+        if mode == "product":
+            scores = path_queries(self.model, self.operators, anchors, steps) @ self.candidates.T
+        else:
+            beam = beam_search(self.model, self.operators, self.candidates, anchors, steps, width=width)
+            scores = beam.scores
+        values, ids = scores[0].topk(min(top, scores.shape[1]))
+        return [
+            PathAnswer(names[i], value, tuple(names[m] for m in beam.through(0, i)) if beam else ())
+            for i, value in zip(ids.tolist(), values.tolist(), strict=True)
+        ]
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
         graph = self.graph

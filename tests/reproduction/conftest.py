@@ -16,7 +16,7 @@ from dihedral.training import load_recipe
 @pytest.fixture(scope="session")
 def tiny() -> Run:
     """A run of a second."""
-    recipe = load_recipe("case/family-d4-gumbel").replace(epochs=1, dimension=16, name="tiny/family")
+    recipe = load_recipe("case/family-d4-gumbel").replace(epochs=1, dimension=16, validate_every=1, name="tiny/family")
     return Run("family-1", recipe, studies=("compositions", "curves"))
 
 

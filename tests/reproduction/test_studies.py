@@ -125,5 +125,5 @@ def test_the_rules_of_family_are_those_of_the_case_studies(predictor):
     assert ["spouse", "parent", "parent_in_law"] in [row["relations"] for row in rows]
     for row in rows:
         r1, r2, r3 = (a[name] for name in row["relations"])
-        assert row["right"]["share"] == (r1 @ r2).agreement(r3)
-        assert row["swapped"]["share"] == (r2 @ r1).agreement(r3)
+        assert row["right"]["share"] == (r1 @ r2).agreement(r3).count
+        assert row["swapped"]["share"] == (r2 @ r1).agreement(r3).count

@@ -1,4 +1,9 @@
-"""Relations as rows of group elements that combine as mathematics reads: `spouse @ parent`, `~parent`."""
+"""Relations as rows of group elements that combine as mathematics reads: `spouse @ parent`, `~parent`.
+
+Over hundreds of learned components a yes or no would always be no, so answers are shares of components.
+Most components carry little weight for any one relation: a share weighs each by how much it adds to
+the scores of the facts of the relations involved, and has the plain count beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
@@ -14,12 +20,36 @@ from dihedral.graph.triples import Vocabulary
 from dihedral.group import DihedralGroup, Elements
 from dihedral.predictor import Predictor
 
+LEAST_WEIGHT = 1e-3  # of the largest: no component is nothing
+MOST_FACTS = 2000  # of a relation that its weights are the mean of
+
+
+class Share(float):
+    """A weighed share of components, between 0 and 1; `count` is the plain one.
+
+    >>> Share(0.75, 0.5)
+    0.75 (count 0.50)
+    """
+
+    count: float
+
+    def __new__(cls, weighed: float, count: float) -> Share:
+        share = super().__new__(cls, weighed)
+        share.count = count
+        return share
+
+    def __repr__(self) -> str:
+        return f"{float(self):.2f} (count {self.count:.2f})"
+
+    def __reduce__(self) -> Any:
+        return Share, (float(self), self.count)
+
 
 class Match(NamedTuple):
     """A relation and the share of components in which it agrees."""
 
     relation: str
-    share: float
+    share: Share
 
 
 class Rule(NamedTuple):
@@ -27,7 +57,7 @@ class Rule(NamedTuple):
 
     body: tuple[str, ...]
     head: str
-    share: float
+    share: Share
 
     def __str__(self) -> str:
         return f"{' · '.join(self.body)} = {self.head}"
@@ -40,45 +70,53 @@ class Row:
     algebra: Algebra
     codes: Elements  # [L]
     name: str
+    relations: tuple[int, ...]  # that it is made of: their weights are its own
 
     def __matmul__(self, other: Row) -> Row:
         """First self, then other: R₁R₂, as (h, r₁, m) and (m, r₂, t) compose."""
         if self.algebra.group != other.algebra.group or self.codes.shape != other.codes.shape:
             raise DihedralError(f"{self.name!r} and {other.name!r} come from models with another K or dimension")
         codes = self.algebra.group.product(self.codes, other.codes)
-        return Row(self.algebra, codes, f"{self.name} · {other.name}")
+        return Row(self.algebra, codes, f"{self.name} · {other.name}", self.relations + other.relations)
 
     def __invert__(self) -> Row:
-        return Row(self.algebra, self.algebra.group.inverse(self.codes), f"{_bracket(self.name)}⁻¹")
+        codes = self.algebra.group.inverse(self.codes)
+        return Row(self.algebra, codes, f"{_bracket(self.name)}⁻¹", self.relations)
 
     def __pow__(self, exponent: int) -> Row:
         codes = self.algebra.group.power(self.codes, exponent)
-        return Row(self.algebra, codes, f"{_bracket(self.name)}^{exponent}")
+        return Row(self.algebra, codes, f"{_bracket(self.name)}^{exponent}", self.relations)
 
     def __repr__(self) -> str:
         names = self.algebra.group.names
         shown = " ".join(names[code] for code in self.codes[:6])
         return f"Row({self.name}: {shown}{' …' if len(self.codes) > 6 else ''})"
 
-    def agreement(self, other: Row) -> float:
+    def agreement(self, other: Row) -> Share:
         """Share of components in which both hold the same element (chance 1/2K)."""
-        return float((self.codes == other.codes).mean())
+        return self._share(self.codes == other.codes, other.relations)
 
-    def identity(self) -> float:
+    def identity(self) -> Share:
         """Share of components that are the identity."""
-        return float((self.codes == 0).mean())
+        return self._share(self.codes == 0)
 
-    def symmetry(self) -> float:
+    def symmetry(self) -> Share:
         """Share of components whose matrix is symmetric."""
-        return float(self.algebra.group.is_symmetric(self.codes).mean())
+        return self._share(self.algebra.group.is_symmetric(self.codes))
 
-    def skewness(self) -> float:
+    def skewness(self) -> Share:
         """Share of components whose matrix is skew-symmetric."""
-        return float(self.algebra.group.is_skew(self.codes).mean())
+        return self._share(self.algebra.group.is_skew(self.codes))
 
-    def commutation(self, other: Row) -> float:
+    def commutation(self, other: Row) -> Share:
         """Share of components in which the order of the product does not matter."""
         return (self @ other).agreement(other @ self)
+
+    def _share(self, holds: NDArray[np.bool_], others: tuple[int, ...] = ()) -> Share:
+        """The weight of a component is the geometric mean of its weights for the relations involved."""
+        log_weights = self.algebra.log_weights[list(self.relations + others)].mean(axis=0)
+        weights = np.exp(log_weights - log_weights.max())
+        return Share(float(weights[holds].sum() / weights.sum()), float(holds.mean()))
 
     def elements(self) -> dict[str, int]:
         """How often each element occurs."""
@@ -87,9 +125,9 @@ class Row:
 
     def nearest(self, count: int = 3) -> list[Match]:
         """The relations that agree with this row in most components."""
-        shares = (self.algebra.codes == self.codes).mean(axis=1)
-        order = np.argsort(-shares, kind="stable")[:count]
-        return [Match(self.algebra.names[i], float(shares[i])) for i in order]
+        shares = [self.agreement(row) for row in self.algebra]
+        order = np.argsort([-share for share in shares], kind="stable")[:count]
+        return [Match(self.algebra.names[i], shares[i]) for i in order]
 
 
 class Algebra:
@@ -99,50 +137,62 @@ class Algebra:
     >>> codes = np.array([[1, 2], [3, 2]])
     >>> a = Algebra(codes, 4, Vocabulary(["parent", "child"], "relation"))
     >>> (~a["parent"]).nearest(1)
-    [Match(relation='child', share=1.0)]
+    [Match(relation='child', share=1.00 (count 1.00))]
     """
 
-    def __init__(self, codes: NDArray[Any], K: int, names: Vocabulary) -> None:
+    def __init__(self, codes: NDArray[Any], K: int, names: Vocabulary, weights: NDArray[Any] | None = None) -> None:
+        """weights [R, L]: how much each component matters to each relation; all alike if not given."""
         self.group = DihedralGroup(K)
         self.codes = codes
         self.names = names
+        weights = np.ones(codes.shape) if weights is None else weights
+        self.log_weights = np.log(np.maximum(weights, LEAST_WEIGHT * weights.max(axis=1, keepdims=True)))
 
     def __getitem__(self, relation: str) -> Row:
-        return Row(self, self.codes[self.names.id(relation)], relation)
+        number = self.names.id(relation)
+        return Row(self, self.codes[number], relation, (number,))
 
     def __iter__(self) -> Iterator[Row]:
-        return (Row(self, codes, name) for codes, name in zip(self.codes, self.names, strict=True))
+        return (Row(self, self.codes[i], name, (i,)) for i, name in enumerate(self.names))
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def inverse_pairs(self, top: int = 10) -> list[Rule]:
         """Pairs r₁, r₂ whose product is nearest to the identity; r₁ = r₂ says r₁ is an involution."""
-        shares = self._agreements(self.group.inverse(self.codes))
+        shares = self._agreements(self.group.inverse(self.codes), np.arange(len(self))[:, None])
         first, second = np.triu_indices(len(self))
         order = np.argsort(-shares[first, second], kind="stable")[:top]
-        return [
-            Rule((self.names[first[i]], self.names[second[i]]), "identity", float(shares[first[i], second[i]]))
-            for i in order
-        ]
+        pairs = [(self.names[first[i]], self.names[second[i]]) for i in order]
+        return [Rule((r1, r2), "identity", (self[r1] @ self[r2]).identity()) for r1, r2 in pairs]
 
     def compositions(self, top: int = 10) -> list[Rule]:
         """Products r₁ · r₂ that agree best with a relation r₃."""
-        found: list[Rule] = []
+        found: list[tuple[float, int, int, int]] = []
         for i, codes in enumerate(self.codes):
-            shares = self._agreements(self.group.product(codes, self.codes))
+            others = np.stack([np.full(len(self), i), np.arange(len(self))], axis=1)
+            shares = self._agreements(self.group.product(codes, self.codes), others)
             flat = np.argsort(-shares, axis=None, kind="stable")[:top]
-            for j, k in zip(*np.unravel_index(flat, shares.shape), strict=True):
-                found.append(Rule((self.names[i], self.names[j]), self.names[k], float(shares[j, k])))
-        return sorted(found, key=lambda rule: -rule.share)[:top]
+            rows, columns = np.unravel_index(flat, shares.shape)
+            found += [(float(shares[j, k]), i, int(j), int(k)) for j, k in zip(rows, columns, strict=True)]
+        best = sorted(found, key=lambda rule: -rule[0])[:top]
+        named = [tuple(self.names[r] for r in rule[1:]) for rule in best]
+        return [Rule((r1, r2), r3, (self[r1] @ self[r2]).agreement(self[r3])) for r1, r2, r3 in named]
 
-    def _agreements(self, rows: Elements) -> NDArray[np.float32]:
-        """Share of components in which rows [n, L] agree with each relation: [n, R]."""
-        size = len(self.group)
+    def _agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
+        """Weighed share of components in which rows [n, L] agree with each relation: [n, R].
+
+        made_of [n, m]: the relations that each row is made of. A geometric mean is a product of powers, one
+        of the row's relations and one of the other, so all pairs are one matrix product.
+        """
+        size, parts = len(self.group), made_of.shape[1] + 1
+        left_weights = np.exp(self.log_weights[made_of].sum(axis=1) / parts).astype(np.float32)  # [n, L]
+        right_weights = np.exp(self.log_weights / parts).astype(np.float32)  # [R, L]
         shape = -1, size * self.codes.shape[1]
-        left = (rows[..., None] == np.arange(size)).astype(np.float32).reshape(shape)
-        right = (self.codes[..., None] == np.arange(size)).astype(np.float32).reshape(shape)
-        shares: NDArray[np.float32] = left @ right.T / np.float32(self.codes.shape[1])
+        one_hot = np.arange(size)
+        left = ((rows[..., None] == one_hot) * left_weights[..., None]).reshape(shape)
+        right = ((self.codes[..., None] == one_hot) * right_weights[..., None]).reshape(shape)
+        shares: NDArray[np.float32] = (left @ right.T) / (left_weights @ right_weights.T)
         return shares
 
 
@@ -154,7 +204,26 @@ def algebra(predictor: Predictor) -> Algebra:
             f"a {predictor.model.relations.kind!r} model has no group elements; the algebra needs a DihEdral model"
         )
     K = int(predictor.model.relations.settings()["K"])
-    return Algebra(codes.cpu().numpy(), K, predictor.graph.relations)
+    return Algebra(codes.cpu().numpy(), K, predictor.graph.relations, component_weights(predictor))
+
+
+@torch.no_grad()
+def component_weights(predictor: Predictor) -> NDArray[np.float64]:
+    """What each component adds to the score of a relation's facts, on average: [R, L]; what takes away counts 0."""
+    graph, entities, operators = predictor.graph, predictor.model.entities, predictor.operators
+    weights = torch.zeros(graph.num_relations, entities.shape[1] // 2)
+    order = np.argsort(graph.train[:, 1], kind="stable")
+    bounds = np.searchsorted(graph.train[order, 1], np.arange(graph.num_relations + 1))
+    for relation in range(graph.num_relations):
+        facts = graph.train[order[bounds[relation] : bounds[relation + 1]][:MOST_FACTS]]
+        if len(facts) == 0:
+            weights[relation] = 1.0
+            continue
+        head, _, tail = torch.from_numpy(facts).long().to(entities.device).T
+        index = torch.full_like(head, relation)
+        parts = predictor.model.relations.queries(operators, index, entities[head], "tail") * entities[tail]
+        weights[relation] = parts.mean(dim=0).view(2, -1).sum(dim=0).clamp(min=0)
+    return weights.double().numpy()
 
 
 def _bracket(name: str) -> str:

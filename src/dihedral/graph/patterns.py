@@ -82,50 +82,57 @@ class Chains:
         return Chains(self.rules[which], self.support[which], self.body[which], self.pca_body[which], self.joined)
 
 
-def find_chains(triples: Triples, num_entities: int, num_relations: int, *, min_support: int = 10) -> Chains:
-    """Every rule r₁ · r₂ ⇒ r₃ with at least `min_support` pairs; head = tail is counted like any other pair."""
+def find_chains(
+    triples: Triples, num_entities: int, num_relations: int, *, min_support: int = 10, inverses: bool = False
+) -> Chains:
+    """Every rule r₁ · r₂ ⇒ r₃ with at least `min_support` pairs; head = tail is counted like any other pair.
+
+    inverses: r₁ and r₂ may be walked backwards, which is R + r.
+    """
     head, relation, tail = _distinct(triples, num_entities, num_relations)
-    facts = len(head)
     pairs, pair_of = np.unique(head * num_entities + tail, return_inverse=True)
-    holds = sparse.csr_array((np.ones(facts, np.int32), (pair_of, relation)), shape=(len(pairs), num_relations))
-    heads_of = sparse.csr_array((np.ones(facts, np.int64), (head, relation)), shape=(num_entities, num_relations))
+    holds = _ones(pair_of, relation, (len(pairs), num_relations))
+    heads_of = _ones(head, relation, (num_entities, num_relations))
     heads_of.sum_duplicates()
     heads_of.data[:] = 1  # whether an entity is a head of r₃
+    steps = num_relations
+    if inverses:
+        head, tail = np.concatenate([head, tail]), np.concatenate([tail, head])
+        relation, steps = np.concatenate([relation, relation + num_relations]), 2 * num_relations
     # second steps of all relations side by side: row m, a column for each (r₂, t) that there is
-    steps, step_of = np.unique(relation * num_entities + tail, return_inverse=True)
-    step_relation, step_tail = np.divmod(steps, num_entities)
-    second = sparse.csr_array((np.ones(facts, np.int32), (head, step_of)), shape=(num_entities, len(steps)))
-    joined = np.zeros((num_relations, num_relations), np.int64)
+    columns, column_of = np.unique(relation * num_entities + tail, return_inverse=True)
+    column_relation, column_tail = np.divmod(columns, num_entities)
+    second = _ones(head, column_of, (num_entities, len(columns)))
+    joined = np.zeros((steps, steps), np.int64)
     found: list[tuple[NDArray[np.int64], ...]] = []
-    for r1 in range(num_relations):
+    for r1 in range(steps):
         mine = relation == r1
         heads, row = np.unique(head[mine], return_inverse=True)
-        first = sparse.csr_array((np.ones(len(row), np.int32), (row, tail[mine])), shape=(len(heads), num_entities))
-        paths = first @ second  # an entry for each distinct (h, r₂, t)
+        paths = _ones(row, tail[mine], (len(heads), num_entities)) @ second  # an entry for each distinct (h, r₂, t)
         start = heads[np.repeat(np.arange(len(heads)), np.diff(paths.indptr))]
-        r2, end = step_relation[paths.indices], step_tail[paths.indices]
-        joined[r1] = np.bincount(r2, minlength=num_relations)
+        r2, end = column_relation[paths.indices], column_tail[paths.indices]
+        joined[r1] = np.bincount(r2, minlength=steps)
         key = start * num_entities + end
         place = np.searchsorted(pairs, key)
         place[place == len(pairs)] = 0
         known = pairs[place] == key
-        bodies = sparse.csr_array((np.ones(known.sum(), np.int32), (r2[known], place[known])),
-                                  shape=(num_relations, len(pairs)))  # fmt: skip
-        support = (bodies @ holds).tocoo()
+        support = (_ones(r2[known], place[known], (steps, len(pairs))) @ holds).tocoo()
         enough = support.data >= min_support
         if not enough.any():
             continue
         r2s, r3s = support.coords[0][enough].astype(np.int64), support.coords[1][enough].astype(np.int64)
         wanted = np.isin(r2, r2s)
-        by_head = sparse.csr_array((np.ones(wanted.sum(), np.int64), (r2[wanted], start[wanted])),
-                                   shape=(num_relations, num_entities))  # fmt: skip
-        by_head.sum_duplicates()
+        by_head = _ones(r2[wanted], start[wanted], (steps, num_entities))
         pca = (by_head @ heads_of)[r2s, r3s]
         found.append((np.full(len(r2s), r1), r2s, r3s, support.data[enough], joined[r1, r2s], pca))
-    columns = [np.concatenate(parts).astype(np.int64) for parts in zip(*found, strict=True)] if found else [_NONE] * 6
-    r1s, r2s, r3s, support_counts, body, pca_body = columns
+    parts = [np.concatenate(part).astype(np.int64) for part in zip(*found, strict=True)] if found else [_NONE] * 6
+    r1s, r2s, r3s, support_counts, body, pca_body = parts
     rules = np.stack([r1s, r2s, r3s], axis=1).astype(np.int32)
     return Chains(rules, support_counts, body, pca_body, joined)
+
+
+def _ones(rows: Counts, columns: Counts, shape: tuple[int, int]) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=shape)
 
 
 _NONE = np.zeros(0, np.int64)

@@ -73,7 +73,7 @@ def _product(row: Row) -> dict[str, Any]:
     diagonal = row.algebra.group.matrices[row.codes][:, [0, 1], [0, 1]].ravel().round(3)
     values, counts = np.unique(diagonal + 0.0, return_counts=True)
     return {
-        "share": row.identity(),
+        "share": row.identity().count,
         "ones": float((diagonal == 1).mean()),
         "diagonal": {f"{value:g}": int(count) for value, count in zip(values, counts, strict=True)},
     }
@@ -93,8 +93,8 @@ def symmetry(predictor: Predictor) -> list[dict[str, Any]]:
                     "kind": kind,
                     "relation": row.name,
                     "triples": int(found.size[relation]),
-                    "symmetry": row.symmetry(),
-                    "skewness": row.skewness(),
+                    "symmetry": row.symmetry().count,
+                    "skewness": row.skewness().count,
                     "elements": row.elements(),
                 }
             )

@@ -30,6 +30,7 @@ from dihedral.models.model import BlockRelations
 from dihedral.training.checkpoint import Progress, RunFolder
 from dihedral.training.objectives import LogisticLoss, SoftmaxLoss, definitely_skew
 from dihedral.training.recipe import Recipe
+from dihedral.training.walks import Walks
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
@@ -82,7 +83,7 @@ class Trainer:
             seed=seed,
         )
         self.model = model.to(self.device)
-        for setting in ("component_weight", "relation_weight"):
+        for setting in ("component_weight", "relation_weight", "paths"):
             if getattr(recipe, setting) and not isinstance(model.relations, BlockRelations):
                 raise DihedralError(f"{setting} needs a model of 2x2 blocks; {recipe.model!r} has none")
         self.triples = torch.from_numpy(graph.train).to(self.device).long()
@@ -107,7 +108,10 @@ class Trainer:
     def _objective(self) -> LogisticLoss | SoftmaxLoss:
         relations = self.model.relations
         if self.recipe.objective == "softmax":
-            return SoftmaxLoss(self.recipe, relations, reference=self.reference)
+            walks = None
+            if self.recipe.paths:
+                walks = Walks.build(self.graph.train, self.graph.num_entities, self.graph.num_relations, self.device)
+            return SoftmaxLoss(self.recipe, relations, walks, reference=self.reference)
         skew = None
         if self.recipe.skew_chance:
             skew = definitely_skew(self.graph.train, self.graph.num_entities, self.graph.num_relations)
@@ -130,7 +134,9 @@ class Trainer:
     def step(self, batch: Tensor) -> Tensor:
         """One plain step on a batch [B, 3]; returns its loss."""
         relations = self.model.relations
-        if self.device.type == "cpu" and not self.recipe.relation_weight:  # only the relations in use
+        if self.device.type == "cpu" and not (
+            self.recipe.relation_weight or self.recipe.paths
+        ):  # only the relations in use
             which, index = torch.unique(batch[:, 1], return_inverse=True)
         else:  # all of them: no waiting for how many there are
             which, index = None, batch[:, 1]

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
+from dihedral.engine.blocks import block_queries
 from dihedral.engine.scratch import Scratch
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.graph.triples import Triples
 from dihedral.models import Relations
 from dihedral.models.model import BlockRelations
 from dihedral.training.recipe import Recipe
+from dihedral.training.walks import Walks
 
 
 @dataclass(frozen=True)
@@ -265,32 +267,45 @@ def _components(products: Tensor) -> Tensor:
     return x + y
 
 
+@dataclass(frozen=True)
+class Path:
+    """Walks that begin with the first edges of a batch."""
+
+    relations: Tensor  # [n, length]; R + r is r walked backwards
+    ends: Tensor  # [n]
+
+
 class SoftmaxLoss:
     """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser."""
 
     compiled = False
 
-    def __init__(self, recipe: Recipe, relations: Relations, *, reference: bool = False) -> None:
-        self.recipe, self.relations, self.reference = recipe, relations, reference
+    def __init__(
+        self, recipe: Recipe, relations: Relations, walks: Walks | None = None, *, reference: bool = False
+    ) -> None:
+        self.recipe, self.relations, self.walks, self.reference = recipe, relations, walks, reference
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         size = len(batch)
         operators = operators.detach().requires_grad_()
-        ids = torch.cat([batch[:, 0], batch[:, 2]])
+        paths = self._walk(batch, generator)
+        ids = torch.cat([batch[:, 0], batch[:, 2], *(path.ends for path in paths)])
         rows = entities[ids].requires_grad_()
+        of_edges = rows[: 2 * size].detach()
         with torch.enable_grad():
             query = torch.cat(
                 [
                     self.relations.queries(operators, index, rows[:size], "tail"),
-                    self.relations.queries(operators, index, rows[size:], "head"),
+                    self.relations.queries(operators, index, rows[size : 2 * size], "head"),
                 ]
             )
             table = entities.detach().requires_grad_()
             candidates = self.relations.candidates(table)
-            asked = self._drop(query, generator)
-        targets, mean = torch.cat([batch[:, 2], batch[:, 0]]), 1 / size  # the mean of each side
+            asked = torch.cat([query, *self._path_queries(paths, operators, rows, size)])
+            asked = self._drop(asked, generator)
+        targets, mean = torch.cat([batch[:, 2], batch[:, 0], *self._path_targets(paths, batch)]), 1 / size
         if self.reference:
             loss, query_gradient, entity_gradient = cross_entropy(asked, candidates, targets, scale=mean)
         else:
@@ -301,19 +316,54 @@ class SoftmaxLoss:
         if self.recipe.relation_weight:
             assert isinstance(self.relations, BlockRelations)
             with torch.enable_grad():
-                scores = self.relations.relation_scores(operators, rows[:size], rows[size:])
+                scores = self.relations.relation_scores(operators, rows[:size], rows[size : 2 * size])
                 third = self.recipe.relation_weight * F.cross_entropy(scores, index)
             outputs, gradients = [*outputs, third], [*gradients, torch.ones_like(third)]
             loss = loss + third.detach() * size
-        penalty, penalty_gradient = regulariser_gradient(self.recipe, rows.detach(), size)
+        penalty, penalty_gradient = regulariser_gradient(self.recipe, of_edges, size)
         if self.recipe.regulariser == "dura":  # the other half: ‖Rᵀh‖² and ‖Rt‖², which are the queries
             more, more_gradient = regulariser_gradient(self.recipe, query.detach(), size)
             outputs, gradients, penalty = [*outputs, query], [*gradients, more_gradient], penalty + more
         operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
         if candidates is not table:
             (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
-        entity_gradient.index_add_(0, ids, row_gradient + penalty_gradient)
+        row_gradient[: 2 * size] += penalty_gradient
+        entity_gradient.index_add_(0, ids, row_gradient)
         return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
+
+    # --- paths beside the edges ----------------------------------------------------------------
+
+    def _walk(self, batch: Tensor, generator: torch.Generator) -> list[Path]:
+        """Edges of the batch continued by random steps: as many as the recipe asks for, of each length alike."""
+        if self.walks is None:
+            return []
+        lengths = range(2, self.recipe.path_length + 1)
+        share = int(self.recipe.paths * len(batch)) // len(lengths)
+        paths = []
+        for length in lengths:
+            more, ends = self.walks.sample(batch[:share, 2], length - 1, generator)
+            paths.append(Path(torch.cat([batch[:share, 1:2], more], dim=1), ends))
+        return paths
+
+    def _path_queries(self, paths: list[Path], operators: Tensor, rows: Tensor, size: int) -> list[Tensor]:
+        """R_nᵀ … R_1ᵀ h asks for a path's end, R_1 … R_n t for its start; a step back is the transposed operator."""
+        if not paths:
+            return []
+        both_ways = torch.cat([operators, operators[:, [0, 2, 1, 3]]])
+        queries, start = [], 2 * size
+        for path in paths:
+            count, length = path.relations.shape
+            forwards, backwards = rows[:count], rows[start : start + count]
+            for step in range(length):
+                forwards = block_queries(both_ways, path.relations[:, step], forwards, True)
+                backwards = block_queries(both_ways, path.relations[:, length - 1 - step], backwards, False)
+            queries += [forwards, backwards]
+            start += count
+        return queries
+
+    @staticmethod
+    def _path_targets(paths: list[Path], batch: Tensor) -> list[Tensor]:
+        return [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
 
     def _drop(self, query: Tensor, generator: torch.Generator) -> Tensor:
         chance = self.recipe.dropout

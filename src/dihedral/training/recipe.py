@@ -66,6 +66,10 @@ class Recipe:
     """Weight of the per-component loss of the Case Studies (logistic)."""
     relation_weight: float = 0.0
     """Weight of a third question, (head, ?, tail), among all relations (softmax, models of 2x2 blocks)."""
+    paths: float = 0.0
+    """Random walks to train on beside the edges, as a share of the batch at most 1 (softmax, models of 2x2 blocks)."""
+    path_length: int = 2
+    """Steps of the longest walks; there are as many of each length from 2."""
     dropout: float = 0.0
     """Chance that an entry of a query is set to 0 in training (softmax)."""
     regulariser: str = "l2"
@@ -100,7 +104,15 @@ class Recipe:
         for name in (*positive, "entity_init", "entity_lr", "relation_lr"):
             if not getattr(self, name) > 0:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be more than 0")
-        not_negative = ("relation_init", "cooling", "skew_chance", "component_weight", "regulariser_weight", "dropout")
+        not_negative = (
+            "relation_init",
+            "cooling",
+            "skew_chance",
+            "component_weight",
+            "regulariser_weight",
+            "dropout",
+            "paths",
+        )
         counts = ("share_negatives", "validate_every", "patience")
         for name in (*not_negative, *counts, "adversarial", "relation_weight", "averaging"):
             if not getattr(self, name) >= 0:
@@ -112,6 +124,12 @@ class Recipe:
         for name in ("dropout", "averaging"):
             if getattr(self, name) >= 1:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be less than 1")
+        if self.path_length not in (2, 3):
+            raise DihedralError(f"path_length is {self.path_length}; walks have 2 or 3 steps")
+        if self.paths > 1:
+            raise DihedralError(
+                f"paths is {self.paths}; walks continue edges of the batch, so their share is at most 1"
+            )
         if self.skew_chance > 1:
             raise DihedralError(f"skew_chance is {self.skew_chance}; a chance is at most 1")
         if self.model.endswith("-ste") and self.K not in (4, 6):
@@ -123,7 +141,7 @@ class Recipe:
             raise DihedralError(f"hard is true with model {self.model!r}; it belongs to the Gumbel models")
         if self.share_negatives and self.component_weight:
             raise DihedralError("component_weight needs negatives of a positive's own: set share_negatives = 0")
-        for name in ("relation_weight", "dropout"):
+        for name in ("relation_weight", "dropout", "paths"):
             if self.objective == "logistic" and getattr(self, name):
                 raise DihedralError(
                     f"{name} is {getattr(self, name)} with objective 'logistic'; it belongs to 'softmax'"

@@ -1,0 +1,32 @@
+"""`dihedral query`: where a path of relations leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import dihedral as dh
+from dihedral.cli.output import Json, print_json, print_table
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    start: Annotated[str, typer.Option("--from", help="The entity that the path starts from.")],
+    via: Annotated[list[str], typer.Option(help="A relation to follow, in order; ~relation walks backwards.")],
+    top: Annotated[int, typer.Option(help="How many answers.")] = 10,
+    mode: Annotated[str, typer.Option(help="product: the whole path at once; beam: step by step.")] = "product",
+    width: Annotated[int, typer.Option(help="Entities kept after each step of a beam.")] = 16,
+    json: Json = False,
+) -> None:
+    """Follow relations from an entity: the product of the relations answers for the whole path.
+
+    Example: dihedral query out/demo --from man_0600 --via spouse --via parent --top 3
+    """
+    found = dh.load(model).query(start, via, top=top, mode=mode, width=width)  # type: ignore[arg-type]
+    if json:
+        print_json([answer._asdict() for answer in found])
+        return
+    header = ["answer", "score", *(["through"] if mode == "beam" else [])]
+    print_table("", header, [[a.entity, a.score, *([" · ".join(a.through)] if mode == "beam" else [])] for a in found])

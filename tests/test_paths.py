@@ -1,0 +1,89 @@
+"""Path questions: one product for the whole path, and the search step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.paths import beam_search, path_queries, read_steps
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return dh.train(dh.make_family(80, seed=1), "demo/family", epochs=8, progress=False, device="cpu")
+
+
+@pytest.mark.parametrize("model", ["dihedral-gumbel", "complex", "rescal", "hole"])
+def test_the_product_of_a_path_is_the_product_of_its_matrices(model):
+    graph = dh.make_family(40)
+    predictor = dh.train(graph, dh.Recipe(model=model, dimension=8, epochs=1), progress=False, device="cpu")
+    units = torch.eye(8)
+
+    def matrix(step: int) -> torch.Tensor:
+        index = torch.full((8,), step % graph.num_relations)
+        dense = predictor.model.relations.queries(predictor.operators, index, units, "tail")
+        return dense if step < graph.num_relations else dense.T
+
+    steps = read_steps(["spouse", "~parent", "sibling"], graph.relations)
+    query = path_queries(predictor.model, predictor.operators, torch.tensor([5]), torch.tensor([steps]))
+    product = matrix(steps[0]) @ matrix(steps[1]) @ matrix(steps[2])
+    torch.testing.assert_close(query[0], predictor.model.entities[5] @ product, rtol=1e-4, atol=1e-5)
+
+
+def test_a_path_of_one_step_is_a_prediction(predictor):
+    expected = predictor.predict(head="man_0000", relation="spouse", top=3)
+    for mode in ("product", "beam"):
+        assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3, mode=mode)] == [
+            p.tail for p in expected
+        ]
+    backwards = predictor.predict(tail="man_0000", relation="child", top=3)
+    assert [a.entity for a in predictor.query("man_0000", ["~child"], top=3)] == [p.head for p in backwards]
+
+
+def test_a_beam_of_all_entities_is_the_best_way_among_all(predictor):
+    model, operators = predictor.model, predictor.operators
+    steps = torch.tensor([read_steps(["spouse", "parent"], predictor.graph.relations)])
+    beam = beam_search(model, operators, predictor.candidates, torch.tensor([3]), steps, width=10**6)
+    one = torch.log_softmax(
+        model.queries(torch.tensor([3]), steps[:, 0], "tail", operators) @ predictor.candidates.T, 1
+    )
+    everyone = torch.arange(model.num_entities)
+    two = torch.log_softmax(
+        model.queries(everyone, steps[0, 1].expand(len(everyone)), "tail", operators) @ predictor.candidates.T, 1
+    )
+    ways = one[0][:, None] + two  # [between, end]
+    torch.testing.assert_close(beam.scores[0], ways.max(0).values, rtol=1e-4, atol=1e-4)
+    answer = int(beam.scores[0].argmax())
+    assert beam.through(0, answer) == [int(ways[:, answer].argmax())]
+
+
+def test_a_beam_names_the_entities_between(predictor):
+    found = predictor.query("man_0040", ["spouse", "parent"], top=2, mode="beam", width=4)
+    assert all(len(answer.through) == 1 for answer in found)
+    assert found[0].score >= found[1].score
+    three = predictor.query("man_0040", ["spouse", "parent", "child"], top=1, mode="beam", width=4)
+    assert len(three[0].through) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"via": []}, "the path has no steps"),
+        ({"via": ["spouze"]}, "relation 'spouze' is not among"),
+        ({"via": ["spouse"], "mode": "deep"}, "mode is 'deep'; choose product or beam"),
+        ({"via": ["spouse"], "top": 0}, "top is 0; it must be 1 or more"),
+        ({"via": ["spouse"], "width": 0}, "width is 0; it must be 1 or more"),
+    ],
+)
+def test_bad_questions_are_refused_in_one_sentence(predictor, arguments, message):
+    with pytest.raises(DihedralError, match=message):
+        predictor.query("man_0000", **arguments)
+
+
+def test_translations_do_not_compose_by_products():
+    recipe = dh.Recipe(model="transe", dimension=8, epochs=1, relation_init=0.1)
+    predictor = dh.train(dh.make_family(40), recipe, progress=False, device="cpu")
+    with pytest.raises(DihedralError, match="do not compose by products"):
+        predictor.query("man_0000", ["spouse"])
