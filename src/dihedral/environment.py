@@ -53,7 +53,9 @@ def _commit() -> str | None:
     if "DIHEDRAL_COMMIT" in os.environ:  # a copy of the tree without its history
         return os.environ["DIHEDRAL_COMMIT"]
     folder = Path(__file__).resolve().parent
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=folder, capture_output=True, text=True
+    )
     return done.stdout.strip() or None
 
 

@@ -11,8 +11,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dihedral.cli.output import notes, remark, say
+from dihedral.device import choose_device
 from dihedral.errors import DihedralError, close_matches
-from dihedral.reproduction.page import write_page, write_target
+from dihedral.reproduction.page import files_of, write_page, write_target
 from dihedral.reproduction.plan import TARGETS, plan
 from dihedral.reproduction.runs import Record, Run, find_record, perform_all
 
@@ -23,8 +24,13 @@ def command(
     results: Annotated[Path, typer.Option(help="Finished runs are looked for and kept here.")] = Path("results"),
     quick: Annotated[bool, typer.Option("--quick", help="Small runs for a CPU, in minutes; kept apart.")] = False,
     seeds: Annotated[int, typer.Option(help="Seeds a recipe, from 0.")] = 3,
-    only: Annotated[list[str] | None, typer.Option(help="Only runs whose name begins so, such as best/wn18.")] = None,
-    page: Annotated[Path | None, typer.Option(help="With all: one page of everything, such as results.md.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Train only runs whose name begins so, such as best/wn18.")
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="With all: one page of everything, such as results.md, its files in results-files."),
+    ] = None,
     train: Annotated[bool, typer.Option(help="Whether to train what is missing.")] = True,
     workers: Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -40,6 +46,9 @@ def command(
             raise DihedralError(f"{name} is {value}; it must be 1 or more")
     if page is not None and (what != "all" or quick or page.suffix != ".md"):
         raise DihedralError(f"--page is {str(page)!r}; it is one .md file for `all`, without --quick")
+    if quick and what == "discreteness":
+        raise DihedralError("discreteness compares whole runs and has no quick form")
+    choose_device(device)  # a device that is not there is refused before anything else
     targets = TARGETS if what == "all" else (what,)
     if quick:
         results, seeds = out / "quick", 1
@@ -52,11 +61,19 @@ def command(
             )
     missing = [run for run in runs if find_record(run, results / "runs") is None]
     remark(f"{len(runs) - len(missing)} of {len(runs)} runs are in {results / 'runs'}")
+    if runs and len(missing) == len(runs) and not train:
+        raise DihedralError(
+            f"{str(results / 'runs')!r} holds none of the runs of {what}; train them without --no-train"
+        )
     failed = 0
     if missing and train:
-        failed = _train(missing, results / "runs", device, workers)
+        try:
+            failed = _train(missing, results / "runs", device, workers)
+        except KeyboardInterrupt:
+            remark(f"stopped; finished runs are kept in {results / 'runs'}: go on with the same command")
+            raise typer.Exit(1) from None
     if page is not None:
-        say(f"wrote {write_page(results, page, seeds=seeds)} and the folder {page.with_suffix('')}")
+        say(f"wrote {write_page(results, page, seeds=seeds)} and the folder {files_of(page)}")
     else:
         for target in targets:
             for path in write_target(target, results, out, seeds=seeds, quick=quick):
@@ -83,6 +100,7 @@ def _train(runs: list[Run], folder: Path, device: str, workers: int) -> int:
         console=notes, disable=not sys.stderr.isatty(),
     ) as bar:  # fmt: skip
         task = bar.add_task("runs", total=len(runs))
+        remark(f"training {len(runs)} runs")
 
         def event(run: Run, content: dict[str, Any]) -> None:
             if content["event"] == "epoch":

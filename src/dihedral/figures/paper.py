@@ -140,6 +140,7 @@ def discreteness(panels_of: Mapping[str, Mapping[str, Mapping[str, Any]]], folde
         for axes, split in zip(panels[:, i], ("train", "valid"), strict=True):
             for model in sorted(lines):
                 axes.plot(lines[model]["epochs"], lines[model][split], color=colours[model], label=model)
+            axes.set_ylim({"train": (0.6, 1.01), "valid": (0.25, 0.46)}[split])  # one scale a row
             axes.set_title(f"{title}: {split}", fontsize=9)
             axes.tick_params(labelsize=7)
             axes.grid(alpha=0.3)
@@ -162,7 +163,7 @@ def _diagonal(axes: Any, counts: Mapping[str, int], colour: str, *, offset: floa
     axes.tick_params(labelsize=6)
 
 
-def short(name: str, most: int = 34) -> str:
+def short(name: str, most: int = 40) -> str:
     """A relation's name in a panel: the last parts of a Freebase path, without what matplotlib reads as mathematics."""
     if name.startswith("/"):
         name = "…/" + "/".join(name.replace("./", "/").split("/")[-2:])

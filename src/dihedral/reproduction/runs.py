@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,13 +56,13 @@ def find_record(run: Run, folder: Path) -> Record | None:
     path = run.path(folder)
     if not path.exists():
         return None
-    record: Record = read_json(path)
     try:
+        record: Record = read_json(path)
         same = _settings(Recipe.from_dict(record["recipe"])) == _settings(run.recipe)
-    except DihedralError:  # of another version
+        same = same and record["graph"] == run.graph and set(run.studies) <= set(record["studies"])
+    except (DihedralError, KeyError):  # cut short, or of another version: it is trained again
         return None
-    same = same and record["graph"] == run.graph
-    return record if same and set(run.studies) <= set(record["studies"]) else None
+    return record if same else None
 
 
 def _settings(recipe: Recipe) -> dict[str, Any]:
@@ -146,26 +148,22 @@ def perform_all(
             callback = (lambda event, run=run: on_event(run, event)) if on_event else None
             done(run, _attempt(run, folder, device, callback, cache))
         return
-    import multiprocessing
-
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        tasks = [(run, folder, device, workers - 1) for run in runs]
-        for run, outcome in pool.imap_unordered(_in_process, tasks):
-            done(run, outcome)
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, torch.get_num_threads() // workers)  # each its share: too many threads wait for each other
+    with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
+        waiting = {pool.submit(_attempt, run, folder, device, None, None, workers - 1): run for run in runs}
+        for future in as_completed(waiting):
+            done(waiting[future], future.result())
 
 
 _CACHE: dict[str, Graph] = {}  # of a worker process
 
 
-def _in_process(task: tuple[Run, Path, str, int]) -> tuple[Run, Record | str]:
-    run, folder, device, beside = task
-    return run, _attempt(run, folder, device, None, _CACHE, beside)
-
-
 def _attempt(
-    run: Run, folder: Path, device: str, callback: Callback | None, cache: dict[str, Graph], beside: int = 0
+    run: Run, folder: Path, device: str, callback: Callback | None, cache: dict[str, Graph] | None, beside: int = 0
 ) -> Record | str:
     try:
+        cache = _CACHE if cache is None else cache
         return perform(run, folder, device=device, callback=callback, cache=cache, beside=beside)
     except (DihedralError, RuntimeError) as error:  # a diverged loss, no such data, or too little memory
         return f"{type(error).__name__}: {error}"
