@@ -1,5 +1,6 @@
-"""What the codes say: relations as rows of group elements, their inverses and compositions."""
+"""What the codes say: relations as rows of group elements, their inverses, compositions and rules."""
 
-from dihedral.algebra.rows import Algebra, Match, Row, Rule, algebra
+from dihedral.algebra.rows import Algebra, Match, Row, Rule, Share, algebra
+from dihedral.algebra.rules import MinedRule, find_rules
 
-__all__ = ["Algebra", "Match", "Row", "Rule", "algebra"]
+__all__ = ["Algebra", "Match", "MinedRule", "Row", "Rule", "Share", "algebra", "find_rules"]

@@ -10,16 +10,27 @@ Facts are never counted for a score; counting them (`graph.patterns`) is how a r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dihedral.algebra.rows import Algebra, Share, algebra
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.graph.patterns import Chains, find_chains, find_reversals
 from dihedral.graph.triples import Triples
 from dihedral.models import Model
+from dihedral.paths import INVERSE
+from dihedral.predictor import Predictor
 
 Matrix = NDArray[np.float32]
+Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
+KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
+ORDER_MATTERS = 0.8  # a swapped body with less than this share of the score is another body
 
 
 @dataclass(frozen=True)
@@ -94,3 +105,186 @@ def group_blocks(model: Model) -> Matrix:
     codes = model.codes
     assert codes is not None
     return blocks[codes.long()].float().cpu().numpy().transpose(0, 2, 1).reshape(len(codes), 2, 2, -1)
+
+
+@dataclass(frozen=True)
+class MinedRule:
+    """body ⇒ head: what the algebra says, and what the graph holds."""
+
+    kind: Kind
+    body: tuple[str, ...]  # `~name` is walked backwards
+    head: str
+    score: float  # of the algebra, between 0 and 1
+    count: float  # share of components in which the body's product is the head, each counted alike
+    support: int  # pairs that the body joins and the head holds
+    body_pairs: int  # pairs that the body joins
+    confidence: float  # support / body_pairs
+    pca_confidence: float  # the same among pairs whose head has any fact of the relation
+    order_matters: bool | None = None  # of a composition: whether the swapped body scores clearly less
+    examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
+
+    def __str__(self) -> str:
+        if self.kind in ("symmetric", "skew-symmetric"):
+            return f"{self.head} is {self.kind}"
+        return f"{' · '.join(self.body)} ⇒ {self.head}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_rules(
+    predictor: Predictor,
+    graph: Graph | None = None,
+    *,
+    kinds: tuple[Kind, ...] = KINDS,
+    min_support: int = 10,
+    top: int = 100,
+    inverses: bool = True,
+    examples: int = 2,
+) -> list[MinedRule]:
+    """The best rules of each kind, the highest score first.
+
+    graph: where rules are counted; by default the training triples of the model's own graph.
+    min_support: a composition is proposed only if its body joins this many pairs, an inverse or a symmetry
+    only if its relation has this many; so a chain whose parts never meet is not proposed.
+    inverses: relations may be walked backwards in the body of a composition.
+    """
+    if min_support < 1 or top < 1:
+        raise DihedralError(f"min_support is {min_support} and top {top}; both must be 1 or more")
+    a = algebra(predictor)
+    triples = predictor.graph.train if graph is None else predictor.align(graph).train
+    views = RelationViews.of(predictor.model, group_blocks(predictor.model), predictor.graph.train)
+    book = _Book(a, views, triples, predictor.graph, min_support, top, examples)
+    rules: list[MinedRule] = []
+    if "symmetric" in kinds or "skew-symmetric" in kinds or "inverse" in kinds:
+        rules += [rule for rule in book.reversals() if rule.kind in kinds]
+    if "composition" in kinds:
+        rules += book.compositions(inverses)
+    return rules
+
+
+class _Book:
+    """Scores and counts of one graph, from which rules are written."""
+
+    def __init__(
+        self,
+        a: Algebra,
+        views: RelationViews,
+        triples: Triples,
+        graph: Graph,
+        min_support: int,
+        top: int,
+        examples: int,
+    ) -> None:
+        self.algebra, self.views, self.triples, self.graph = a, views, triples, graph
+        self.min_support, self.top, self.examples = min_support, top, examples
+        self.num_relations = graph.num_relations
+
+    def name(self, step: int) -> str:
+        names = self.graph.relations
+        return names[step] if step < self.num_relations else INVERSE + names[step - self.num_relations]
+
+    def row(self, step: int) -> Any:
+        row = self.algebra[self.graph.relations[step % self.num_relations]]
+        return row if step < self.num_relations else ~row
+
+    # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
+
+    def reversals(self) -> list[MinedRule]:
+        count = self.num_relations
+        counted = find_reversals(self.triples, self.graph.num_entities, count)
+        scores = self.views.score(np.arange(count, 2 * count)[:, None])  # [r₂, r₁]: ~r₂ ⇒ r₁
+        both = np.minimum(scores, scores.T)
+        enough = counted.size >= self.min_support
+        own = both.diagonal()
+        rules = []
+        order = np.argsort(-own, kind="stable")
+        order = order[enough[order]]
+        for relation in order:
+            symmetric = own[relation] >= 0.5
+            rules.append(self._reversal("symmetric" if symmetric else "skew-symmetric", relation, relation, counted,
+                                        float(own[relation] if symmetric else 1 - own[relation])))  # fmt: skip
+        symmetric_rules = [rule for rule in rules if rule.kind == "symmetric"][: self.top]
+        skew_rules = [rule for rule in rules[::-1] if rule.kind == "skew-symmetric"][: self.top]
+        first, second = np.triu_indices(count, k=1)
+        usable = enough[first] & enough[second]
+        first, second = first[usable], second[usable]
+        best = np.argsort(-both[first, second], kind="stable")[: self.top]
+        pairs = [
+            self._reversal("inverse", first[i], second[i], counted, float(both[first[i], second[i]])) for i in best
+        ]
+        return symmetric_rules + skew_rules + pairs
+
+    def _reversal(self, kind: Kind, head: int, other: int, counted: Any, score: float) -> MinedRule:
+        step = self.num_relations + int(other)
+        share: Share = self.row(step).agreement(self.row(int(head)))
+        if kind == "skew-symmetric":
+            share = self.row(int(head)).skewness()
+        support, size = int(counted.support[other, head]), int(counted.size[other])
+        tails = self.triples[self.triples[:, 1] == other, 2]  # heads of the reversed facts
+        has_any = np.isin(tails, self.triples[self.triples[:, 1] == head, 0])
+        return MinedRule(
+            kind, (self.name(step),), self.name(int(head)), score, share.count, support, size,
+            support / max(size, 1), support / max(int(has_any.sum()), 1),
+            examples=self._walks([step], int(head)) if kind != "skew-symmetric" else (),
+        )  # fmt: skip
+
+    # --- compositions: r₁ · r₂ ⇒ r₃ -------------------------------------------------------------
+
+    def compositions(self, inverses: bool) -> list[MinedRule]:
+        chains = find_chains(
+            self.triples, self.graph.num_entities, self.num_relations, min_support=1, inverses=inverses
+        )
+        bodies = np.argwhere(chains.joined >= self.min_support)
+        count = self.num_relations
+        bodies = bodies[np.abs(bodies[:, 0] - bodies[:, 1]) != count]  # r · ~r leads back to where it began
+        scores = self.views.score(bodies)
+        if scores.size == 0:
+            return []
+        flat = np.argsort(-scores, axis=None, kind="stable")[: self.top]
+        place, heads = np.unravel_index(flat, scores.shape)
+        known = {(r1, r2, r3): i for i, (r1, r2, r3) in enumerate(chains.rules.tolist())}
+        swapped = self.views.score(bodies[place][:, ::-1])
+        return [
+            self._composition(bodies[i], int(head), float(scores[i, head]), float(swapped[n, head]), chains, known)
+            for n, (i, head) in enumerate(zip(place, heads, strict=True))
+        ]
+
+    def _composition(
+        self, body: NDArray[np.int64], head: int, score: float, swapped: float, chains: Chains,
+        known: dict[tuple[int, int, int], int],
+    ) -> MinedRule:  # fmt: skip
+        r1, r2 = int(body[0]), int(body[1])
+        share: Share = (self.row(r1) @ self.row(r2)).agreement(self.row(head))
+        place = known.get((r1, r2, head))
+        support, pca_body = (int(chains.support[place]), int(chains.pca_body[place])) if place is not None else (0, 0)
+        joined = int(chains.joined[r1, r2])
+        return MinedRule(
+            "composition", (self.name(r1), self.name(r2)), self.name(head), score, share.count, support, joined,
+            support / joined, support / max(pca_body, 1), order_matters=r1 != r2 and swapped < ORDER_MATTERS * score,
+            examples=self._walks([r1, r2], head),
+        )  # fmt: skip
+
+    def _walks(self, steps: list[int], head: int) -> tuple[tuple[str, ...], ...]:
+        """Instances in the graph: entities along the body whose ends the head relation holds."""
+        if not self.examples:
+            return ()
+        onward = []
+        for step in steps:
+            facts = self.triples[self.triples[:, 1] == step % self.num_relations]
+            columns = (0, 2) if step < self.num_relations else (2, 0)
+            edges: dict[int, list[int]] = defaultdict(list)
+            for source, target in facts[:, columns].tolist():
+                edges[source].append(target)
+            onward.append(edges)
+        found: list[tuple[str, ...]] = []
+        names = self.graph.entities
+        for start, end in self.triples[self.triples[:, 1] == head][:, (0, 2)].tolist():
+            if start == end:
+                continue
+            between: list[list[int]] = [[]] if len(steps) == 1 else [[m] for m in onward[0].get(start, ())]
+            ways = [[start, *way, end] for way in between if end in onward[-1].get(way[-1] if way else start, ())]
+            found += [tuple(names[entity] for entity in way) for way in ways[:1]]
+            if len(found) >= self.examples:
+                break
+        return tuple(found)

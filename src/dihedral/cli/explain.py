@@ -1,0 +1,37 @@
+"""`dihedral explain`: why a triple is predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import dihedral as dh
+from dihedral.algebra.explain import explain
+from dihedral.cli.output import Json, print_json, remark, say
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    head: Annotated[str, typer.Argument(help="The head entity.")],
+    relation: Annotated[str, typer.Argument(help="The relation.")],
+    tail: Annotated[str, typer.Argument(help="The tail entity.")],
+    top: Annotated[int, typer.Option(help="How many paths and alike facts.")] = 5,
+    figure: Annotated[Path | None, typer.Option(help="Draw the paths into this .png or .svg file.")] = None,
+    json: Json = False,
+) -> None:
+    """The paths of known facts that support a triple, alike facts, and the elements that carry its score.
+
+    Example: dihedral explain out/demo man_0600 parent_in_law man_0012
+    """
+    found = explain(dh.load(model), head, relation, tail, top=top)
+    if json:
+        print_json(found.to_dict())
+    else:
+        say(str(found))
+    if figure is not None:
+        from dihedral.figures.explanation import draw_explanation
+
+        draw_explanation(found, figure)
+        remark(f"drawn in {figure}")

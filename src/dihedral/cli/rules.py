@@ -1,0 +1,79 @@
+"""`dihedral rules`: what the relations of a model imply, and how well the graph bears it out."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import dihedral as dh
+from dihedral.algebra.rules import KINDS, MinedRule, find_rules
+from dihedral.cli.output import Columns, Json, print_json, print_table, read_data, say
+from dihedral.errors import DihedralError
+
+TITLES = {
+    "symmetric": "symmetric relations",
+    "skew-symmetric": "skew-symmetric relations",
+    "inverse": "inverse relations",
+    "composition": "compositions",
+}
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(KINDS)}.")] = None,
+    min_support: Annotated[int, typer.Option(help="Pairs that a body must join to be proposed.")] = 10,
+    top: Annotated[int, typer.Option(help="How many rules of each kind.")] = 100,
+    inverses: Annotated[bool, typer.Option(help="Whether a composition may walk relations backwards.")] = True,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Symmetric relations, inverses and compositions: the algebra's score beside the graph's counts.
+
+    Example: dihedral rules out/demo --top 5
+    """
+    for name in kind or []:
+        if name not in KINDS:
+            raise DihedralError(f"kind is {name!r}; choose {', '.join(KINDS)}")
+    predictor = dh.load(model)
+    graph = None if data is None else read_data(data, columns)
+    kinds = tuple(each for each in KINDS if not kind or each in kind)
+    rules = find_rules(predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses)
+    if json:
+        print_json([rule.to_dict() for rule in rules])
+    elif as_csv:
+        _print_csv(rules)
+    else:
+        for each in kinds:
+            _print_kind(TITLES[each], [rule for rule in rules if rule.kind == each])
+
+
+def _print_kind(title: str, rules: list[MinedRule]) -> None:
+    if not rules:
+        say(f"no {title}")
+        return
+    compose = rules[0].kind == "composition"
+    header = ["rule", "score", "count", "support", "confidence", "PCA", *(["order matters"] if compose else [])]
+    print_table(
+        f"\n{title}",
+        header,
+        [
+            [str(r), r.score, r.count, r.support, r.confidence, r.pca_confidence]
+            + (["yes" if r.order_matters else "no"] if compose else [])
+            for r in rules
+        ],
+    )
+
+
+def _print_csv(rules: list[MinedRule]) -> None:
+    fields = [name for name in MinedRule.__dataclass_fields__ if name != "examples"]
+    writer = csv.writer(sys.stdout)
+    writer.writerow([*fields, "example"])
+    for rule in rules:
+        content = rule.to_dict() | {"body": " ".join(rule.body)}
+        writer.writerow([*(content[name] for name in fields), " ".join(rule.examples[0]) if rule.examples else ""])

@@ -1,0 +1,61 @@
+"""The paths that support a triple, drawn from head to tail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from dihedral.algebra.explain import Explanation
+from dihedral.errors import DihedralError
+from dihedral.figures.paper import BLUE, GREY, ORANGE, short
+
+Place = tuple[float, float]
+
+
+def draw_explanation(explanation: Explanation, path: Path) -> None:
+    """Head on the left, tail on the right, a lane for each path; the asked relation is the dashed lane on top."""
+    if path.suffix not in (".png", ".svg"):
+        raise DihedralError(f"figure is {str(path)!r}; its name must end in .png or .svg")
+    lanes = len(explanation.paths) + 1
+    figure = Figure(figsize=(9, 0.9 + 0.8 * lanes))
+    axes = figure.subplots()
+    head, relation, tail = explanation.triple
+    start, end = (0.0, -(lanes - 1) / 2), (3.0, -(lanes - 1) / 2)
+    _lane(axes, start, end, 0, [relation], None, ORANGE, 0.5)
+    for number, way in enumerate(explanation.paths, start=1):
+        between = way.entities[1] if len(way.entities) == 3 else None
+        _lane(axes, start, end, number, list(way.relations), between, BLUE, way.support)
+        axes.text(3.55, -number, f"{way.support:.2f}", ha="center", va="center", fontsize=8, color=BLUE)
+    axes.text(3.55, 0, "support", ha="center", va="center", fontsize=8, color=GREY)
+    _box(axes, start, head, BLUE)
+    _box(axes, end, tail, BLUE)
+    if not explanation.paths:
+        axes.text(1.5, -0.45, "no path of known facts supports it", ha="center", fontsize=9, color=GREY)
+    axes.set(xlim=(-0.6, 3.8), ylim=(-lanes + 0.4, 0.6))
+    axes.axis("off")
+    figure.tight_layout()
+    figure.savefig(path, dpi=140)
+
+
+def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str], between: str | None, colour: str,
+          strength: float) -> None:  # fmt: skip
+    """head → (1, lane) → (2, lane) → tail; an entity between stands in the middle of the lane."""
+    y = float(-number)
+    style = {"color": colour, "linewidth": 0.6 + 2.2 * strength, "linestyle": "-" if number else "--", "zorder": 1}
+    axes.plot([start[0], 0.7], [start[1], y], **style)
+    axes.plot([0.7, 2.3], [y, y], **style)
+    arrow = {"arrowstyle": "-|>", "shrinkB": 24, **{key: style[key] for key in ("color", "linewidth", "linestyle")}}
+    axes.annotate("", xy=end, xytext=(2.3, y), arrowprops=arrow)
+    places = [1.5] if between is None else [0.95, 2.05]
+    if between is not None:
+        _box(axes, (1.5, y), between, GREY)
+    for x, relation in zip(places, relations, strict=True):
+        axes.text(x, y, short(relation, 30), ha="center", va="center", fontsize=8, color=colour, zorder=2,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # fmt: skip
+
+
+def _box(axes: Any, place: Place, name: str, colour: str) -> None:
+    axes.text(*place, short(name, 22), ha="center", va="center", fontsize=8, color="white", zorder=3,
+              bbox={"boxstyle": "round,pad=0.4", "facecolor": colour, "edgecolor": "none"})  # fmt: skip

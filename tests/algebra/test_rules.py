@@ -1,0 +1,126 @@
+"""Rules: the algebra's scores on hand-made models, and exact counts beside them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError, DihedralGroup
+from dihedral.algebra import find_rules
+from dihedral.algebra.rules import RelationViews, group_blocks
+from dihedral.models import Model
+from dihedral.models.dihedral import CodeRelations
+from dihedral.predictor import Predictor
+
+L = 24
+
+
+def exact_model(graph: dh.Graph, codes: np.ndarray, seed: int = 0) -> Predictor:
+    generator = torch.Generator().manual_seed(seed)
+    entities = torch.randn(graph.num_entities, 2 * L, generator=generator) + 1.0  # so that heads are alike
+    return Predictor(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph)
+
+
+@pytest.fixture(scope="module")
+def kin() -> Predictor:
+    """spouse · parent is parent_in_law exactly, child inverts parent, spouse is an involution."""
+    graph = dh.make_family(80, seed=2)
+    d4, rng = DihedralGroup(4), np.random.default_rng(0)
+    of = {"spouse": rng.choice([0, 2, 4, 5, 6, 7], L), "parent": rng.choice(8, L), "sibling": rng.choice(8, L)}
+    of["child"] = d4.inverse(of["parent"])
+    of["parent_in_law"] = d4.product(of["spouse"], of["parent"])
+    of["child_in_law"] = d4.inverse(of["parent_in_law"])
+    return exact_model(graph, np.stack([of[name] for name in graph.relations]).astype(np.uint8))
+
+
+def test_a_score_is_the_mean_cosine_of_what_body_and_head_do_to_vectors(kin):
+    graph = kin.graph
+    views = RelationViews.of(kin.model, group_blocks(kin.model), graph.train)
+    r1, r2, r3 = (graph.relations.id(name) for name in ("sibling", "parent", "parent_in_law"))
+    entities = kin.model.entities.detach()
+    dense = [kin.model.relations.queries(kin.operators, torch.full((2 * L,), r), torch.eye(2 * L), "tail")
+             for r in range(graph.num_relations)]  # fmt: skip
+    heads = entities[np.unique(graph.train[graph.train[:, 1] == r1, 0])]
+    tails = entities[np.unique(graph.train[graph.train[:, 1] == r2, 2])]
+    product = dense[r1] @ dense[r2]
+    on_heads = ((heads @ product) * (heads @ dense[r3])).sum() / heads.square().sum()
+    on_tails = ((tails @ product.T) * (tails @ dense[r3].T)).sum() / tails.square().sum()
+
+    def mean(relation: int, column: int) -> torch.Tensor:
+        return entities[np.unique(graph.train[graph.train[:, 1] == relation, column])].mean(0)
+
+    alike = torch.cosine_similarity(mean(r1, 0), mean(r3, 0), 0) * torch.cosine_similarity(mean(r2, 2), mean(r3, 2), 0)
+    expected = max(0.0, float(on_heads + on_tails) / 2) * float(alike)
+    assert views.score(np.array([[r1, r2]]))[0, r3] == pytest.approx(expected, abs=1e-4)
+
+
+def test_what_holds_exactly_scores_best(kin):
+    rules = find_rules(kin, min_support=5, inverses=False)
+    chains = [rule for rule in rules if rule.kind == "composition" and len({*rule.body, rule.head}) == 3]
+    best = {(rule.body, rule.head): rule for rule in chains[:4]}  # in-laws and spouses make four such rules
+    assert all(rule.count == 1.0 for rule in best.values())
+    assert best[("spouse", "parent"), "parent_in_law"].order_matters
+    pairs = [rule for rule in rules if rule.kind == "inverse"]
+    assert {frozenset((rule.body[0].removeprefix("~"), rule.head)) for rule in pairs[:2]} == {
+        frozenset(("parent", "child")),
+        frozenset(("parent_in_law", "child_in_law")),
+    }
+    assert "spouse" in [rule.head for rule in rules if rule.kind == "symmetric"]
+
+
+@pytest.mark.parametrize("inverses", [False, True])
+def test_counts_are_those_of_the_graph(kin, inverses):
+    graph = kin.graph
+    pairs: dict[str, set[tuple[int, int]]] = {name: set() for name in graph.relations}
+    for h, r, t in graph.train.tolist():
+        pairs[graph.relations[r]].add((h, t))
+    for name in list(pairs):
+        pairs[f"~{name}"] = {(t, h) for h, t in pairs[name]}
+    rules = find_rules(kin, kinds=("composition",), min_support=1, top=60, inverses=inverses)
+    assert any(step.startswith("~") for rule in rules for step in rule.body) == inverses
+    for rule in rules:
+        first, second = (pairs[step] for step in rule.body)
+        joined = {(h, t) for (h, m), (n, t) in itertools.product(first, second) if m == n}
+        held = joined & pairs[rule.head]
+        has_any = {h for h, _ in pairs[rule.head]}
+        assert (rule.body_pairs, rule.support) == (len(joined), len(held))
+        assert rule.confidence == pytest.approx(len(held) / len(joined))
+        among = sum(h in has_any for h, _ in joined)
+        assert rule.pca_confidence == pytest.approx(len(held) / among if held else 0.0)
+        for start, *between, end in rule.examples:
+            walk = [graph.entities.id(name) for name in (start, *between, end)]
+            assert all(step in pairs[name] for step, name in zip(itertools.pairwise(walk), rule.body, strict=True))
+            assert (walk[0], walk[-1]) in pairs[rule.head]
+
+
+def test_a_chain_whose_parts_do_not_meet_is_not_proposed(kin):
+    joined = {rule.body for rule in find_rules(kin, kinds=("composition",), min_support=1, top=10_000, inverses=False)}
+    assert ("parent", "parent") not in joined  # two generations only
+
+
+def test_a_factor_of_a_relation_changes_no_score(kin):
+    codes = kin.model.codes
+    scaled = CodeRelations(codes, 4, torch.linspace(0.5, 2, len(codes)))
+    other = Predictor(Model(kin.model.entities.detach(), scaled), kin.graph)
+    expected = [(rule.body, rule.head, rule.score) for rule in find_rules(kin, top=5)]
+    assert [(rule.body, rule.head, rule.score) for rule in find_rules(other, top=5)] == expected
+
+
+@pytest.mark.parametrize("bad", [{"min_support": 0}, {"top": 0}])
+def test_numbers_below_one_are_refused(kin, bad):
+    with pytest.raises(DihedralError, match="both must be 1 or more"):
+        find_rules(kin, **bad)
+
+
+def test_the_command_prints_tables_json_and_csv(cli, kin, tmp_path):
+    kin.save(tmp_path / "model")
+    done = cli("rules", tmp_path / "model", "--top", "3")
+    assert done.code == 0 and "compositions" in done.out and "order matters" in done.out
+    assert cli("rules", tmp_path / "model", "--top", "2", "--csv").out.startswith("kind,body,head,score")
+    assert '"pca_confidence"' in cli("rules", tmp_path / "model", "--top", "2", "--json").out
+    refused = cli("rules", tmp_path / "model", "--kind", "odd")
+    assert refused.code == 2 and "kind is 'odd'; choose symmetric" in refused.err
