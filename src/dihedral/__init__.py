@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from dihedral.algebra import algebra
+from dihedral.algebra import algebra, explain, find_rules
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluation, Evaluator
 from dihedral.evaluation.ranking import MEMORY_MB
@@ -32,6 +32,8 @@ __all__ = [
     "Recipe",
     "algebra",
     "evaluate",
+    "explain",
+    "find_rules",
     "load",
     "load_graph",
     "load_recipe",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.algebra.explain import explain
+from dihedral.algebra.explanations import explain
 from dihedral.cli.output import Json, print_json, remark, say
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dihedral.algebra.explain import Explanation
+from dihedral.algebra.explanations import Explanation
 from dihedral.errors import DihedralError
 from dihedral.figures.paper import BLUE, GREY, ORANGE, short
 

@@ -8,14 +8,15 @@ divides by those body pairs only whose head entity has any fact of the rule's re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from dihedral.graph.triples import Triples
+from dihedral.graph.triples import Triples, triple_keys
 
 Counts = NDArray[np.int64]
+MOST_BITS = 2**32  # half a gigabyte
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,7 @@ def find_reversals(triples: Triples, num_entities: int, num_relations: int) -> R
     keys, column = np.unique(
         np.concatenate([head * num_entities + tail, tail * num_entities + head]), return_inverse=True
     )
-    forward, backward = (
-        sparse.csr_array((np.ones(len(relation), np.int32), (relation, part)), shape=(num_relations, len(keys)))
-        for part in np.split(column, 2)
-    )
+    forward, backward = (_ones(relation, part, (num_relations, len(keys))) for part in np.split(column, 2))
     support = (forward @ backward.T).toarray().astype(np.int64)
     return Reversals(support, np.bincount(relation, minlength=num_relations))
 
@@ -91,6 +89,7 @@ def find_chains(
     """
     head, relation, tail = _distinct(triples, num_entities, num_relations)
     pairs, pair_of = np.unique(head * num_entities + tail, return_inverse=True)
+    held = _KeySet(pairs, num_entities**2)
     holds = _ones(pair_of, relation, (len(pairs), num_relations))
     heads_of = _ones(head, relation, (num_entities, num_relations))
     heads_of.sum_duplicates()
@@ -113,10 +112,9 @@ def find_chains(
         r2, end = column_relation[paths.indices], column_tail[paths.indices]
         joined[r1] = np.bincount(r2, minlength=steps)
         key = start * num_entities + end
-        place = np.searchsorted(pairs, key)
-        place[place == len(pairs)] = 0
-        known = pairs[place] == key
-        support = (_ones(r2[known], place[known], (steps, len(pairs))) @ holds).tocoo()
+        known = np.flatnonzero(held.has(key))
+        place = np.searchsorted(pairs, key[known])
+        support = (_ones(r2[known], place, (steps, len(pairs))) @ holds).tocoo()
         enough = support.data >= min_support
         if not enough.any():
             continue
@@ -131,7 +129,29 @@ def find_chains(
     return Chains(rules, support_counts, body, pca_body, joined)
 
 
-def _ones(rows: Counts, columns: Counts, shape: tuple[int, int]) -> sparse.csr_array:
+class _KeySet:
+    """Which of the numbers below `size` are in a sorted array: one bit each where that fits into memory."""
+
+    def __init__(self, keys: Counts, size: int) -> None:
+        self.keys = keys
+        self.bits: NDArray[np.uint8] | None = None
+        if size <= MOST_BITS:
+            byte, first = np.unique(keys >> 3, return_index=True)
+            self.bits = np.zeros(size // 8 + 1, np.uint8)
+            self.bits[byte] = np.bitwise_or.reduceat((1 << (keys & 7)).astype(np.uint8), first)
+
+    def has(self, wanted: Counts) -> NDArray[np.bool_]:
+        if self.bits is not None:
+            return (self.bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & 1 != 0
+        place = np.searchsorted(self.keys, wanted)
+        place[place == len(self.keys)] = 0
+        return self.keys[place] == wanted
+
+
+def _ones(rows: Counts, columns: Counts, shape: tuple[int, int]) -> Any:
+    """A sparse matrix with a one for each place given."""
+    from scipy import sparse  # on first use: importing it takes longer than all of this package
+
     return sparse.csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=shape)
 
 
@@ -140,5 +160,6 @@ _NONE = np.zeros(0, np.int64)
 
 def _distinct(triples: Triples, num_entities: int, num_relations: int) -> tuple[Counts, Counts, Counts]:
     """Heads, relations and tails of the distinct triples, as 64-bit numbers."""
-    unique = np.unique(triples, axis=0).astype(np.int64) if len(triples) else triples.astype(np.int64)
-    return unique[:, 0], unique[:, 1], unique[:, 2]
+    question, tail = np.divmod(np.unique(triple_keys(triples, num_entities, num_relations)), num_entities)
+    head, relation = np.divmod(question, num_relations)
+    return head, relation, tail

@@ -8,7 +8,7 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.algebra.explain import explain
+from dihedral.algebra.explanations import explain
 
 
 @pytest.fixture(scope="module")
