@@ -7,7 +7,9 @@ import json
 import pytest
 
 from dihedral.cli.reproduce import unique
+from dihedral.files import write_json
 from dihedral.reproduction.plan import TARGETS, plan
+from dihedral.reproduction.runs import Run, perform
 
 pytest.importorskip("matplotlib")
 
@@ -28,8 +30,8 @@ def test_figure_1_is_written_in_a_moment(cli, tmp_path):
 
 
 def test_without_options_files_go_to_out(cli, tmp_path):
-    assert cli("reproduce", "figure4", "--no-train").code == 0
-    assert (tmp_path / "out" / "reproduce" / "figure4.md").read_text().startswith("# Figure 4")
+    assert cli("reproduce", "figure1").code == 0
+    assert (tmp_path / "out" / "reproduce" / "figure1.md").read_text().startswith("# Figure 1")
 
 
 def test_an_unknown_target_is_answered_with_the_known_ones(cli, tmp_path):
@@ -57,23 +59,31 @@ def test_bad_calls_exit_with_2_and_write_nothing(cli, tmp_path, words, message):
 
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "figure1"])
-def test_no_train_trains_nothing_and_writes_what_there_is(cli, tmp_path, target):
+def test_no_train_with_none_of_the_runs_writes_nothing(cli, tmp_path, target):
     done = cli("reproduce", target, "--no-train", "--out", tmp_path / "out", "--results", tmp_path / "results")
-    assert done.code == 0
+    assert done.code == 2 and f"holds none of the runs of {target}" in done.err
     assert f"0 of {len(plan(target))} runs are in" in done.err
-    assert not (tmp_path / "results").exists()
-    assert json.loads((tmp_path / "out" / f"{target}.json").read_text())["target"] == target
+    assert not (tmp_path / "results").exists() and not (tmp_path / "out").exists()
 
 
-def test_one_page_of_everything_without_training(cli, tmp_path):
-    done = cli("reproduce", "all", "--no-train", "--page", tmp_path / "page.md", "--results", tmp_path / "results")
-    assert done.code == 0 and (tmp_path / "page.md").read_text().startswith("# Results")
-    assert (tmp_path / "page" / "figure1.svg").exists() and not (tmp_path / "results").exists()
+def test_no_train_writes_what_there_is(cli, tmp_path):
+    run = next(run for run in plan("figure4") if run.graph == "family-1")
+    tiny = Run(run.graph, run.recipe.replace(epochs=1, dimension=8), run.seed, run.studies)
+    record = perform(tiny, tmp_path / "results" / "runs", device="cpu")
+    write_json(run.path(tmp_path / "results" / "runs"), record | {"recipe": run.recipe.to_dict()})
+    done = cli("reproduce", "figure4", "--no-train", "--out", tmp_path / "out", "--results", tmp_path / "results")
+    assert done.code == 0 and f"1 of {len(plan('figure4'))} runs are in" in done.err
+    assert json.loads((tmp_path / "out" / "figure4.json").read_text())["target"] == "figure4"
+    paged = cli("reproduce", "all", "--no-train", "--page", tmp_path / "page.md", "--results", tmp_path / "results")
+    assert paged.code == 0 and (tmp_path / "page.md").read_text().startswith("# Results")
+    assert (tmp_path / "page-files" / "figure4.svg").exists()
 
 
 def test_only_some_runs(cli):
-    done = cli("reproduce", "table3", "--no-train", "--only", "best/wn18", "--only", "paper/fb15k-d4-ste", "--seeds", 2)
-    assert done.code == 0 and "0 of 4 runs are in" in done.err
+    some = ("--only", "best/wn18-d4", "--only", "paper/fb15k-d4-ste", "--seeds", 2)
+    assert "0 of 4 runs are in" in cli("reproduce", "table3", "--no-train", *some).err
+    none = cli("reproduce", "table3", "--only", "best/umls")
+    assert none.code == 2 and "leaves none of the runs of table3" in none.err
 
 
 def test_runs_of_two_targets_are_made_once_with_all_their_studies():

@@ -114,7 +114,7 @@ def test_no_figure_stays_open(tmp_path):
 def test_a_short_name_fits_its_panel_and_is_never_mathematics(name):
     from matplotlib.cbook import is_math_text
 
-    assert len(paper.short(name)) <= 34
+    assert len(paper.short(name)) <= 40
     assert not is_math_text(paper.short(name))
 
 

@@ -134,13 +134,13 @@ def test_one_page_of_everything(put, tmp_path):
     path = write_page(tmp_path / "results", tmp_path / "page.md")
     text = path.read_text()
     assert text.startswith("# Results") and "PICTURES/" not in text
-    assert "](page/figure1.png)" in text and (tmp_path / "page" / "figure1.png").exists()
+    assert "](page-files/figure1.png)" in text and (tmp_path / "page-files" / "figure1.png").exists()
     assert "| WN18 | 0.946 | 0.9431 (D4-STE, 1 seed) |" in text
     assert "| FB15k | 0.733 | not run |" in text
     for title in ("## Table 3", "## Table 4", "## Figure 2", "## Does discreteness", "## What differs", "## What it"):
         assert title in text
     for target in TARGETS:
-        assert (tmp_path / "page" / f"{target}.json").exists()
+        assert (tmp_path / "page-files" / f"{target}.json").exists()
 
 
 @pytest.mark.parametrize("target", ["figure2", "figure3", "figure4", "discreteness"])

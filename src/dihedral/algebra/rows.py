@@ -146,7 +146,9 @@ class Algebra:
         self.codes = codes
         self.names = names
         weights = np.ones(codes.shape) if weights is None else weights
-        self.log_weights = np.log(np.maximum(weights, LEAST_WEIGHT * weights.max(axis=1, keepdims=True)))
+        largest = weights.max(axis=1, keepdims=True)
+        weights = np.where(largest > 0, weights, 1.0)  # a relation that nothing speaks for
+        self.log_weights = np.log(np.maximum(weights, LEAST_WEIGHT * largest))
 
     def __getitem__(self, relation: str) -> Row:
         number = self.names.id(relation)
