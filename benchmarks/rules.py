@@ -1,0 +1,213 @@
+"""Does the algebra find the rules of a graph? `python -m benchmarks.rules [--graphs umls family-neural-lp]`.
+
+Compositions: every (r₁, r₂, r₃) whose r₁ · r₂ joins at least 10 pairs in training is a candidate, r₃ any relation;
+those with standard confidence of at least one half are to be found. Scores know the model and which entities are
+heads and tails of a relation; they count no facts. Inverse pairs and symmetric relations likewise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import dihedral as dh
+from benchmarks.record import RESULTS, save
+from dihedral.algebra.rules import RelationViews, group_blocks
+from dihedral.graph.patterns import Chains, find_chains, find_reversals
+from dihedral.predictor import Predictor
+from dihedral.reproduction.studies import relation_matrix
+from dihedral.training import Recipe
+
+BASE = Recipe(model="dihedral-gumbel", objective="softmax", regulariser="l2", entity_init=0.01, relation_lr=1.0,
+              cooling=0.05, averaging=0.8, validate_every=5)  # fmt: skip
+RECIPES = {
+    "umls": BASE.replace(regulariser_weight=0.05, dimension=200, batch_size=128, epochs=40),
+    "family-neural-lp": BASE.replace(regulariser_weight=0.05, dimension=200, batch_size=512, epochs=12),
+    "FB15k-237": BASE.replace(regulariser_weight=0.2, dimension=1000, batch_size=1024, epochs=30, entity_init=0.001),
+    "FB15k": BASE.replace(regulariser_weight=0.05, dimension=1000, batch_size=1024, epochs=20, entity_init=0.001),
+    "WN18": BASE.replace(regulariser_weight=0.1, dimension=600, batch_size=512, epochs=25, entity_init=0.001),
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "D4-Gumbel": {},
+    "D4-Gumbel, paths": {"paths": 1.0},
+    "ComplEx": {"model": "complex", "relation_lr": 0.1, "regulariser": "dura"},
+    "O(2)": {"model": "orthogonal", "relation_lr": 0.1},
+    "RESCAL": {"model": "rescal", "relation_lr": 0.1, "dimension": 100, "regulariser": "dura"},
+}
+
+Scores = np.ndarray  # [bodies, R]
+
+
+def average_precision(truth: np.ndarray, scores: np.ndarray) -> float:
+    """Mean precision at each hit; ties are broken against us: a tied miss comes first."""
+    order = np.lexsort((truth, -scores))
+    hits = truth[order]
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    return float(precision[hits].mean()) if hits.any() else float("nan")
+
+
+def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]:
+    """Ways to score bodies [n, steps] against all relations."""
+    model, count = predictor.model, predictor.graph.num_relations
+    if predictor.model.relations.kind in ("rescal", "hole"):
+        matrices = np.stack([relation_matrix(model, r) for r in range(count)]).astype(np.float32)
+        both_ways = np.concatenate([matrices, matrices.transpose(0, 2, 1)])
+        return {"matrix cosine": lambda bodies: _cosine(_dense_product(both_ways, bodies), matrices)}
+    blocks = group_blocks(model) if model.codes is not None else _free_blocks(predictor)
+    views = RelationViews.of(model, blocks, predictor.graph.train)
+    found: dict[str, Callable[[np.ndarray], Scores]] = {
+        "matrix cosine": lambda bodies: _cosine(views.product(bodies), blocks),
+        "moved vectors": views.score,
+    }
+    if model.codes is not None:
+        a = dh.algebra(predictor)
+
+        def count_share(bodies: np.ndarray) -> Scores:
+            codes = [predictor_codes[body] for body in bodies.T]
+            product = codes[0]
+            for more in codes[1:]:
+                product = a.group.product(product, more)
+            return np.stack([(product == row).mean(axis=1) for row in a.codes], axis=1)
+
+        predictor_codes = np.concatenate([a.codes, a.group.inverse(a.codes)])
+        found["count"] = count_share
+    return found
+
+
+def _free_blocks(predictor: Predictor) -> np.ndarray:
+    operators = predictor.operators.float().cpu().numpy()
+    return operators.reshape(len(operators), 2, 2, -1)
+
+
+def _dense_product(matrices: np.ndarray, bodies: np.ndarray) -> np.ndarray:
+    product = matrices[bodies[:, 0]]
+    for step in range(1, bodies.shape[1]):
+        product = product @ matrices[bodies[:, step]]
+    return product
+
+
+def _cosine(products: np.ndarray, relations: np.ndarray) -> Scores:
+    left, right = products.reshape(len(products), -1), relations.reshape(len(relations), -1)
+    norms = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=1)[None]
+    return (left @ right.T) / np.maximum(norms, 1e-12)
+
+
+class Compositions:
+    """The candidates of a graph, and which of them hold."""
+
+    def __init__(self, graph: dh.Graph) -> None:
+        count = graph.num_relations
+        chains = find_chains(graph.train, graph.num_entities, count, min_support=10)
+        self.bodies = np.argwhere(chains.joined >= 10)
+        self.confidence = self._table(chains, count)
+        self.truth = self.confidence[tuple(self.bodies.T)] >= 0.5
+        heads = np.arange(count)[None]
+        self.new_head = (heads != self.bodies[:, :1]) & (heads != self.bodies[:, 1:])
+        # confidence in the whole graph of what training does not hold
+        whole = find_chains(graph.known, graph.num_entities, count, min_support=1)
+        part = find_chains(graph.train, graph.num_entities, count, min_support=1)
+        support, known = (self._table(found, count, "support") for found in (whole, part))
+        body = whole.joined[tuple(self.bodies.T)][:, None]
+        here = tuple(self.bodies.T)
+        unknown = body - known[here]
+        self.held_back = (support[here] - known[here]) / np.maximum(unknown, 1)
+        rules = np.argwhere(self.confidence >= 0.5)
+        rules = rules[rules[:, 0] != rules[:, 1]]
+        swapped = self.confidence[rules[:, 1], rules[:, 0], rules[:, 2]]
+        self.ordered = rules[swapped < 0.5]  # the order matters in the graph
+
+    @staticmethod
+    def _table(chains: Chains, count: int, what: str = "confidence") -> np.ndarray:
+        table = np.zeros((count, count, count), np.float32)
+        table[tuple(chains.rules.T)] = getattr(chains, what)
+        return table
+
+    def measure(self, score: Callable[[np.ndarray], Scores]) -> dict[str, float]:
+        scores = score(self.bodies)
+        ordered = self.ordered
+        right = np.take_along_axis(score(ordered[:, :2]), ordered[:, 2:], 1)
+        swapped = np.take_along_axis(score(ordered[:, 1::-1]), ordered[:, 2:], 1)
+        wanted = int(self.truth.sum())
+        best = np.argsort(-scores, axis=None, kind="stable")[:wanted]
+        held_back = self.held_back >= 0.1
+        return {
+            "average_precision": average_precision(self.truth.ravel(), scores.ravel()),
+            "recall_at_n": float(self.truth.ravel()[best].mean()),
+            "average_precision_new_head": average_precision(self.truth[self.new_head], scores[self.new_head]),
+            "order_accuracy": float((right > swapped).mean()),
+            "average_precision_held_back": average_precision(held_back.ravel(), scores.ravel()),
+        }
+
+
+def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) -> dict[str, float]:
+    """Inverse pairs among all pairs of relations, and symmetric relations against skew-symmetric ones."""
+    count = graph.num_relations
+    found = find_reversals(graph.train, graph.num_entities, count)
+    scores = score(np.arange(count, 2 * count)[:, None])
+    both = np.minimum(scores, scores.T)
+    truth = np.zeros((count, count), bool)
+    for first, second in found.inverse_pairs():
+        truth[min(first, second), max(first, second)] = True
+    upper = np.triu_indices(count, k=1)
+    result = {"inverse_average_precision": average_precision(truth[upper], both[upper])} if truth.any() else {}
+    symmetric = found.symmetric()
+    skew = np.flatnonzero((found.support.diagonal() == 0) & (found.size >= 10))
+    if len(symmetric) and len(skew):
+        own = scores.diagonal()
+        result["symmetry_auc"] = float(np.mean([(own[s] > own[skew]).mean() for s in symmetric]))
+    return result
+
+
+def measure(names: list[str], models: list[str], device: str, out: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        graph = dh.load_graph(name)
+        compositions = Compositions(graph) if name not in ("WN18", "FB15k") else None
+        for label in models:
+            recipe = RECIPES[name].replace(**MODELS[label])
+            predictor = dh.train(graph, recipe, device=device, progress=False)
+            predictor.model.cpu()
+            predictor.operators = predictor.operators.cpu()
+            ways = scores_of(predictor)
+            if label == "D4-Gumbel" and compositions:
+                ways |= _chance(graph, ways["moved vectors"])
+            for way, score in ways.items():
+                started = time.perf_counter()
+                found = measure_reversals(graph, score) | (compositions.measure(score) if compositions else {})
+                row = {"graph": name, "model": label, "score": way, **found}
+                row |= {"seconds": time.perf_counter() - started, "test_mrr": predictor.metrics["test"]["both"]["mrr"]}
+                rows.append(row | {"recipe": recipe.to_dict()})
+                print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+            save("rules", {"rows": rows}, out)
+
+
+def _chance(graph: dh.Graph, ours: Callable[[np.ndarray], Scores]) -> dict[str, Callable[[np.ndarray], Scores]]:
+    """What needs no algebra: how frequent r₃ is, and our own scores with the relations' names shuffled."""
+    count = graph.num_relations
+    frequency = np.bincount(graph.train[:, 1], minlength=count).astype(np.float32)
+    shuffle = np.random.default_rng(0).permutation(count)
+    steps = np.concatenate([shuffle, shuffle + count])
+    return {
+        "frequency": lambda bodies: np.tile(frequency, (len(bodies), 1)),
+        "shuffled": lambda bodies: ours(steps[bodies])[:, shuffle],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graphs", nargs="+", choices=list(RECIPES), default=["umls", "family-neural-lp"])
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    measure(options.graphs, options.models, options.device, options.out)
+
+
+if __name__ == "__main__":
+    main()
