@@ -46,8 +46,8 @@ def command(
             raise DihedralError(f"{name} is {value}; it must be 1 or more")
     if page is not None and (what != "all" or quick or page.suffix != ".md"):
         raise DihedralError(f"--page is {str(page)!r}; it is one .md file for `all`, without --quick")
-    if quick and what == "discreteness":
-        raise DihedralError("discreteness compares whole runs and has no quick form")
+    if quick and what in ("discreteness", "small"):
+        raise DihedralError(f"{what} is made of whole runs and has no quick form")
     choose_device(device)  # a device that is not there is refused before anything else
     targets = TARGETS if what == "all" else (what,)
     if quick:
