@@ -358,20 +358,21 @@ def _discreteness(found: Found, target: str) -> Section:
 
 
 def _small(found: Found, target: str) -> Section:
-    lines, note = [], ""
+    lines, remark = [], ""
     for name, runs in found.records(target).items():
         means = [mean(run["test"]["both"][key] for run in runs) for key in METRICS]
         lines.append([runs[0]["graph"], f"D4-Gumbel (`{name}`)", *map(share, means), len(runs)])
     path = found.results / "neural.json"
     if path.exists():
         content = read_json(path)
-        note = f" {content['note']}"
+        remark = f" {content['note']}"
         for row in content["rows"]:
             means = [mean(run["test"][key] for run in row["runs"]) for key in METRICS]
-            lines.append([row["graph"], f"{row['model']} (PyKEEN)", *map(share, means), len(row["runs"])])
+            note = f"; {row['note']}" if row.get("note") else ""
+            lines.append([row["graph"], f"{row['model']} (PyKEEN{note})", *map(share, means), len(row["runs"])])
     text = (
         "ConvE and R-GCN were trained through PyKEEN (`python -m benchmarks.neural`, `results/neural.json`) with the\n"
-        f"same splits and protocol.{note} MINERVA's figures in Table 4 are quoted from the paper.\n\n"
+        f"same splits and protocol.{remark} MINERVA's figures in Table 4 are quoted from the paper.\n\n"
         + markdown(["graph", "model", "MRR", "Hits@1", "Hits@3", "Hits@10", "seeds"], sorted(lines))
     )
     return Section("Beside ConvE and R-GCN on small graphs", text, lines)
