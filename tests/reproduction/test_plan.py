@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dihedral.reproduction.paper import TABLES
-from dihedral.reproduction.plan import TARGETS, available, discreteness, frame, plan, recipes_of
+from dihedral.reproduction.plan import SMALL, TARGETS, available, discreteness, frame, plan, recipes_of
 from dihedral.reproduction.studies import STUDIES
 from dihedral.training import load_recipe, recipe_names
 
 BOTH = pytest.mark.parametrize("quick", [False, True], ids=["whole", "quick"])
 GRAPHS = {graph.lower(): (target, graph) for target, graphs in TABLES.items() for graph in graphs}
-OF_TABLES = [name for name in recipe_names() if name.startswith(("paper/", "best/"))]
+SMALL_RECIPES = [f"best/{graph}-d4-gumbel" for graph in SMALL]
+OF_TABLES = [name for name in recipe_names() if name.startswith(("paper/", "best/")) and name not in SMALL_RECIPES]
 
 
 def place_of(name):
@@ -117,3 +118,8 @@ def test_a_figures_runs_are_studied_for_it(target, study, quick):
     runs = plan(target, 2, quick=quick)
     assert runs and all(study in run.studies for run in runs)
     assert all(set(run.studies) <= set(STUDIES) for run in runs)
+
+
+def test_the_small_graphs_have_recipes_of_their_own():
+    assert {run.recipe.name for run in plan("small", 2)} == set(SMALL_RECIPES)
+    assert plan("small", 2, quick=True) == []

@@ -30,13 +30,13 @@ def command(
     algebra = dh.algebra(predictor)
     chance = 1 / len(algebra.group)
     print_table(
-        f"\n4. Inverses: share of identity components in the product (chance {chance:.3f})",
+        f"\n4. Inverses: weighed share of identity components in the product (chance {chance:.3f})",
         ["pair", "share"],
         [[" · ".join(rule.body), rule.share] for rule in algebra.inverse_pairs(5)],
     )
     rules = [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3]
     print_table(
-        "\n5. Compositions: share of components in which the product is the relation, and with the order swapped",
+        "\n5. Compositions: weighed share of components in which the product is the relation, and with the order swapped",
         ["product", "share", "swapped"],
         [
             [str(rule), rule.share, (algebra[rule.body[1]] @ algebra[rule.body[0]]).agreement(algebra[rule.head])]

@@ -60,7 +60,7 @@ def _products(axes: Any, rows: list[Row]) -> None:
     axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(rows)), [_plain(row.name) for row in rows], rotation=20, ha="right")
     axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
-    axes.set_title("row · column: nearest relation, share of components", fontsize=10)
+    axes.set_title("row · column: nearest relation, weighed share of components", fontsize=10)
 
 
 def _plain(name: str) -> str:
