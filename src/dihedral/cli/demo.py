@@ -36,7 +36,7 @@ def command(
     )
     rules = [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3]
     print_table(
-        "\n5. Compositions: weighed share of components in which the product is the relation, and with the order swapped",
+        "\n5. Compositions: weighed share of components in which the product is the relation, and in the other order",
         ["product", "share", "swapped"],
         [
             [str(rule), rule.share, (algebra[rule.body[1]] @ algebra[rule.body[0]]).agreement(algebra[rule.head])]
