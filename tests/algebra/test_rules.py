@@ -97,6 +97,22 @@ def test_counts_are_those_of_the_graph(kin, inverses):
             assert (walk[0], walk[-1]) in pairs[rule.head]
 
 
+def test_bodies_of_three_are_counted_exactly_too(kin):
+    graph = kin.graph
+    pairs: dict[str, set[tuple[int, int]]] = {name: set() for name in graph.relations}
+    for h, r, t in graph.train.tolist():
+        pairs[graph.relations[r]].add((h, t))
+    rules = find_rules(kin, kinds=("composition",), min_support=2, top=40, inverses=False, length=3)
+    longer = [rule for rule in rules if len(rule.body) == 3]
+    assert longer
+    for rule in longer[:10]:
+        joined = pairs[rule.body[0]]
+        for step in rule.body[1:]:
+            joined = {(h, t) for (h, m), (n, t) in itertools.product(joined, pairs[step]) if m == n}
+        assert (rule.body_pairs, rule.support) == (len(joined), len(joined & pairs[rule.head]))
+        assert all(len(example) == 4 for example in rule.examples)
+
+
 def test_a_chain_whose_parts_do_not_meet_is_not_proposed(kin):
     joined = {rule.body for rule in find_rules(kin, kinds=("composition",), min_support=1, top=10_000, inverses=False)}
     assert ("parent", "parent") not in joined  # two generations only
@@ -110,9 +126,16 @@ def test_a_factor_of_a_relation_changes_no_score(kin):
     assert [(rule.body, rule.head, rule.score) for rule in find_rules(other, top=5)] == expected
 
 
-@pytest.mark.parametrize("bad", [{"min_support": 0}, {"top": 0}])
-def test_numbers_below_one_are_refused(kin, bad):
-    with pytest.raises(DihedralError, match="both must be 1 or more"):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"min_support": 0}, "both must be 1 or more"),
+        ({"top": 0}, "both must be 1 or more"),
+        ({"length": 4}, "length is 4; bodies have 2 or 3 steps"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(kin, bad, message):
+    with pytest.raises(DihedralError, match=message):
         find_rules(kin, **bad)
 
 

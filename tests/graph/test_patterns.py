@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dihedral as dh
 from dihedral import make_family
-from dihedral.graph.patterns import find_chains, find_reversals
+from dihedral.graph.patterns import RuleCounter, find_chains, find_reversals
 
 ENTITIES, RELATIONS = 5, 3
 facts = st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1), st.integers(0, ENTITIES - 1))
@@ -209,3 +210,23 @@ def test_patterns_of_fb15k_237(benchmark_graph):
     graph = benchmark_graph("FB15k-237")
     assert chains_at(graph, 0.5, 0.8) == (610, 223)
     assert reversals_of(graph) == (21, 0)
+
+
+@pytest.mark.parametrize("inverses", [False, True])
+def test_a_single_rule_is_counted_as_in_the_table_of_all(inverses):
+    graph = dh.make_family(80, seed=6)
+    chains = find_chains(graph.train, graph.num_entities, graph.num_relations, min_support=1, inverses=inverses)
+    counter = RuleCounter(graph.train, graph.num_entities, graph.num_relations)
+    for i in range(0, len(chains), 7):
+        r1, r2, r3 = chains.rules[i].tolist()
+        expected = int(chains.support[i]), int(chains.body[i]), int(chains.pca_body[i])
+        assert counter.count([r1, r2], r3) == expected
+
+
+def test_pairs_are_found_with_and_without_a_bitmap(monkeypatch):
+    graph = dh.make_family(80, seed=7)
+    size = graph.num_entities, graph.num_relations
+    with_bits = find_chains(graph.train, *size, min_support=1)
+    monkeypatch.setattr("dihedral.graph.patterns.MOST_BITS", 0)
+    without = find_chains(graph.train, *size, min_support=1)
+    assert (with_bits.rules == without.rules).all() and (with_bits.support == without.support).all()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dihedral.algebra.rows import Algebra, Share, algebra
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.patterns import Chains, find_chains, find_reversals
+from dihedral.graph.patterns import RuleCounter, find_chains, find_reversals
 from dihedral.graph.triples import Triples
 from dihedral.models import Model
 from dihedral.paths import INVERSE
@@ -30,6 +30,8 @@ from dihedral.predictor import Predictor
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
+AT_ONCE = 4096  # bodies that are scored together
+MOST_WAYS = 200  # that an example is looked for among
 ORDER_MATTERS = 0.8  # a swapped body with less than this share of the score is another body
 
 
@@ -140,6 +142,7 @@ def find_rules(
     min_support: int = 10,
     top: int = 100,
     inverses: bool = True,
+    length: int = 2,
     examples: int = 2,
 ) -> list[MinedRule]:
     """The best rules of each kind, the highest score first.
@@ -148,7 +151,10 @@ def find_rules(
     min_support: a composition is proposed only if its body joins this many pairs, an inverse or a symmetry
     only if its relation has this many; so a chain whose parts never meet is not proposed.
     inverses: relations may be walked backwards in the body of a composition.
+    length: steps of the longest bodies, 2 or 3.
     """
+    if length not in (2, 3):
+        raise DihedralError(f"length is {length}; bodies have 2 or 3 steps")
     if min_support < 1 or top < 1:
         raise DihedralError(f"min_support is {min_support} and top {top}; both must be 1 or more")
     a = algebra(predictor)
@@ -159,7 +165,7 @@ def find_rules(
     if "symmetric" in kinds or "skew-symmetric" in kinds or "inverse" in kinds:
         rules += [rule for rule in book.reversals() if rule.kind in kinds]
     if "composition" in kinds:
-        rules += book.compositions(inverses)
+        rules += book.compositions(inverses, length)
     return rules
 
 
@@ -231,60 +237,92 @@ class _Book:
 
     # --- compositions: r₁ · r₂ ⇒ r₃ -------------------------------------------------------------
 
-    def compositions(self, inverses: bool) -> list[MinedRule]:
-        chains = find_chains(
-            self.triples, self.graph.num_entities, self.num_relations, min_support=1, inverses=inverses
-        )
-        bodies = np.argwhere(chains.joined >= self.min_support)
-        count = self.num_relations
-        bodies = bodies[np.abs(bodies[:, 0] - bodies[:, 1]) != count]  # r · ~r leads back to where it began
-        scores = self.views.score(bodies)
-        if scores.size == 0:
-            return []
-        flat = np.argsort(-scores, axis=None, kind="stable")[: self.top]
-        place, heads = np.unravel_index(flat, scores.shape)
+    def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
+        count, entities = self.num_relations, self.graph.num_entities
+        chains = find_chains(self.triples, entities, count, min_support=1, inverses=inverses)
+        meets = chains.joined >= self.min_support
+        steps = np.arange(len(meets))
+        meets[np.abs(steps[:, None] - steps[None]) == count] = False  # r · ~r leads back to where it began
+        bodies = np.argwhere(meets)
         known = {(r1, r2, r3): i for i, (r1, r2, r3) in enumerate(chains.rules.tolist())}
-        swapped = self.views.score(bodies[place][:, ::-1])
+        found = []
+        for body, head, score, swapped in self._best(bodies):
+            r1, r2 = body
+            place = known.get((r1, r2, head))
+            pca = int(chains.pca_body[place]) if place is not None else 0
+            support = int(chains.support[place]) if place is not None else 0
+            found.append(self._composition(body, head, score, swapped, (support, int(chains.joined[r1, r2]), pca)))
+        if length == 3:
+            counter = RuleCounter(self.triples, entities, count)
+            for body, head, score, swapped in self._best(_longer(bodies, meets)):
+                counts = counter.count(body, head)
+                if counts[1] >= self.min_support:
+                    found.append(self._composition(body, head, score, swapped, counts))
+        return sorted(found, key=lambda rule: -rule.score)[: self.top]
+
+    def _best(self, bodies: NDArray[np.int64]) -> list[tuple[tuple[int, ...], int, float, float]]:
+        """The best heads among all bodies: (body, head, score, score of the body from back to front)."""
+        best: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
+        for start in range(0, len(bodies), AT_ONCE):
+            scores = self.views.score(bodies[start : start + AT_ONCE])
+            flat = np.argpartition(-scores, min(self.top, scores.size - 1), axis=None)[: self.top]
+            place, heads = np.unravel_index(flat, scores.shape)
+            best.append((bodies[start + place], heads, scores[place, heads]))
+        if not best:
+            return []
+        chosen, heads, values = (np.concatenate(part) for part in zip(*best, strict=True))
+        order = np.argsort(-values, kind="stable")[: self.top]
+        swapped = self.views.score(chosen[order][:, ::-1])
         return [
-            self._composition(bodies[i], int(head), float(scores[i, head]), float(swapped[n, head]), chains, known)
-            for n, (i, head) in enumerate(zip(place, heads, strict=True))
+            (tuple(chosen[i].tolist()), int(heads[i]), float(values[i]), float(swapped[n, heads[i]]))
+            for n, i in enumerate(order)
         ]
 
     def _composition(
-        self, body: NDArray[np.int64], head: int, score: float, swapped: float, chains: Chains,
-        known: dict[tuple[int, int, int], int],
-    ) -> MinedRule:  # fmt: skip
-        r1, r2 = int(body[0]), int(body[1])
-        share: Share = (self.row(r1) @ self.row(r2)).agreement(self.row(head))
-        place = known.get((r1, r2, head))
-        support, pca_body = (int(chains.support[place]), int(chains.pca_body[place])) if place is not None else (0, 0)
-        joined = int(chains.joined[r1, r2])
+        self, body: tuple[int, ...], head: int, score: float, swapped: float, counts: tuple[int, int, int]
+    ) -> MinedRule:
+        product = self.row(body[0])
+        for step in body[1:]:
+            product = product @ self.row(step)
+        share: Share = product.agreement(self.row(head))
+        support, joined, pca_body = counts
         return MinedRule(
-            "composition", (self.name(r1), self.name(r2)), self.name(head), score, share.count, support, joined,
-            support / joined, support / max(pca_body, 1), order_matters=r1 != r2 and swapped < ORDER_MATTERS * score,
-            examples=self._walks([r1, r2], head),
+            "composition", tuple(map(self.name, body)), self.name(head), score, share.count, support, joined,
+            support / joined, support / max(pca_body, 1),
+            order_matters=body != body[::-1] and swapped < ORDER_MATTERS * score,
+            examples=self._walks(list(body), head),
         )  # fmt: skip
 
     def _walks(self, steps: list[int], head: int) -> tuple[tuple[str, ...], ...]:
         """Instances in the graph: entities along the body whose ends the head relation holds."""
         if not self.examples:
             return ()
-        onward = []
-        for step in steps:
-            facts = self.triples[self.triples[:, 1] == step % self.num_relations]
-            columns = (0, 2) if step < self.num_relations else (2, 0)
-            edges: dict[int, list[int]] = defaultdict(list)
-            for source, target in facts[:, columns].tolist():
-                edges[source].append(target)
-            onward.append(edges)
+        onward = [self._edges(step) for step in steps]
         found: list[tuple[str, ...]] = []
         names = self.graph.entities
         for start, end in self.triples[self.triples[:, 1] == head][:, (0, 2)].tolist():
             if start == end:
                 continue
-            between: list[list[int]] = [[]] if len(steps) == 1 else [[m] for m in onward[0].get(start, ())]
-            ways = [[start, *way, end] for way in between if end in onward[-1].get(way[-1] if way else start, ())]
-            found += [tuple(names[entity] for entity in way) for way in ways[:1]]
+            ways = [[start]]
+            for edges in onward[:-1]:
+                ways = [[*way, m] for way in ways[:MOST_WAYS] for m in edges.get(way[-1], ())]
+            whole = next((way for way in ways if end in onward[-1].get(way[-1], ())), None)
+            if whole:
+                found.append(tuple(names[entity] for entity in (*whole, end)))
             if len(found) >= self.examples:
                 break
         return tuple(found)
+
+    def _edges(self, step: int) -> dict[int, list[int]]:
+        """Where a step leads from each entity."""
+        facts = self.triples[self.triples[:, 1] == step % self.num_relations]
+        edges: dict[int, list[int]] = defaultdict(list)
+        for source, target in facts[:, (0, 2) if step < self.num_relations else (2, 0)].tolist():
+            edges[source].append(target)
+        return edges
+
+
+def _longer(bodies: NDArray[np.int64], meets: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Bodies [n, 2] with every third step whose relation meets the second."""
+    row, third = np.nonzero(meets[bodies[:, 1]])
+    return np.concatenate([bodies[row], third[:, None]], axis=1)

@@ -29,6 +29,7 @@ def command(
     min_support: Annotated[int, typer.Option(help="Pairs that a body must join to be proposed.")] = 10,
     top: Annotated[int, typer.Option(help="How many rules of each kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether a composition may walk relations backwards.")] = True,
+    length: Annotated[int, typer.Option(help="Steps of the longest bodies of compositions: 2 or 3.")] = 2,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
     columns: Columns = None,
     json: Json = False,
@@ -43,7 +44,9 @@ def command(
     predictor = dh.load(model)
     graph = None if data is None else read_data(data, columns)
     kinds = tuple(each for each in KINDS if not kind or each in kind)
-    rules = find_rules(predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses)
+    rules = find_rules(
+        predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length
+    )
     if json:
         print_json([rule.to_dict() for rule in rules])
     elif as_csv:

@@ -7,6 +7,7 @@ divides by those body pairs only whose head entity has any fact of the rule's re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +128,32 @@ def find_chains(
     r1s, r2s, r3s, support_counts, body, pca_body = parts
     rules = np.stack([r1s, r2s, r3s], axis=1).astype(np.int32)
     return Chains(rules, support_counts, body, pca_body, joined)
+
+
+class RuleCounter:
+    """Counts single rules of any length: the body's relations multiplied as sparse matrices."""
+
+    def __init__(self, triples: Triples, num_entities: int, num_relations: int) -> None:
+        self.head, self.relation, self.tail = _distinct(triples, num_entities, num_relations)
+        self.num_entities, self.num_relations = num_entities, num_relations
+
+    def matrix(self, step: int) -> Any:
+        """The pairs of a relation, or of its inverse for R + r: [N, N]."""
+        here = self.relation == step % self.num_relations
+        head, tail = self.head[here], self.tail[here]
+        rows, columns = (head, tail) if step < self.num_relations else (tail, head)
+        return _ones(rows, columns, (self.num_entities, self.num_entities))
+
+    def count(self, body: Sequence[int], head: int) -> tuple[int, int, int]:
+        """Support, pairs that the body joins, and those of them whose head has any fact of the relation."""
+        paths = self.matrix(body[0])
+        for step in body[1:]:
+            paths = paths @ self.matrix(step)
+            paths.data[:] = 1  # joined or not: numbers of ways would grow without end
+        held = self.matrix(head)
+        support = paths.multiply(held).count_nonzero()
+        has_any = np.diff(held.indptr) > 0
+        return int(support), int(paths.nnz), int(np.diff(paths.indptr)[has_any].sum())
 
 
 class _KeySet:
