@@ -1,0 +1,128 @@
+"""Are explanations faithful? `python -m benchmarks.faithfulness [--graphs umls] [--triples 50] [--seeds 3] [--workers 8]`.
+
+For test triples that the model ranks well, the facts on the paths that an explanation names are removed and the model
+is trained again; the same is done with as many random facts of the same two entities. If explanations name what the
+model stands on, the first hurts the triple's rank more often than the second (sign test, ties left out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import binomtest
+
+import dihedral as dh
+from benchmarks.record import RESULTS, save
+from benchmarks.rules import RECIPES
+from dihedral.predictor import Predictor
+
+WELL_RANKED = 10  # on both sides
+PATHS = 3  # whose facts are removed
+
+
+def rank(predictor: Predictor, triple: tuple[str, str, str]) -> float:
+    """The mean of the triple's two ranks; an entity that lost all its facts is ranked as well as chance has it."""
+    ranks = dh.explain(predictor, *triple, top=1).ranks
+    return float(np.mean(list(ranks.values())))
+
+
+def train(graph: dh.Graph, seed: int, device: str) -> Predictor:
+    return dh.train(graph, RECIPES[graph.name], seed=seed, device=device, progress=False)
+
+
+def without(graph: dh.Graph, facts: set[tuple[int, int, int]]) -> dh.Graph:
+    kept = [i for i, row in enumerate(graph.train.tolist()) if tuple(row) not in facts]
+    return replace(graph, train=graph.train[kept])
+
+
+def named_facts(predictor: Predictor, triple: tuple[str, str, str]) -> set[tuple[int, int, int]]:
+    graph = predictor.graph
+    return {
+        (graph.entities.id(h), graph.relations.id(r), graph.entities.id(t))
+        for path in dh.explain(predictor, *triple, top=PATHS).paths
+        for h, r, t in path.facts
+    }
+
+
+def random_facts(graph: dh.Graph, triple: tuple[str, str, str], but: set[Any], seed: int) -> set[tuple[int, int, int]]:
+    """As many facts of the two entities that the explanation did not name, or all there are."""
+    ends = [graph.entities.id(triple[0]), graph.entities.id(triple[2])]
+    of_them = graph.train[np.isin(graph.train[:, 0], ends) | np.isin(graph.train[:, 2], ends)].tolist()
+    others = [fact for fact in map(tuple, of_them) if fact not in but]
+    order = np.random.default_rng(seed).permutation(len(others))[: len(but)]
+    return {others[i] for i in order}
+
+
+def retrained_rank(task: tuple[str, tuple[str, str, str], set[tuple[int, int, int]], int, str]) -> float:
+    name, triple, removed, seed, device = task
+    torch.set_num_threads(1)
+    return rank(train(without(dh.load_graph(name), removed), seed, device), triple)
+
+
+def measure(name: str, triples: int, seeds: int, device: str, workers: int) -> list[dict[str, Any]]:
+    graph = dh.load_graph(name)
+    rows: list[dict[str, Any]] = []
+    for seed in range(seeds):
+        predictor = train(graph, seed, device)
+        order = np.random.default_rng(seed).permutation(len(graph.test))
+        for number in order:
+            triple = next(graph.labels(graph.test[[number]]))
+            before = rank(predictor, triple)
+            named = named_facts(predictor, triple)
+            others = random_facts(graph, triple, named, seed)
+            if before <= WELL_RANKED and named and len(others) == len(named):
+                rows.append({"graph": name, "seed": seed, "triple": triple, "before": before, "removed": len(named)})
+                rows[-1] |= {"named": named, "random": others}
+            if sum(row["seed"] == seed for row in rows) == triples:
+                break
+    tasks = [(name, row["triple"], row[kind], row["seed"], device) for row in rows for kind in ("named", "random")]
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        ranks = list(pool.map(retrained_rank, tasks))
+    for row, named_rank, random_rank in zip(rows, ranks[::2], ranks[1::2], strict=True):
+        row |= {"named": named_rank, "random": random_rank}
+    return rows
+
+
+def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    worse = sum(row["named"] > row["random"] for row in rows)
+    better = sum(row["named"] < row["random"] for row in rows)
+    test = binomtest(worse, worse + better, alternative="greater") if worse + better else None
+    return {
+        "graph": rows[0]["graph"],
+        "triples": len(rows),
+        "named_hurts_more": worse,
+        "random_hurts_more": better,
+        "p": float(test.pvalue) if test else None,
+        "mean_reciprocal_rank": {
+            kind: float(np.mean([1 / row[kind] for row in rows])) for kind in ("before", "named", "random")
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graphs", nargs="+", default=["umls", "family-neural-lp"])
+    parser.add_argument("--triples", type=int, default=50)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    summaries = []
+    for name in options.graphs:
+        rows += measure(name, options.triples, options.seeds, options.device, options.workers)
+        summaries.append(summarise([row for row in rows if row["graph"] == name]))
+        print(summaries[-1], flush=True)
+        save("faithfulness", {"summaries": summaries, "rows": rows}, options.out)
+
+
+if __name__ == "__main__":
+    main()
