@@ -1,4 +1,4 @@
-"""Are explanations faithful? `python -m benchmarks.faithfulness [--graphs umls] [--triples 50] [--seeds 3] [--workers 8]`.
+"""Are explanations faithful? `python -m benchmarks.faithfulness [--graphs umls] [--triples 50] [--seeds 3]`.
 
 For test triples that the model ranks well, the facts on the paths that an explanation names are removed and the model
 is trained again; the same is done with as many random facts of the same two entities. If explanations name what the
