@@ -37,7 +37,7 @@ def kin() -> Predictor:
     return exact_model(graph, np.stack([of[name] for name in graph.relations]).astype(np.uint8))
 
 
-def test_a_score_is_the_mean_cosine_of_what_body_and_head_do_to_vectors(kin):
+def test_a_score_says_how_alike_body_and_head_are_on_vectors_and_by_component(kin):
     graph = kin.graph
     views = RelationViews.of(kin.model, group_blocks(kin.model), graph.train)
     r1, r2, r3 = (graph.relations.id(name) for name in ("sibling", "parent", "parent_in_law"))
@@ -54,7 +54,16 @@ def test_a_score_is_the_mean_cosine_of_what_body_and_head_do_to_vectors(kin):
         return entities[np.unique(graph.train[graph.train[:, 1] == relation, column])].mean(0)
 
     alike = torch.cosine_similarity(mean(r1, 0), mean(r3, 0), 0) * torch.cosine_similarity(mean(r2, 2), mean(r3, 2), 0)
-    expected = max(0.0, float(on_heads + on_tails) / 2) * float(alike)
+    on_vectors = max(0.0, float(on_heads + on_tails) / 2)
+    facts = {r: torch.from_numpy(graph.train[graph.train[:, 1] == r]).long() for r in (r1, r2, r3)}
+    weights = torch.ones(L)
+    for r, rows in facts.items():
+        added = ((entities[rows[:, 0]] @ dense[r]) * entities[rows[:, 2]]).mean(0).view(2, L).sum(0)
+        weights *= torch.maximum(added, 1e-3 * added.max()) ** (1 / 3)
+    quotient = product @ dense[r3].T
+    half_traces = 0.5 * (quotient.diagonal()[:L] + quotient.diagonal()[L:])
+    by_component = max(0.0, float((weights * half_traces).sum() / weights.sum()))
+    expected = 0.5 * (on_vectors + by_component) * float(alike)
     assert views.score(np.array([[r1, r2]]))[0, r3] == pytest.approx(expected, abs=1e-4)
 
 

@@ -145,10 +145,7 @@ class Algebra:
         self.group = DihedralGroup(K)
         self.codes = codes
         self.names = names
-        weights = np.ones(codes.shape) if weights is None else weights
-        largest = weights.max(axis=1, keepdims=True)
-        weights = np.where(largest > 0, weights, 1.0)  # a relation that nothing speaks for
-        self.log_weights = np.log(np.maximum(weights, LEAST_WEIGHT * largest))
+        self.log_weights = log_weights(np.ones(codes.shape) if weights is None else weights)
 
     def __getitem__(self, relation: str) -> Row:
         number = self.names.id(relation)
@@ -226,6 +223,13 @@ def component_weights(predictor: Predictor) -> NDArray[np.float64]:
         parts = predictor.model.relations.queries(operators, index, entities[head], "tail") * entities[tail]
         weights[relation] = parts.mean(dim=0).view(2, -1).sum(dim=0).clamp(min=0)
     return weights.double().numpy()
+
+
+def log_weights(added: NDArray[Any]) -> NDArray[Any]:
+    """Logarithms of the weights [R, L] of components; what takes away from a score weighs least, not nothing."""
+    largest = added.max(axis=1, keepdims=True)
+    added = np.where(largest > 0, added, 1.0)  # a relation that nothing speaks for: all alike
+    return np.log(np.maximum(added, LEAST_WEIGHT * np.where(largest > 0, largest, 1.0)))
 
 
 def _bracket(name: str) -> str:

@@ -1,11 +1,13 @@
 """Rules that the codes imply, and how well the graph bears them out.
 
-A relation moves the vectors of its heads to where its tails are. A body r₁ · … · rₙ implies r₃ as far
-as both move the same vectors the same way: over the heads of r₁, h ↦ (R₁…Rₙ)ᵀh against h ↦ R₃ᵀh, and
-over the tails of rₙ the other way. The mean cosine of the two, weighed by squared length, needs only
-the second moments of those vectors in each component, so every candidate is scored by one matrix
-product. It is multiplied by how alike the mean heads of r₁ and r₃ are, and the mean tails of rₙ and r₃.
-Facts are never counted for a score; counting them (`graph.patterns`) is how a rule is checked.
+A relation moves the vectors of its heads to where its tails are. A body r₁ · … · rₙ implies r₃ as far as both do the
+same, seen in two ways. Over the heads of r₁, h ↦ (R₁…Rₙ)ᵀh against h ↦ R₃ᵀh, and over the tails of rₙ the other way:
+the mean cosine, weighed by squared length, needs only the second moments of those vectors in each component. And
+component by component, half the trace of R₁…RₙR₃⁻¹, weighed by what a component adds to the facts of the relations
+involved. The mean of the two is multiplied by how alike the mean heads of r₁ and r₃ are, and the mean tails of rₙ and
+r₃. Either way every candidate is scored by one matrix product.
+
+No path or chain is ever counted for a score; counting them (`graph.patterns`) is how a rule is checked.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dihedral.algebra.rows import Algebra, Share, algebra
+from dihedral.algebra.rows import MOST_FACTS, Algebra, Share, algebra, log_weights
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import RuleCounter, find_chains, find_reversals
@@ -44,12 +46,14 @@ class RelationViews:
     tail_moments: Matrix  # [2R, 2, 2, L]
     mean_head: Matrix  # [2R, 2L], of length 1
     mean_tail: Matrix  # [2R, 2L], of length 1
+    log_weights: Matrix  # [2R, L]: what each component adds to the relation's facts
 
     @classmethod
     def of(cls, model: Model, blocks: Matrix, train: Triples) -> RelationViews:
         """blocks [R, 2, 2, L] of a model and the training triples that say which entities a relation joins."""
         entities = model.entities.detach().float().cpu().numpy().reshape(model.num_entities, 2, -1)  # [N, 2, L]
         count = len(blocks)
+        added = np.zeros((count, blocks.shape[-1]), np.float32)
         moments = np.zeros((2, count, *blocks.shape[1:]), np.float32)
         means = np.zeros((2, count, entities[0].size), np.float32)
         order = np.argsort(train[:, 1], kind="stable")
@@ -61,6 +65,10 @@ class RelationViews:
                     rows = entities[np.unique(facts[:, column])]
                     moments[side, relation] = np.einsum("nal,nbl->abl", rows, rows, optimize=True)
                     means[side, relation] = rows.mean(axis=0).ravel()
+            some = facts[:MOST_FACTS]
+            heads, tails = entities[some[:, 0]], entities[some[:, 2]]
+            together = np.einsum("nal,nbl->abl", heads, tails, optimize=True) / max(len(some), 1)
+            added[relation] = np.einsum("abl,abl->l", together, blocks[relation])
         moments /= np.maximum(np.einsum("sraal->sr", moments), 1e-12)[:, :, None, None, None]
         means /= np.maximum(np.linalg.norm(means, axis=-1, keepdims=True), 1e-12)
         return cls(
@@ -69,6 +77,7 @@ class RelationViews:
             tail_moments=np.concatenate([moments[1], moments[0]]),
             mean_head=np.concatenate([means[0], means[1]]),
             mean_tail=np.concatenate([means[1], means[0]]),
+            log_weights=np.tile(log_weights(added), (2, 1)).astype(np.float32),
         )
 
     @property
@@ -84,8 +93,11 @@ class RelationViews:
 
     def score(self, bodies: NDArray[np.int64], *, at_once: int = 2048) -> Matrix:
         """How far each body [n, steps] implies each relation: [n, R], between 0 and 1."""
-        heads, tails = self.mean_head[: self.num_relations], self.mean_tail[: self.num_relations]
-        forms = self.blocks[: self.num_relations].reshape(self.num_relations, -1).T  # [4L, R]
+        count, parts = self.num_relations, bodies.shape[1] + 1
+        heads, tails = self.mean_head[:count], self.mean_tail[:count]
+        forms = self.blocks[:count].reshape(count, -1).T  # [4L, R]
+        weights = np.exp(self.log_weights / parts)  # a geometric mean is a product of these
+        weighed_forms = (self.blocks[:count] * weights[:count, None, None]).reshape(count, -1).T
         scores = np.empty((len(bodies), self.num_relations), np.float32)
         for start in range(0, len(bodies), at_once):
             part = bodies[start : start + at_once]
@@ -94,9 +106,13 @@ class RelationViews:
             # tr(M P R₃ᵀ) over heads and tr(P N R₃ᵀ) over tails are both ⟨·, R₃⟩
             moved = np.einsum("nabl,nbcl->nacl", self.head_moments[first], product, optimize=True)
             moved += np.einsum("nabl,nbcl->nacl", product, self.tail_moments[last], optimize=True)
-            same = 0.5 * moved.reshape(len(part), -1) @ forms
+            on_vectors = 0.5 * moved.reshape(len(part), -1) @ forms
+            mine = np.prod(weights[part], axis=1)  # [n, L]
+            traces = 0.5 * (product * mine[:, None, None]).reshape(len(part), -1) @ weighed_forms
+            by_component = traces / (mine @ weights[:count].T)
+            same = 0.5 * (np.clip(on_vectors, 0, 1) + np.clip(by_component, 0, 1))
             alike = np.maximum(self.mean_head[first] @ heads.T, 0) * np.maximum(self.mean_tail[last] @ tails.T, 0)
-            scores[start : start + at_once] = np.clip(same, 0, 1) * alike
+            scores[start : start + at_once] = same * alike
         return scores
 
 
