@@ -60,7 +60,7 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
         both_ways = np.concatenate([matrices, matrices.transpose(0, 2, 1)])
         return {"matrix cosine": lambda bodies: _cosine(_dense_product(both_ways, bodies), matrices)}
     blocks = group_blocks(model) if model.codes is not None else _free_blocks(predictor)
-    views = RelationViews.of(model, blocks, predictor.graph.train)
+    views = RelationViews.of(predictor, blocks)
     found: dict[str, Callable[[np.ndarray], Scores]] = {
         "matrix cosine": lambda bodies: _cosine(views.product(bodies), blocks),
         "moved vectors": views.score,

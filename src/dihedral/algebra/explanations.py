@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dihedral.algebra.rows import algebra
 from dihedral.errors import DihedralError
 from dihedral.evaluation import rank_triples
 from dihedral.graph.known import SIDES
 from dihedral.group import DihedralGroup
+from dihedral.models.dihedral import DiscreteRelations
 from dihedral.paths import INVERSE, step
 from dihedral.predictor import Predictor
 
@@ -103,7 +103,9 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     if top < 1:
         raise DihedralError(f"top is {top}; it must be 1 or more")
     graph = predictor.graph
-    a = algebra_codes(predictor)
+    relations = predictor.model.relations
+    if not isinstance(relations, DiscreteRelations):
+        raise DihedralError(f"a {relations.kind!r} model has no group elements; explanations need a DihEdral model")
     h, r, t = graph.entities.id(head), graph.relations.id(relation), graph.entities.id(tail)
     triple = torch.tensor([[h, r, t]], device=predictor.device)
     ranks: dict[str, float] = {
@@ -115,20 +117,10 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         known=known,
         score=predictor.score(head, relation, tail),
         ranks=ranks,
-        paths=tuple(_paths(predictor, a, h, r, t, top)),
+        paths=tuple(_paths(predictor, relations.elements(), h, r, t, top)),
         alike=tuple(_alike(predictor, h, r, t, top)),
         elements=_elements(predictor, h, r, t),
     )
-
-
-def algebra_codes(predictor: Predictor) -> Tensor:
-    """The operators [R, 4, L] of the codes alone: a relation's factor is left out."""
-    codes = predictor.model.codes
-    if codes is None:
-        algebra(predictor)  # says why not
-    assert codes is not None
-    blocks: Tensor = predictor.model.relations.blocks  # type: ignore[assignment]
-    return blocks[codes.long()].transpose(1, 2).contiguous()
 
 
 def _paths(predictor: Predictor, operators: Tensor, h: int, r: int, t: int, top: int) -> list[SupportingPath]:

@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from dihedral.algebra.rows import MOST_FACTS, Algebra, Share, algebra, log_weights
+from dihedral.algebra.rows import Algebra, Share, algebra, component_weights, log_weights
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import RuleCounter, find_chains, find_reversals
 from dihedral.graph.triples import Triples
 from dihedral.models import Model
+from dihedral.models.dihedral import DiscreteRelations
 from dihedral.paths import INVERSE
 from dihedral.predictor import Predictor
 
@@ -49,11 +49,11 @@ class RelationViews:
     log_weights: Matrix  # [2R, L]: what each component adds to the relation's facts
 
     @classmethod
-    def of(cls, model: Model, blocks: Matrix, train: Triples) -> RelationViews:
-        """blocks [R, 2, 2, L] of a model and the training triples that say which entities a relation joins."""
+    def of(cls, predictor: Predictor, blocks: Matrix) -> RelationViews:
+        """blocks [R, 2, 2, L] of a model; its training triples say which entities a relation joins."""
+        model, train = predictor.model, predictor.graph.train
         entities = model.entities.detach().float().cpu().numpy().reshape(model.num_entities, 2, -1)  # [N, 2, L]
         count = len(blocks)
-        added = np.zeros((count, blocks.shape[-1]), np.float32)
         moments = np.zeros((2, count, *blocks.shape[1:]), np.float32)
         means = np.zeros((2, count, entities[0].size), np.float32)
         order = np.argsort(train[:, 1], kind="stable")
@@ -65,10 +65,6 @@ class RelationViews:
                     rows = entities[np.unique(facts[:, column])]
                     moments[side, relation] = np.einsum("nal,nbl->abl", rows, rows, optimize=True)
                     means[side, relation] = rows.mean(axis=0).ravel()
-            some = facts[:MOST_FACTS]
-            heads, tails = entities[some[:, 0]], entities[some[:, 2]]
-            together = np.einsum("nal,nbl->abl", heads, tails, optimize=True) / max(len(some), 1)
-            added[relation] = np.einsum("abl,abl->l", together, blocks[relation])
         moments /= np.maximum(np.einsum("sraal->sr", moments), 1e-12)[:, :, None, None, None]
         means /= np.maximum(np.linalg.norm(means, axis=-1, keepdims=True), 1e-12)
         return cls(
@@ -77,7 +73,7 @@ class RelationViews:
             tail_moments=np.concatenate([moments[1], moments[0]]),
             mean_head=np.concatenate([means[0], means[1]]),
             mean_tail=np.concatenate([means[1], means[0]]),
-            log_weights=np.tile(log_weights(added), (2, 1)).astype(np.float32),
+            log_weights=np.tile(log_weights(component_weights(predictor)), (2, 1)).astype(np.float32),
         )
 
     @property
@@ -118,11 +114,9 @@ class RelationViews:
 
 def group_blocks(model: Model) -> Matrix:
     """The 2x2 matrices of a DihEdral model's codes: [R, 2, 2, L]; a relation's factor is left out."""
-    relations = model.relations
-    blocks: torch.Tensor = relations.blocks  # type: ignore[assignment]
-    codes = model.codes
-    assert codes is not None
-    return blocks[codes.long()].float().cpu().numpy().transpose(0, 2, 1).reshape(len(codes), 2, 2, -1)
+    assert isinstance(model.relations, DiscreteRelations)
+    elements = model.relations.elements().float().cpu().numpy()
+    return elements.reshape(len(elements), 2, 2, -1)
 
 
 @dataclass(frozen=True)
@@ -175,7 +169,7 @@ def find_rules(
         raise DihedralError(f"min_support is {min_support} and top {top}; both must be 1 or more")
     a = algebra(predictor)
     triples = predictor.graph.train if graph is None else predictor.align(graph).train
-    views = RelationViews.of(predictor.model, group_blocks(predictor.model), predictor.graph.train)
+    views = RelationViews.of(predictor, group_blocks(predictor.model))
     book = _Book(a, views, triples, predictor.graph, min_support, top, examples)
     rules: list[MinedRule] = []
     if "symmetric" in kinds or "skew-symmetric" in kinds or "inverse" in kinds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +59,37 @@ def figure1(folder: Path) -> list[Path]:
     return save(figure, folder, "figure1")
 
 
-def figure2(sections: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> list[Path]:
+Rows = Sequence[Mapping[str, Any]]
+
+
+def figure2(sections: Mapping[str, Rows], folder: Path) -> list[Path]:
     """Diagonal entries of R₁R₂ for inverse pairs, a row of panels a graph."""
+
+    def draw(axes: Any, row: Mapping[str, Any]) -> None:
+        _diagonal(axes, row["diagonal"], BLUE)
+        names = "\n".join(short(name) for name in row["relations"])
+        axes.set_title(f"{names}\nones {row['ones']:.0%}, blocks {row['share']:.0%}", fontsize=7)
+
+    figure = _panels(sections, draw, "Inverse pairs: diagonal entries of the product of the two relations")
+    return save(figure, folder, "figure2")
+
+
+def _panels(sections: Mapping[str, Rows], draw: Callable[[Any, Mapping[str, Any]], None], title: str) -> Figure:
+    """A line of panels a section, one a row of it."""
     wide = max(len(rows) for rows in sections.values())
-    figure = Figure(figsize=(2.5 * wide, 3.1 * len(sections)))
+    figure = Figure(figsize=(2.5 * wide, 3.2 * len(sections)))
     panels = figure.subplots(len(sections), wide, squeeze=False)
-    for line, (graph, rows) in zip(panels, sections.items(), strict=True):
+    for line, (name, rows) in zip(panels, sections.items(), strict=True):
         for axes, row in zip(line, rows, strict=False):
-            _diagonal(axes, row["diagonal"], BLUE)
-            names = "\n".join(short(name) for name in row["relations"])
-            axes.set_title(f"{names}\nones {row['ones']:.0%}, blocks {row['share']:.0%}", fontsize=7)
+            draw(axes, row)
         for axes in line[len(rows) :]:
             axes.axis("off")
-        line[0].set_ylabel(graph)
-    figure.suptitle("Inverse pairs: diagonal entries of the product of the two relations", fontsize=12)
+        line[0].set_ylabel(name, fontsize=8)
+    if panels[0][0].get_legend_handles_labels()[0]:
+        panels[0][0].legend(fontsize=6, frameon=False)
+    figure.suptitle(title, fontsize=12)
     figure.tight_layout()
-    return save(figure, folder, "figure2")
+    return figure
 
 
 def figure3(
@@ -107,26 +122,17 @@ def figure3(
     return save(figure, folder, "figure3")
 
 
-def figure4(sections: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> list[Path]:
+def figure4(sections: Mapping[str, Rows], folder: Path) -> list[Path]:
     """Diagonal entries of R₁R₂R₃⁻¹ in the right order, and with r₁ and r₂ swapped."""
-    wide = max(len(rows) for rows in sections.values())
-    figure = Figure(figsize=(2.5 * wide, 3.2 * len(sections)))
-    panels = figure.subplots(len(sections), wide, squeeze=False)
-    for line, (graph, rows) in zip(panels, sections.items(), strict=True):
-        for axes, row in zip(line, rows, strict=False):
-            for offset, order, colour in ((-0.2, "right", BLUE), (0.2, "swapped", ORANGE)):
-                _diagonal(axes, row[order]["diagonal"], colour, offset=offset, width=0.4, label=order)
-            first, second, third = (short(name) for name in row["relations"])
-            axes.set_title(
-                f"{first}\n· {second}\n= {third}\nblocks {row['right']['share']:.0%}, "
-                f"swapped {row['swapped']['share']:.0%}", fontsize=7,
-            )  # fmt: skip
-        for axes in line[len(rows) :]:
-            axes.axis("off")
-        line[0].set_ylabel(graph, fontsize=8)
-    panels[0][0].legend(fontsize=6, frameon=False)
-    figure.suptitle("Compositions: diagonal entries of R₁R₂R₃⁻¹, in order and swapped", fontsize=12)
-    figure.tight_layout()
+
+    def draw(axes: Any, row: Mapping[str, Any]) -> None:
+        for offset, order, colour in ((-0.2, "right", BLUE), (0.2, "swapped", ORANGE)):
+            _diagonal(axes, row[order]["diagonal"], colour, offset=offset, width=0.4, label=order)
+        first, second, third = (short(name) for name in row["relations"])
+        shares = f"blocks {row['right']['share']:.0%}, swapped {row['swapped']['share']:.0%}"
+        axes.set_title(f"{first}\n· {second}\n= {third}\n{shares}", fontsize=7)
+
+    figure = _panels(sections, draw, "Compositions: diagonal entries of R₁R₂R₃⁻¹, in order and swapped")
     return save(figure, folder, "figure4")
 
 
@@ -153,7 +159,7 @@ def discreteness(panels_of: Mapping[str, Mapping[str, Mapping[str, Any]]], folde
 
 
 def _diagonal(axes: Any, counts: Mapping[str, int], colour: str, *, offset: float = 0.0, width: float = 0.7,
-              label: str = "") -> None:  # fmt: skip
+              label: str | None = None) -> None:  # fmt: skip
     values = np.array([float(value) for value in counts])
     shares = np.array(list(counts.values()), dtype=float)
     step = 1.0 if set(values) <= {-1.0, 0.0, 1.0} else 0.12  # D4 has three values, larger groups more

@@ -52,11 +52,13 @@ class DiscreteRelations(BlockRelations):
             return operators
         return operators * (self.log_scales if which is None else self.log_scales[which]).exp()[:, None, None]
 
+    def elements(self) -> Tensor:
+        """The blocks of the codes alone, without a relation's factor: [R, 4, L]."""
+        return self.blocks[self.codes.long()].transpose(1, 2).contiguous()
+
     def exact(self) -> Tensor:
-        operators = self.blocks[self.codes.long()].transpose(1, 2)
-        if self.scales is not None:
-            operators = operators * self.scales[:, None, None]
-        return operators.contiguous()  # [R, 4, L]
+        operators = self.elements()
+        return operators if self.scales is None else operators * self.scales[:, None, None]
 
     def stored(self) -> dict[str, Tensor]:
         return {"codes": self.codes} | ({} if self.scales is None else {"scales": self.scales})
