@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.cpu import OURS, PLAIN
 from benchmarks.record import RESULTS
+from dihedral.reproduction.tables import markdown
 
 DOCS = RESULTS.parent / "docs"
 GOALS = {  # what one H200 was asked to reach, in seconds
@@ -30,11 +31,6 @@ def source(content: dict[str, Any], name: str) -> str:
     machine = made.get("gpu") or made.get("cpu")
     note = f" {made['note']}" if made.get("note") else ""
     return f"*`{made['command']}`, {machine}, torch {made['torch']}, {made['time']}; `results/{name}.json`.{note}*\n"
-
-
-def markdown(header: list[str], rows: list[list[Any]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]) + "\n"
 
 
 def cpu_part() -> str:

@@ -1,0 +1,33 @@
+"""`dihedral query`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dihedral as dh
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("query") / "model"
+    dh.train(dh.make_family(40), "demo/family", epochs=2, progress=False, device="cpu").save(folder)
+    return folder
+
+
+def test_answers_are_those_of_the_library(cli, model):
+    words = ("--from", "man_0020", "--via", "spouse", "--via", "~child", "--top", "3", "--json")
+    found = json.loads(cli("query", model, *words).out)
+    expected = dh.load(model).query("man_0020", ["spouse", "~child"], top=3)
+    assert [row["entity"] for row in found] == [answer.entity for answer in expected]
+
+
+def test_a_beam_shows_the_entities_between(cli, model):
+    done = cli("query", model, "--from", "man_0020", "--via", "spouse", "--via", "parent", "--mode", "beam")
+    assert done.code == 0 and "through" in done.out
+
+
+def test_an_unknown_relation_is_refused(cli, model):
+    done = cli("query", model, "--from", "man_0020", "--via", "spouze")
+    assert done.code == 2 and "relation 'spouze' is not among" in done.err
