@@ -18,27 +18,27 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.algebra.rules import RelationViews, group_blocks
+from dihedral.algebra.beliefs import Beliefs
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
 from dihedral.predictor import Predictor
 from dihedral.reproduction.studies import relation_matrix
-from dihedral.training import Recipe
+from dihedral.training import Recipe, load_recipe
 
-BASE = Recipe(model="dihedral-gumbel", objective="softmax", regulariser="l2", entity_init=0.01, relation_lr=1.0,
+BASE = Recipe(model="dihedral-gumbel", objective="softmax", regulariser="l2", entity_init=0.001, relation_lr=1.0,
               cooling=0.05, averaging=0.8, validate_every=5)  # fmt: skip
 RECIPES = {
-    "umls": BASE.replace(regulariser_weight=0.05, dimension=200, batch_size=128, epochs=40),
-    "family-neural-lp": BASE.replace(regulariser_weight=0.05, dimension=200, batch_size=512, epochs=12),
-    "FB15k-237": BASE.replace(regulariser_weight=0.2, dimension=1000, batch_size=1024, epochs=30, entity_init=0.001),
-    "FB15k": BASE.replace(regulariser_weight=0.05, dimension=1000, batch_size=1024, epochs=20, entity_init=0.001),
-    "WN18": BASE.replace(regulariser_weight=0.1, dimension=600, batch_size=512, epochs=25, entity_init=0.001),
+    **{name: load_recipe(f"algebra/{name.lower()}-d4-gumbel") for name in ("umls", "family-neural-lp", "FB15k-237")},
+    "FB15k": BASE.replace(regulariser_weight=0.05, dimension=1000, epochs=20),
+    "WN18": BASE.replace(regulariser_weight=0.1, dimension=600, batch_size=512, epochs=25),
 }
+PLAIN: dict[str, Any] = {"paths": 0.0}  # trained on edges alone
+OTHER: dict[str, Any] = PLAIN | {"relation_lr": 0.1, "relation_scale": False, "regulariser": "dura"}
 MODELS: dict[str, dict[str, Any]] = {
-    "D4-Gumbel": {},
-    "D4-Gumbel, paths": {"paths": 1.0},
-    "ComplEx": {"model": "complex", "relation_lr": 0.1, "regulariser": "dura"},
-    "O(2)": {"model": "orthogonal", "relation_lr": 0.1},
-    "RESCAL": {"model": "rescal", "relation_lr": 0.1, "dimension": 100, "regulariser": "dura"},
+    "D4-Gumbel": PLAIN,
+    "D4-Gumbel, paths": {},
+    "ComplEx": OTHER | {"model": "complex"},
+    "O(2)": OTHER | {"model": "orthogonal", "regulariser": "l2"},
+    "RESCAL": OTHER | {"model": "rescal", "dimension": 100, "relation_weight": 0.0},
 }
 
 Scores = np.ndarray  # [bodies, R]
@@ -59,11 +59,12 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
         matrices = np.stack([relation_matrix(model, r) for r in range(count)]).astype(np.float32)
         both_ways = np.concatenate([matrices, matrices.transpose(0, 2, 1)])
         return {"matrix cosine": lambda bodies: _cosine(_dense_product(both_ways, bodies), matrices)}
-    blocks = group_blocks(model) if model.codes is not None else _free_blocks(predictor)
-    views = RelationViews.of(predictor, blocks)
+    matrices = predictor.operators.float().cpu().numpy()
+    matrices = matrices.reshape(count, 2, 2, -1)
+    both_ways = np.concatenate([matrices, matrices.swapaxes(1, 2)])
     found: dict[str, Callable[[np.ndarray], Scores]] = {
-        "matrix cosine": lambda bodies: _cosine(views.product(bodies), blocks),
-        "moved vectors": views.score,
+        "matrix cosine": lambda bodies: _cosine(_block_product(both_ways, bodies), matrices),
+        "belief": Beliefs(predictor).score,
     }
     if model.codes is not None:
         a = dh.algebra(predictor)
@@ -80,15 +81,17 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
     return found
 
 
-def _free_blocks(predictor: Predictor) -> np.ndarray:
-    operators = predictor.operators.float().cpu().numpy()
-    return operators.reshape(len(operators), 2, 2, -1)
-
-
 def _dense_product(matrices: np.ndarray, bodies: np.ndarray) -> np.ndarray:
     product = matrices[bodies[:, 0]]
     for step in range(1, bodies.shape[1]):
         product = product @ matrices[bodies[:, step]]
+    return product
+
+
+def _block_product(matrices: np.ndarray, bodies: np.ndarray) -> np.ndarray:
+    product = matrices[bodies[:, 0]]
+    for step in range(1, bodies.shape[1]):
+        product = np.einsum("nabl,nbcl->nacl", product, matrices[bodies[:, step]], optimize=True)
     return product
 
 
@@ -164,27 +167,27 @@ def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) ->
     return result
 
 
-def measure(names: list[str], models: list[str], device: str, out: Path) -> None:
+def measure(name: str, models: list[str], device: str, out: Path) -> None:
+    graph = dh.load_graph(name)
+    compositions = Compositions(graph) if name not in ("WN18", "FB15k") else None
     rows: list[dict[str, Any]] = []
-    for name in names:
-        graph = dh.load_graph(name)
-        compositions = Compositions(graph) if name not in ("WN18", "FB15k") else None
-        for label in models:
-            recipe = RECIPES[name].replace(**MODELS[label])
-            predictor = dh.train(graph, recipe, device=device, progress=False)
-            predictor.model.cpu()
-            predictor.operators = predictor.operators.cpu()
-            ways = scores_of(predictor)
-            if label == "D4-Gumbel" and compositions:
-                ways |= _chance(graph, ways["moved vectors"])
-            for way, score in ways.items():
-                started = time.perf_counter()
-                found = measure_reversals(graph, score) | (compositions.measure(score) if compositions else {})
-                row = {"graph": name, "model": label, "score": way, **found}
-                row |= {"seconds": time.perf_counter() - started, "test_mrr": predictor.metrics["test"]["both"]["mrr"]}
-                rows.append(row | {"recipe": recipe.to_dict()})
-                print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-            save("rules", {"rows": rows}, out)
+    for label in models:
+        recipe = RECIPES[name].replace(**MODELS[label])
+        if label == "D4-Gumbel, paths" and not recipe.paths:
+            continue
+        predictor = dh.train(graph, recipe, device=device, progress=False)
+        ways = scores_of(predictor)
+        if label == "D4-Gumbel" and compositions:
+            ways |= _chance(graph, ways["belief"])
+        for way, score in ways.items():
+            started = time.perf_counter()
+            found = measure_reversals(graph, score) | (compositions.measure(score) if compositions else {})
+            row = {"graph": name, "model": label, "score": way, **found}
+            row |= {"seconds": time.perf_counter() - started, "device": device}
+            row |= {f"{split}_mrr": predictor.metrics[split]["both"]["mrr"] for split in ("valid", "test")}
+            rows.append(row | {"recipe": recipe.to_dict()})
+            print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        save(f"rules-{name.lower()}", {"rows": rows}, out)
 
 
 def _chance(graph: dh.Graph, ours: Callable[[np.ndarray], Scores]) -> dict[str, Callable[[np.ndarray], Scores]]:
@@ -206,7 +209,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    measure(options.graphs, options.models, options.device, options.out)
+    for name in options.graphs:
+        measure(name, options.models, options.device, options.out)
 
 
 if __name__ == "__main__":

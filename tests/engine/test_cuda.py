@@ -35,9 +35,16 @@ def test_rows_are_updated_as_the_whole_table_is():
     torch.testing.assert_close(rows.parameter.cpu(), whole.parameter)
 
 
-@pytest.mark.parametrize("objective", ["logistic", "softmax"])
-def test_recorded_steps_train_as_plain_ones_do(family, objective):
-    recipe = Recipe(model="dihedral-ste", dimension=32, objective=objective, epochs=5, batch_size=64)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"objective": "logistic"},
+        {"objective": "softmax"},
+        {"objective": "softmax", "paths": 1.0, "path_length": 3, "relation_weight": 1.0},
+    ],
+)
+def test_recorded_steps_train_as_plain_ones_do(family, settings):
+    recipe = Recipe(model="dihedral-ste", dimension=32, epochs=5, batch_size=64, **settings)
     losses = []
     for reference in (True, False):
         trainer = Trainer(family, recipe.replace(validate_every=0), device="cuda", reference=reference)

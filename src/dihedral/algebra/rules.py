@@ -1,13 +1,7 @@
-"""Rules that the codes imply, and how well the graph bears them out.
+"""Rules that the model believes in, and how well the graph bears them out.
 
-A relation moves the vectors of its heads to where its tails are. A body r₁ · … · rₙ implies r₃ as far as both do the
-same, seen in two ways. Over the heads of r₁, h ↦ (R₁…Rₙ)ᵀh against h ↦ R₃ᵀh, and over the tails of rₙ the other way:
-the mean cosine, weighed by squared length, needs only the second moments of those vectors in each component. And
-component by component, half the trace of R₁…RₙR₃⁻¹, weighed by what a component adds to the facts of the relations
-involved. The mean of the two is multiplied by how alike the mean heads of r₁ and r₃ are, and the mean tails of rₙ and
-r₃. Either way every candidate is scored by one matrix product.
-
-No path or chain is ever counted for a score; counting them (`graph.patterns`) is how a rule is checked.
+A body is scored by what the model makes of it (`algebra.beliefs`); no path or chain is counted for a score.
+Counting them (`graph.patterns`) is how a rule is checked, and what says which bodies join anything at all.
 """
 
 from __future__ import annotations
@@ -19,13 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dihedral.algebra.rows import Algebra, Share, algebra, component_weights, log_weights
+from dihedral.algebra.beliefs import Beliefs
+from dihedral.algebra.rows import Algebra, Share, algebra
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import RuleCounter, find_chains, find_reversals
 from dihedral.graph.triples import Triples
-from dihedral.models import Model
-from dihedral.models.dihedral import DiscreteRelations
 from dihedral.paths import INVERSE
 from dihedral.predictor import Predictor
 
@@ -35,88 +28,6 @@ KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "compositio
 AT_ONCE = 4096  # bodies that are scored together
 MOST_WAYS = 200  # that an example is looked for among
 ORDER_MATTERS = 0.8  # a swapped body with less than this share of the score is another body
-
-
-@dataclass(frozen=True)
-class RelationViews:
-    """What scoring needs to know of each relation; of R relations, R + r is the inverse of r."""
-
-    blocks: Matrix  # [2R, 2, 2, L]: the operators
-    head_moments: Matrix  # [2R, 2, 2, L]: mean of h hᵀ over distinct heads, scaled to a whole trace of 1
-    tail_moments: Matrix  # [2R, 2, 2, L]
-    mean_head: Matrix  # [2R, 2L], of length 1
-    mean_tail: Matrix  # [2R, 2L], of length 1
-    log_weights: Matrix  # [2R, L]: what each component adds to the relation's facts
-
-    @classmethod
-    def of(cls, predictor: Predictor, blocks: Matrix) -> RelationViews:
-        """blocks [R, 2, 2, L] of a model; its training triples say which entities a relation joins."""
-        model, train = predictor.model, predictor.graph.train
-        entities = model.entities.detach().float().cpu().numpy().reshape(model.num_entities, 2, -1)  # [N, 2, L]
-        count = len(blocks)
-        moments = np.zeros((2, count, *blocks.shape[1:]), np.float32)
-        means = np.zeros((2, count, entities[0].size), np.float32)
-        order = np.argsort(train[:, 1], kind="stable")
-        bounds = np.searchsorted(train[order, 1], np.arange(count + 1))
-        for relation in range(count):
-            facts = train[order[bounds[relation] : bounds[relation + 1]]]
-            for side, column in enumerate((0, 2)):
-                if len(facts):
-                    rows = entities[np.unique(facts[:, column])]
-                    moments[side, relation] = np.einsum("nal,nbl->abl", rows, rows, optimize=True)
-                    means[side, relation] = rows.mean(axis=0).ravel()
-        moments /= np.maximum(np.einsum("sraal->sr", moments), 1e-12)[:, :, None, None, None]
-        means /= np.maximum(np.linalg.norm(means, axis=-1, keepdims=True), 1e-12)
-        return cls(
-            blocks=np.concatenate([blocks, blocks.swapaxes(1, 2)]),
-            head_moments=np.concatenate([moments[0], moments[1]]),
-            tail_moments=np.concatenate([moments[1], moments[0]]),
-            mean_head=np.concatenate([means[0], means[1]]),
-            mean_tail=np.concatenate([means[1], means[0]]),
-            log_weights=np.tile(log_weights(component_weights(predictor)), (2, 1)).astype(np.float32),
-        )
-
-    @property
-    def num_relations(self) -> int:
-        return len(self.blocks) // 2
-
-    def product(self, bodies: NDArray[np.int64]) -> Matrix:
-        """The operators of bodies [n, steps]: [n, 2, 2, L]."""
-        product = self.blocks[bodies[:, 0]]
-        for step in range(1, bodies.shape[1]):
-            product = np.einsum("nabl,nbcl->nacl", product, self.blocks[bodies[:, step]], optimize=True)
-        return product
-
-    def score(self, bodies: NDArray[np.int64], *, at_once: int = 2048) -> Matrix:
-        """How far each body [n, steps] implies each relation: [n, R], between 0 and 1."""
-        count, parts = self.num_relations, bodies.shape[1] + 1
-        heads, tails = self.mean_head[:count], self.mean_tail[:count]
-        forms = self.blocks[:count].reshape(count, -1).T  # [4L, R]
-        weights = np.exp(self.log_weights / parts)  # a geometric mean is a product of these
-        weighed_forms = (self.blocks[:count] * weights[:count, None, None]).reshape(count, -1).T
-        scores = np.empty((len(bodies), self.num_relations), np.float32)
-        for start in range(0, len(bodies), at_once):
-            part = bodies[start : start + at_once]
-            first, last = part[:, 0], part[:, -1]
-            product = self.product(part)
-            # tr(M P R₃ᵀ) over heads and tr(P N R₃ᵀ) over tails are both ⟨·, R₃⟩
-            moved = np.einsum("nabl,nbcl->nacl", self.head_moments[first], product, optimize=True)
-            moved += np.einsum("nabl,nbcl->nacl", product, self.tail_moments[last], optimize=True)
-            on_vectors = 0.5 * moved.reshape(len(part), -1) @ forms
-            mine = np.prod(weights[part], axis=1)  # [n, L]
-            traces = 0.5 * (product * mine[:, None, None]).reshape(len(part), -1) @ weighed_forms
-            by_component = traces / (mine @ weights[:count].T)
-            same = 0.5 * (np.clip(on_vectors, 0, 1) + np.clip(by_component, 0, 1))
-            alike = np.maximum(self.mean_head[first] @ heads.T, 0) * np.maximum(self.mean_tail[last] @ tails.T, 0)
-            scores[start : start + at_once] = same * alike
-        return scores
-
-
-def group_blocks(model: Model) -> Matrix:
-    """The 2x2 matrices of a DihEdral model's codes: [R, 2, 2, L]; a relation's factor is left out."""
-    assert isinstance(model.relations, DiscreteRelations)
-    elements = model.relations.elements().float().cpu().numpy()
-    return elements.reshape(len(elements), 2, 2, -1)
 
 
 @dataclass(frozen=True)
@@ -169,8 +80,7 @@ def find_rules(
         raise DihedralError(f"min_support is {min_support} and top {top}; both must be 1 or more")
     a = algebra(predictor)
     triples = predictor.graph.train if graph is None else predictor.align(graph).train
-    views = RelationViews.of(predictor, group_blocks(predictor.model))
-    book = _Book(a, views, triples, predictor.graph, min_support, top, examples)
+    book = _Book(a, Beliefs(predictor), triples, predictor.graph, min_support, top, examples)
     rules: list[MinedRule] = []
     if "symmetric" in kinds or "skew-symmetric" in kinds or "inverse" in kinds:
         rules += [rule for rule in book.reversals() if rule.kind in kinds]
@@ -185,14 +95,14 @@ class _Book:
     def __init__(
         self,
         a: Algebra,
-        views: RelationViews,
+        beliefs: Beliefs,
         triples: Triples,
         graph: Graph,
         min_support: int,
         top: int,
         examples: int,
     ) -> None:
-        self.algebra, self.views, self.triples, self.graph = a, views, triples, graph
+        self.algebra, self.beliefs, self.triples, self.graph = a, beliefs, triples, graph
         self.min_support, self.top, self.examples = min_support, top, examples
         self.num_relations = graph.num_relations
 
@@ -209,7 +119,7 @@ class _Book:
     def reversals(self) -> list[MinedRule]:
         count = self.num_relations
         counted = find_reversals(self.triples, self.graph.num_entities, count)
-        scores = self.views.score(np.arange(count, 2 * count)[:, None])  # [r₂, r₁]: ~r₂ ⇒ r₁
+        scores = self.beliefs.score(np.arange(count, 2 * count)[:, None])  # [r₂, r₁]: ~r₂ ⇒ r₁
         both = np.minimum(scores, scores.T)
         enough = counted.size >= self.min_support
         own = both.diagonal()
@@ -274,7 +184,7 @@ class _Book:
         """The best heads among all bodies: (body, head, score, score of the body from back to front)."""
         best: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
         for start in range(0, len(bodies), AT_ONCE):
-            scores = self.views.score(bodies[start : start + AT_ONCE])
+            scores = self.beliefs.score(bodies[start : start + AT_ONCE])
             flat = np.argpartition(-scores, min(self.top, scores.size - 1), axis=None)[: self.top]
             place, heads = np.unravel_index(flat, scores.shape)
             best.append((bodies[start + place], heads, scores[place, heads]))
@@ -282,7 +192,7 @@ class _Book:
             return []
         chosen, heads, values = (np.concatenate(part) for part in zip(*best, strict=True))
         order = np.argsort(-values, kind="stable")[: self.top]
-        swapped = self.views.score(chosen[order][:, ::-1])
+        swapped = self.beliefs.score(chosen[order][:, ::-1])
         return [
             (tuple(chosen[i].tolist()), int(heads[i]), float(values[i]), float(swapped[n, heads[i]]))
             for n, i in enumerate(order)

@@ -349,7 +349,8 @@ class SoftmaxLoss:
         """R_nᵀ … R_1ᵀ h asks for a path's end, R_1 … R_n t for its start; a step back is the transposed operator."""
         if not paths:
             return []
-        both_ways = torch.cat([operators, operators[:, [0, 2, 1, 3]]])
+        a, b, c, d = operators.unbind(1)
+        both_ways = torch.cat([operators, torch.stack([a, c, b, d], dim=1)])
         queries, start = [], 2 * size
         for path in paths:
             count, length = path.relations.shape

@@ -1,0 +1,88 @@
+"""How far a model believes in a rule r₁ · … · rₙ ⇒ r₃.
+
+From a head h of r₁ the product R₁…Rₙ leads to an entity t with the probability softmax(hᵀR₁…Rₙt) over the tails that
+rₙ has. The model holds (h, r₃, t) as true as its score comes up to that of the facts of r₃: min(1, exp(hᵀR₃t - level)),
+where the level is the mean score of those facts. The mean belief over where the body leads is the rule's confidence as
+the model sees it. The same is asked from the tails of rₙ backwards, and the score is the geometric mean of the two.
+
+Only single facts of training are looked at: which entities a relation joins and how high it scores them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+from dihedral.graph.triples import Triples
+from dihedral.models.model import BlockRelations
+from dihedral.paths import step
+from dihedral.predictor import Predictor
+
+STARTS = 32  # entities that a body is followed from, drawn at random
+ENDS = 4  # the likeliest entities that it leads to
+
+
+class Beliefs:
+    """Beliefs of one model; of its R relations, step R + r walks r backwards."""
+
+    def __init__(self, predictor: Predictor, *, starts: int = STARTS, ends: int = ENDS, seed: int = 0) -> None:
+        relations = predictor.model.relations
+        if not isinstance(relations, BlockRelations):
+            raise DihedralError(f"relations of a {relations.kind!r} model are no 2x2 blocks; beliefs need those")
+        self.model, self.relations, self.operators, self.ends = predictor.model, relations, predictor.operators, ends
+        self.entities = predictor.model.entities.detach()
+        self.num_relations = predictor.graph.num_relations
+        train = predictor.graph.train
+        self.level = self._levels(train)
+        rng = np.random.default_rng(seed)
+        heads, tails = _members(train, 0, self.num_relations), _members(train, 2, self.num_relations)
+        self.starts = [self._rows(rng.permutation(each)[:starts]) for each in heads + tails]
+        self.ranges = [self._rows(each) for each in tails + heads]
+
+    def _rows(self, ids: NDArray[np.int64]) -> Tensor:
+        return self.entities[torch.from_numpy(ids).to(self.entities.device)]
+
+    def _levels(self, train: Triples) -> Tensor:
+        """The mean score of each relation's facts."""
+        sums = torch.zeros(self.num_relations, device=self.entities.device)
+        with torch.no_grad():
+            for part in torch.from_numpy(train.astype(np.int64)).to(sums.device).split(1 << 14):
+                asked = step(self.model, self.operators, part[:, 1], self.entities[part[:, 0]])
+                sums.index_add_(0, part[:, 1], (asked * self.entities[part[:, 2]]).sum(dim=1))
+        facts = np.bincount(train[:, 1], minlength=self.num_relations)
+        return sums / torch.from_numpy(facts.clip(min=1)).to(sums)
+
+    def score(self, bodies: NDArray[np.int64]) -> NDArray[np.float32]:
+        """How far each body [n, steps] implies each relation: [n, R], between 0 and 1."""
+        count = self.num_relations
+        turned = (bodies[:, ::-1] + count) % (2 * count)  # r₁ · r₂ ⇒ r₃ from its other end: ~r₂ · ~r₁ ⇒ ~r₃
+        return np.sqrt(self._follow(bodies) * self._follow(turned, backwards=True))
+
+    @torch.no_grad()
+    def _follow(self, bodies: NDArray[np.int64], *, backwards: bool = False) -> NDArray[np.float32]:
+        """The mean belief in each relation, or in its inverse, where a body leads."""
+        scores = np.zeros((len(bodies), self.num_relations), np.float32)
+        for number, body in enumerate(bodies.tolist()):
+            start, candidates = self.starts[body[0]], self.ranges[body[-1]]  # [m, 2L], [n, 2L]
+            if not len(start) or not len(candidates):
+                continue
+            there = start
+            for taken in body:
+                there = step(self.model, self.operators, torch.full((len(there),), taken, device=there.device), there)
+            chance, best = torch.softmax(there @ candidates.T, dim=1).topk(min(self.ends, len(candidates)))  # [m, ends]
+            ends = candidates[best.flatten()]
+            begins = start.repeat_interleave(chance.shape[1], dim=0)
+            head, tail = (ends, begins) if backwards else (begins, ends)
+            above = self.relations.relation_scores(self.operators, head, tail) - self.level  # [m * ends, R]
+            belief = chance.flatten() @ above.clamp_(max=0).exp_() / chance.sum()
+            scores[number] = belief.float().cpu().numpy()
+        return scores
+
+
+def _members(train: Triples, column: int, num_relations: int) -> list[NDArray[np.int64]]:
+    """The distinct heads (column 0) or tails (column 2) of each relation."""
+    pairs = np.unique(train[:, [1, column]].astype(np.int64), axis=0)
+    return np.split(pairs[:, 1], np.searchsorted(pairs[:, 0], np.arange(1, num_relations)))
