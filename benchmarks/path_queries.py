@@ -1,4 +1,4 @@
-"""Multi-hop path queries on FB15k-237: `python -m benchmarks.path_queries MODEL QUERIES [--width 64]`.
+"""Multi-hop path queries on FB15k-237: `python -m benchmarks.path_queries MODEL QUERIES [--width 32]`.
 
 QUERIES is a folder with valid_2p.jsonl.xz and the like, ind2ent.json and ind2rel.json. Each hard answer of a query is
 ranked against the entities of the query set that are no answer at all; figures are averaged per query, then over
@@ -18,7 +18,7 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.paths import beam_search, path_queries
+from dihedral.paths import WIDTH, beam_search, path_queries
 from dihedral.predictor import Predictor
 
 BACKWARDS = "_reverse"
@@ -74,7 +74,13 @@ def measure(
             scores = asked @ predictor.candidates.T
         else:
             scores = beam_search(
-                predictor.model, predictor.operators, predictor.candidates, anchors, steps, width=width
+                predictor.model,
+                predictor.operators,
+                predictor.candidates,
+                anchors,
+                steps,
+                facts=predictor.steps,
+                width=width,
             ).scores
         if scores.is_cuda:
             torch.cuda.synchronize()
@@ -94,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("queries", type=Path)
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--most", type=int, default=0, help="only the first queries of each kind; 0: all")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)

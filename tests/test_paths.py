@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral import DihedralError
+from dihedral import DihedralError, paths
 from dihedral.paths import beam_search, path_queries, read_steps
 
 
@@ -34,29 +34,48 @@ def test_the_product_of_a_path_is_the_product_of_its_matrices(model):
 
 def test_a_path_of_one_step_is_a_prediction(predictor):
     expected = predictor.predict(head="man_0000", relation="spouse", top=3)
-    for mode in ("product", "beam"):
-        assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3, mode=mode)] == [
-            p.tail for p in expected
-        ]
+    assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3)] == [p.tail for p in expected]
     backwards = predictor.predict(tail="man_0000", relation="child", top=3)
     assert [a.entity for a in predictor.query("man_0000", ["~child"], top=3)] == [p.head for p in backwards]
 
 
-def test_a_beam_of_all_entities_is_the_best_way_among_all(predictor):
-    model, operators = predictor.model, predictor.operators
-    steps = torch.tensor([read_steps(["spouse", "parent"], predictor.graph.relations)])
-    beam = beam_search(model, operators, predictor.candidates, torch.tensor([3]), steps, width=10**6)
-    one = torch.log_softmax(
-        model.queries(torch.tensor([3]), steps[:, 0], "tail", operators) @ predictor.candidates.T, 1
+@torch.no_grad()
+def test_a_beam_of_all_entities_is_the_chance_that_any_way_leads_there(predictor):
+    model, operators, graph = predictor.model, predictor.operators, predictor.graph
+    steps = torch.tensor([read_steps(["spouse", "~child"], graph.relations)])
+    beam = beam_search(
+        model, operators, predictor.candidates, torch.tensor([3]), steps, facts=predictor.steps, width=10**6
     )
-    everyone = torch.arange(model.num_entities)
-    two = torch.log_softmax(
-        model.queries(everyone, steps[0, 1].expand(len(everyone)), "tail", operators) @ predictor.candidates.T, 1
-    )
-    ways = one[0][:, None] + two  # [between, end]
-    torch.testing.assert_close(beam.scores[0], ways.max(0).values, rtol=1e-4, atol=1e-4)
+
+    def chances(entity: int, relation: str, side: str) -> torch.Tensor:
+        """The definition, entity by entity."""
+        r = graph.relations.id(relation)
+        query = model.queries(torch.tensor([entity]), torch.tensor([r]), side, operators)
+        softmax = torch.softmax(query @ predictor.candidates.T, 1)[0]
+        here, there = (0, 2) if side == "tail" else (2, 0)
+        known = [fact[there] for fact in graph.train.tolist() if fact[1] == r and fact[here] == entity]
+        chance = (softmax * max(1, len(known))).clamp(max=0.9)
+        chance[known] = 1.0
+        return chance
+
+    one = chances(3, "spouse", "tail")
+    ways = torch.stack([one[m] * chances(m, "child", "head") for m in range(graph.num_entities)])  # [between, end]
+    expected = 1 - (1 - ways.double()).prod(0)
+    likely = expected > 1e-4
+    torch.testing.assert_close(beam.scores[0].exp()[likely].double(), expected[likely], rtol=1e-3, atol=1e-5)
     answer = int(beam.scores[0].argmax())
     assert beam.through(0, answer) == [int(ways[:, answer].argmax())]
+
+
+def test_many_questions_at_once_are_answered_as_one_by_one(predictor, monkeypatch):
+    steps = torch.tensor([read_steps(["spouse", "parent"], predictor.graph.relations)] * 5)
+    anchors = torch.arange(5)
+    parts = (predictor.model, predictor.operators, predictor.candidates, anchors, steps)
+    together = beam_search(*parts, facts=predictor.steps, width=4)
+    monkeypatch.setattr(paths, "AT_ONCE", 1)
+    apart = beam_search(*parts, facts=predictor.steps, width=4)
+    torch.testing.assert_close(together.scores, apart.scores)
+    assert [together.through(n, 7) for n in range(5)] == [apart.through(n, 7) for n in range(5)]
 
 
 def test_a_beam_names_the_entities_between(predictor):

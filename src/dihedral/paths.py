@@ -2,22 +2,30 @@
 
 Relations compose, so a whole path is one product of operators and one inner product with all entities
 (`path_queries`). The other way goes step by step and keeps the most likely entities at each
-(`Beam`): slower, and it can say through which entities an answer was reached.
+(`Beam`): slower, it goes along known facts where there are any, and can say through which
+entities an answer was reached. Its probabilities follow QTO (Bai et al. 2023).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.known import KnownAnswers
+from dihedral.graph.triples import Triples, Vocabulary
 from dihedral.models import Model
 
 INVERSE = "~"
+WIDTH = 32  # entities that a beam keeps
+UNSURE = 0.9  # the most that a step may have that is no known fact
+SURELY = 1e-6  # how near to 1 a probability may come
+AT_ONCE = 1 << 24  # probabilities in memory
 
 
 def read_steps(via: Sequence[str], relations: Vocabulary) -> list[int]:
@@ -53,7 +61,7 @@ def path_queries(model: Model, operators: Tensor, anchors: Tensor, steps: Tensor
 class Beam:
     """Answers found step by step: scores of all entities, and the way to each."""
 
-    scores: Tensor  # [n, N]: log-probabilities of the best way to each entity
+    scores: Tensor  # [n, N]: log-probabilities that some way leads to an entity
     kept: list[Tensor]  # after each step but the last, the entities gone on from: [n, width]
     came_from: list[Tensor]  # for each step but the first, the place in `kept` that leads best to an entity: [n, N]
 
@@ -74,28 +82,67 @@ def beam_search(
     anchors: Tensor,
     steps: Tensor,
     *,
-    width: int = 16,
+    facts: KnownAnswers,
+    width: int = WIDTH,
 ) -> Beam:
     """Paths from entities [n] along steps [n, length], keeping the `width` likeliest entities after each.
 
-    The probability of a step is a softmax over all entities; that of a way is the product of its steps,
-    and an entity's is that of the best way to it.
+    facts: where a step is known to lead, of 2R steps (`both_ways`); those are sure. Elsewhere a step leads to an
+    entity with its softmax over all entities times the number of the step's known answers, or UNSURE if that is less.
+    The probability of a way is the product of its steps', that of an entity that one way at least leads to it.
     """
+    width = min(width, len(candidates))
+    at_once = max(1, AT_ONCE // (width * len(candidates)))
+    beams = [
+        _beam_search(model, operators, candidates, anchor, step, facts, width)
+        for anchor, step in zip(anchors.split(at_once), steps.split(at_once), strict=True)
+    ]
+    return Beam(
+        torch.cat([beam.scores for beam in beams]),
+        *(
+            [torch.cat(parts) for parts in zip(*lists, strict=True)]
+            for lists in zip(*((beam.kept, beam.came_from) for beam in beams), strict=True)
+        ),
+    )
+
+
+def _beam_search(
+    model: Model, operators: Tensor, candidates: Tensor, anchors: Tensor, steps: Tensor, facts: KnownAnswers, width: int
+) -> Beam:
     questions, length = steps.shape
-    entities = len(candidates)
-    width = min(width, entities)
     here, so_far = anchors[:, None], torch.zeros(questions, 1, device=anchors.device)
     kept, came_from = [], []
-    scores = torch.empty(0)
     for number in range(length):
-        at_once = here.shape[1]
-        vectors = step(model, operators, steps[:, number].repeat_interleave(at_once), model.entities[here.flatten()])
-        likely = torch.log_softmax(vectors @ candidates.T, dim=1)
-        ways = likely.view(questions, at_once, entities) + so_far[:, :, None]
+        likely = _likely(
+            model, operators, candidates, here.flatten(), steps[:, number].repeat_interleave(here.shape[1]), facts
+        )
+        ways = likely.view(questions, here.shape[1], -1).add_(so_far[:, :, None])
         scores, place = ways.max(dim=1)  # [n, N]
         if number:
             came_from.append(place)
         if number + 1 < length:
             so_far, here = scores.topk(width)
             kept.append(here)
+    if length > 1:
+        no_way = ways.exp_().neg_().clamp_(min=SURELY - 1).log1p_().sum(dim=1)  # log of the product of 1 - p
+        scores = torch.log(-torch.expm1(no_way))
     return Beam(scores, kept, came_from)
+
+
+def _likely(
+    model: Model, operators: Tensor, candidates: Tensor, entities: Tensor, steps: Tensor, facts: KnownAnswers
+) -> Tensor:
+    """Log-probabilities that a step leads from each entity [n] to any: [n, N]."""
+    likely = torch.log_softmax(step(model, operators, steps, model.entities[entities]) @ candidates.T, dim=1)
+    row, answer = facts.of(entities, steps)
+    many = torch.bincount(row, minlength=len(entities)).clamp_(min=1)
+    likely.add_(many.log()[:, None]).clamp_(max=math.log(UNSURE))
+    likely[row, answer] = 0.0
+    return likely
+
+
+def both_ways(triples: Triples, num_entities: int, num_relations: int) -> KnownAnswers:
+    """Where each of 2R steps leads from an entity, by the facts of a graph."""
+    head, relation, tail = triples.T
+    along, back = np.stack([head, relation, tail], 1), np.stack([tail, relation + num_relations, head], 1)
+    return KnownAnswers.build(np.concatenate([along, back]), "tail", 2 * num_relations, num_entities)

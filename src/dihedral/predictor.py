@@ -19,7 +19,7 @@ from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.models import Model
-from dihedral.paths import beam_search, path_queries, read_steps
+from dihedral.paths import WIDTH, beam_search, both_ways, path_queries, read_steps
 from dihedral.storage import Dtype, StoredModel, load_model, save_model
 
 Known = Literal["include", "exclude"]
@@ -87,6 +87,12 @@ class Predictor:
             side: KnownAnswers.build(graph.known, side, graph.num_relations, graph.num_entities).to(self.device)
             for side in SIDES
         }
+
+    @cached_property
+    def steps(self) -> KnownAnswers:
+        """Where each relation and each inverse leads from an entity, by the facts of training."""
+        graph = self.graph
+        return both_ways(graph.train, graph.num_entities, graph.num_relations).to(self.device)
 
     def align(self, graph: Graph) -> Graph:
         """Another graph's triples in this model's numbering; a name the model never saw is an error."""
@@ -182,12 +188,13 @@ class Predictor:
         *,
         top: int = 10,
         mode: Literal["product", "beam"] = "product",
-        width: int = 16,
+        width: int = WIDTH,
     ) -> list[PathAnswer]:
         """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
 
         mode: "product" multiplies the relations and asks once for the whole path; "beam" goes step by step,
-        keeps the `width` likeliest entities after each, and scores are log-probabilities.
+        takes the facts of training for sure, keeps the `width` likeliest entities after each step, and scores are
+        log-probabilities.
         """
         if mode not in ("product", "beam"):
             raise DihedralError(f"mode is {mode!r}; choose product or beam")
@@ -201,7 +208,9 @@ class Predictor:
         if mode == "product":
             scores = path_queries(self.model, self.operators, anchors, steps) @ self.candidates.T
         else:
-            beam = beam_search(self.model, self.operators, self.candidates, anchors, steps, width=width)
+            beam = beam_search(
+                self.model, self.operators, self.candidates, anchors, steps, facts=self.steps, width=width
+            )
             scores = beam.scores
         values, ids = scores[0].topk(min(top, scores.shape[1]))
         return [

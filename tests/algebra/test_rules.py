@@ -21,7 +21,7 @@ L = 24
 
 def exact_model(graph: dh.Graph, codes: np.ndarray, seed: int = 0) -> Predictor:
     generator = torch.Generator().manual_seed(seed)
-    entities = torch.randn(graph.num_entities, 2 * L, generator=generator) + 1.0  # so that heads are alike
+    entities = torch.randn(graph.num_entities, 2 * L, generator=generator)
     return Predictor(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph)
 
 

@@ -7,6 +7,7 @@ Counting them (`graph.patterns`) is how a rule is checked, and what says which b
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -25,7 +26,9 @@ from dihedral.predictor import Predictor
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
-AT_ONCE = 4096  # bodies that are scored together
+AT_ONCE = 256  # bodies that are scored between two looks at the progress
+MOST_LONGER = 20_000  # bodies of three steps: those that join most
+LEAST_SCORE = 0.1  # what the model believes less is no rule
 MOST_WAYS = 200  # that an example is looked for among
 ORDER_MATTERS = 0.8  # a swapped body with less than this share of the score is another body
 
@@ -64,7 +67,9 @@ def find_rules(
     top: int = 100,
     inverses: bool = True,
     length: int = 2,
+    min_score: float = LEAST_SCORE,
     examples: int = 2,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> list[MinedRule]:
     """The best rules of each kind, the highest score first.
 
@@ -73,14 +78,18 @@ def find_rules(
     only if its relation has this many; so a chain whose parts never meet is not proposed.
     inverses: relations may be walked backwards in the body of a composition.
     length: steps of the longest bodies, 2 or 3.
+    min_score: what the model believes less is left out.
+    on_progress: told how many of how many bodies are scored.
     """
     if length not in (2, 3):
         raise DihedralError(f"length is {length}; bodies have 2 or 3 steps")
     if min_support < 1 or top < 1:
         raise DihedralError(f"min_support is {min_support} and top {top}; both must be 1 or more")
+    if not 0 <= min_score <= 1:
+        raise DihedralError(f"min_score is {min_score}; it must be between 0 and 1")
     a = algebra(predictor)
     triples = predictor.graph.train if graph is None else predictor.align(graph).train
-    book = _Book(a, Beliefs(predictor), triples, predictor.graph, min_support, top, examples)
+    book = _Book(a, Beliefs(predictor), triples, predictor.graph, min_support, top, examples, min_score, on_progress)
     rules: list[MinedRule] = []
     if "symmetric" in kinds or "skew-symmetric" in kinds or "inverse" in kinds:
         rules += [rule for rule in book.reversals() if rule.kind in kinds]
@@ -101,9 +110,12 @@ class _Book:
         min_support: int,
         top: int,
         examples: int,
+        min_score: float,
+        on_progress: Callable[[int, int], None] | None,
     ) -> None:
         self.algebra, self.beliefs, self.triples, self.graph = a, beliefs, triples, graph
         self.min_support, self.top, self.examples = min_support, top, examples
+        self.min_score, self.on_progress = min_score, on_progress or (lambda done, total: None)
         self.num_relations = graph.num_relations
 
     def name(self, step: int) -> str:
@@ -136,6 +148,7 @@ class _Book:
         usable = enough[first] & enough[second]
         first, second = first[usable], second[usable]
         best = np.argsort(-both[first, second], kind="stable")[: self.top]
+        best = best[both[first[best], second[best]] >= self.min_score]
         pairs = [
             self._reversal("inverse", first[i], second[i], counted, float(both[first[i], second[i]])) for i in best
         ]
@@ -174,11 +187,19 @@ class _Book:
             found.append(self._composition(body, head, score, swapped, (support, int(chains.joined[r1, r2]), pca)))
         if length == 3:
             counter = RuleCounter(self.triples, entities, count)
-            for body, head, score, swapped in self._best(_longer(bodies, meets)):
+            for body, head, score, swapped in self._best(self._longer(bodies, chains.joined, meets)):
                 counts = counter.count(body, head)
                 if counts[1] >= self.min_support:
                     found.append(self._composition(body, head, score, swapped, counts))
         return sorted(found, key=lambda rule: -rule.score)[: self.top]
+
+    @staticmethod
+    def _longer(bodies: NDArray[np.int64], joined: NDArray[np.int64], meets: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Bodies [n, 2] with every third step whose relation meets the second; those that join most."""
+        row, third = np.nonzero(meets[bodies[:, 1]])
+        first, second = bodies[row].T
+        most = np.argsort(-(joined[first, second] * joined[second, third].astype(float)), kind="stable")[:MOST_LONGER]
+        return np.stack([first, second, third], axis=1)[most]
 
     def _best(self, bodies: NDArray[np.int64]) -> list[tuple[tuple[int, ...], int, float, float]]:
         """The best heads among all bodies: (body, head, score, score of the body from back to front)."""
@@ -188,10 +209,12 @@ class _Book:
             flat = np.argpartition(-scores, min(self.top, scores.size - 1), axis=None)[: self.top]
             place, heads = np.unravel_index(flat, scores.shape)
             best.append((bodies[start + place], heads, scores[place, heads]))
+            self.on_progress(min(start + AT_ONCE, len(bodies)), len(bodies))
         if not best:
             return []
         chosen, heads, values = (np.concatenate(part) for part in zip(*best, strict=True))
         order = np.argsort(-values, kind="stable")[: self.top]
+        order = order[values[order] >= self.min_score]
         swapped = self.beliefs.score(chosen[order][:, ::-1])
         return [
             (tuple(chosen[i].tolist()), int(heads[i]), float(values[i]), float(swapped[n, heads[i]]))
@@ -240,9 +263,3 @@ class _Book:
         for source, target in facts[:, (0, 2) if step < self.num_relations else (2, 0)].tolist():
             edges[source].append(target)
         return edges
-
-
-def _longer(bodies: NDArray[np.int64], meets: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Bodies [n, 2] with every third step whose relation meets the second."""
-    row, third = np.nonzero(meets[bodies[:, 1]])
-    return np.concatenate([bodies[row], third[:, None]], axis=1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,6 +82,17 @@ def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
         "tails": report["tail"],
         f"seen entities only ({report['seen_only']['triples']} of {report['triples']})": report["seen_only"],
     }
+
+
+@contextmanager
+def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with time left, on a terminal only; what it yields is told how many of how many are done."""
+    with Progress(
+        "[progress.description]{task.description}", BarColumn(), "{task.completed} of {task.total}",
+        TimeRemainingColumn(), console=notes, transient=True, disable=not sys.stderr.isatty(),
+    ) as bar:  # fmt: skip
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None) -> Graph:

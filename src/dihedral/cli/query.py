@@ -9,6 +9,7 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.output import Json, print_json, print_table
+from dihedral.paths import WIDTH
 
 
 def command(
@@ -17,7 +18,7 @@ def command(
     via: Annotated[list[str], typer.Option(help="A relation to follow, in order; ~relation walks backwards.")],
     top: Annotated[int, typer.Option(help="How many answers.")] = 10,
     mode: Annotated[str, typer.Option(help="product: the whole path at once; beam: step by step.")] = "product",
-    width: Annotated[int, typer.Option(help="Entities kept after each step of a beam.")] = 16,
+    width: Annotated[int, typer.Option(help="Entities kept after each step of a beam.")] = WIDTH,
     json: Json = False,
 ) -> None:
     """Follow relations from an entity: the product of the relations answers for the whole path.

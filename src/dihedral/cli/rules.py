@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.algebra.rules import KINDS, MinedRule, find_rules
-from dihedral.cli.output import Columns, Json, print_json, print_table, read_data, say
+from dihedral.algebra.rules import KINDS, LEAST_SCORE, MinedRule, find_rules
+from dihedral.cli.output import Columns, Json, counted_bar, print_json, print_table, read_data, say
 from dihedral.errors import DihedralError
 
 TITLES = {
@@ -30,6 +30,7 @@ def command(
     top: Annotated[int, typer.Option(help="How many rules of each kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether a composition may walk relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Steps of the longest bodies of compositions: 2 or 3.")] = 2,
+    min_score: Annotated[float, typer.Option(help="What the model believes less is left out.")] = LEAST_SCORE,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
     columns: Columns = None,
     json: Json = False,
@@ -44,9 +45,11 @@ def command(
     predictor = dh.load(model)
     graph = None if data is None else read_data(data, columns)
     kinds = tuple(each for each in KINDS if not kind or each in kind)
-    rules = find_rules(
-        predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length
-    )
+    with counted_bar("scoring bodies") as on_progress:
+        rules = find_rules(
+            predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length,
+            min_score=min_score, on_progress=on_progress,
+        )  # fmt: skip
     if json:
         print_json([rule.to_dict() for rule in rules])
     elif as_csv:
