@@ -21,7 +21,7 @@ from dihedral.models.model import BlockRelations
 from dihedral.paths import step
 from dihedral.predictor import Predictor
 
-STARTS = 32  # entities that a body is followed from, drawn at random
+STARTS = 64  # entities that a body is followed from, drawn at random
 ENDS = 4  # the likeliest entities that it leads to
 
 
