@@ -27,7 +27,6 @@ from dihedral.reproduction.tables import markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 GRAPHS = ("FB15k-237", "umls", "family-neural-lp", "FB15k", "WN18")
-FAMILY_QUESTION = ("man_0600", "parent_in_law")
 AMIE_SECONDS = {"FB15k-237": 156, "WN18": 37, "family-neural-lp": 14}  # its milestone jar on 2 cores, quoted
 CQD = {"2p": 0.279, "3p": 0.219}  # CQD-Beam's Hits@3 on the test part of the query set, quoted
 
@@ -64,29 +63,28 @@ def shell(model: Path, name: str, *arguments: str) -> str:
 
 
 def well_explained(predictor: Predictor) -> Explanation:
-    """The first test triple, in a random order, that is ranked first on both sides with three paths or more."""
+    """The first test triple, in a random order, that is ranked first on both sides and has two paths or more."""
     graph = predictor.graph
     for number in np.random.default_rng(0).permutation(len(graph.test)):
         found = dh.explain(predictor, *next(graph.labels(graph.test[[number]])), top=4)
-        if max(found.ranks.values()) == 1 and len(found.paths) >= 3 and found.paths[0].support > 0.6:
+        if max(found.ranks.values()) < 2 and len(found.paths) >= 2 and found.paths[0].support > 0.6:
             return found
-    raise SystemExit("no test triple is explained by three paths")
+    raise SystemExit("no test triple is explained by two paths")
 
 
 def family_part(images: Path) -> str:
-    predictor = dh.train(dh.load_graph("family"), "demo/family", progress=False)
+    predictor = dh.train(dh.load_graph("family"), "algebra/family-d4-gumbel", progress=False)
     folder = images.parent.parent / "out" / "family"
     predictor.save(folder, overwrite=True)
     session = Session(a=dh.algebra(predictor), predictor=predictor)
-    answer = next(p for p in predictor.predict(head=FAMILY_QUESTION[0], relation=FAMILY_QUESTION[1], known="exclude"))
-    triple = (answer.head, answer.relation, answer.tail)
-    draw_explanation(dh.explain(predictor, *triple, top=4), images / "family-explanation.png")
+    found = well_explained(predictor)
+    draw_explanation(found, images / "family-explanation.png")
     return (
         "## FAMILY: rules that are known\n\n"
         "`dihedral data family` makes a population of couples with parents, siblings and in-laws, so what ought to be\n"
         "found is known: `child` inverts `parent`, `spouse` inverts itself, a spouse's parent is a parent in law.\n\n"
         "```python\nimport dihedral as dh\n\n"
-        'predictor = dh.train(dh.load_graph("family"), "demo/family")\na = dh.algebra(predictor)\n```\n\n'
+        'predictor = dh.train(dh.load_graph("family"), "algebra/family-d4-gumbel")\na = dh.algebra(predictor)\n```\n\n'
         + session.show(
             'a["parent"].elements()',
             'a["spouse"].symmetry()',
@@ -97,24 +95,22 @@ def family_part(images: Path) -> str:
         )
         + "\nA share is weighed by what each component adds to the scores of the relations' facts; the count gives\n"
         "every component the same say. Most components matter little to any one relation, so counts of\n"
-        "compositions are low "
-        "even where a rule holds. That is why `rules` does not count: it asks where a body leads, and how far the\n"
-        "model holds the head relation to be true there. Support and confidences are exact counts in the graph.\n\n"
+        "compositions are low even where a rule holds. That is why `rules` does not count: it asks where a body\n"
+        "leads, and how far the model holds the head relation to be true there. Support and confidences are exact\n"
+        "counts in the graph.\n\n"
         + shell(folder, "out/family", "rules", "--top", "4", "--no-inverses")
-        + "\nA prediction that training did not hold, and the facts that speak for it:\n\n"
-        + shell(folder, "out/family", "explain", *triple, "--top", "4")
+        + "\nA test triple, which training did not hold, and the facts that speak for it:\n\n"
+        + shell(folder, "out/family", "explain", *found.triple, "--top", "4")
         + "\n![The paths that support the prediction](images/family-explanation.png)\n\n"
         "Path questions are one product of group elements, or step by step, where known facts count as sure:\n\n"
-        + shell(folder, "out/family", "query", "--from", FAMILY_QUESTION[0], "--via", "spouse", "--via", "parent",
+        + shell(folder, "out/family", "query", "--from", "man_0600", "--via", "spouse", "--via", "parent",
                 "--top", "3", "--mode", "beam")
     )  # fmt: skip
 
 
 def freebase_part(folder: Path, images: Path) -> str:
     predictor = dh.load(folder)
-    started = time.perf_counter()
     found = well_explained(predictor)
-    dh.explain(predictor, *found.triple)
     started = time.perf_counter()
     dh.explain(predictor, *found.triple)
     took = time.perf_counter() - started
@@ -142,12 +138,10 @@ def rules_part() -> str:
         "AP is average precision; recall at N as many as there are; new head: r₃ is neither r₁ nor r₂; held back:\n"
         "confidence of at least .1 in the whole graph among pairs that training does not hold; order: how often the\n"
         "right order of a body scores higher than the swapped one, where the graph says that it matters.\n"
-        "Inverse pairs hold each other reversed with confidence of at least .8 both ways, among relations\n"
-        "with 10 facts "
-        "or more. On FB15k a perfect inverse has just about that confidence in training, as valid and test\n"
-        "hold a fifth "
-        'of the facts: which pairs pass is chance there, and "all facts known" shows what a score can reach that has\n'
-        "the true confidences. The pairs that hold in the whole graph are the fairer question.\n"
+        "Inverse pairs hold each other reversed with confidence of at least .8 both ways, among relations with 10\n"
+        "facts or more. On FB15k a perfect inverse has just about that confidence in training, as valid and test hold\n"
+        'a fifth of the facts: which pairs pass is chance there, and "all facts known" shows what a score reaches\n'
+        "that has the true confidences. The pairs that hold in the whole graph are the fairer question.\n"
     ]
     for graph in GRAPHS:
         content = read(f"rules-{graph.lower()}")

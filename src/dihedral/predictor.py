@@ -17,6 +17,7 @@ from dihedral.errors import DihedralError
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
+from dihedral.graph.patterns import RuleCounter
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.models import Model
 from dihedral.paths import WIDTH, beam_search, both_ways, path_queries, read_steps
@@ -93,6 +94,12 @@ class Predictor:
         """Where each relation and each inverse leads from an entity, by the facts of training."""
         graph = self.graph
         return both_ways(graph.train, graph.num_entities, graph.num_relations).to(self.device)
+
+    @cached_property
+    def rule_counter(self) -> RuleCounter:
+        """Counts of single rules in the facts of training."""
+        graph = self.graph
+        return RuleCounter(graph.train, graph.num_entities, graph.num_relations)
 
     def align(self, graph: Graph) -> Graph:
         """Another graph's triples in this model's numbering; a name the model never saw is an error."""

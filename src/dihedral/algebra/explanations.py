@@ -35,6 +35,8 @@ class SupportingPath:
     relations: tuple[str, ...]  # `~name` is walked backwards
     entities: tuple[str, ...]  # from head to tail
     support: float  # how far the product of the relations is the relation asked about, on these entities
+    confidence: float  # of the rule: the share of the pairs joined so that the relation holds in training
+    pairs: int  # that the relations join in training
 
     @property
     def facts(self) -> list[tuple[str, str, str]]:
@@ -86,14 +88,15 @@ class Explanation:
         ]
         if self.paths:
             lines.append("paths that support it:")
-            lines += [f"  {path.support:.2f}  {path}" for path in self.paths]
+            for path in self.paths:
+                lines.append(f"  {path.support:.2f}  {path}")
+                lines.append(f"        a way that holds for {path.confidence:.0%} of the {path.pairs} pairs it joins")
         else:
             lines.append("no path of known facts between the two supports it")
         lines.append("alike facts:")
         lines += [f"  {each.likeness:.2f}  ({', '.join(each.fact)})" for each in self.alike]
-        total = sum(self.elements.values()) or 1.0
-        shares = ", ".join(f"{name} {value / total:.0%}" for name, value in list(self.elements.items())[:4])
-        lines.append(f"the score comes from components with {shares}")
+        added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
+        lines.append(f"components with these elements add most to the score: {added}")
         return "\n".join(lines)
 
 
@@ -155,11 +158,14 @@ def _paths(predictor: Predictor, operators: Tensor, h: int, r: int, t: int, top:
         if steps_taken in used:  # one example a body: the next path should say something else
             continue
         used.add(steps_taken)
+        holds, joined, _ = predictor.rule_counter.count(steps_taken, r)
         paths.append(
             SupportingPath(
                 tuple(names[s] if s < count else INVERSE + names[s - count] for s in steps_taken),
                 tuple(graph.entities[e] for e in (h, *between, t)),
                 strength[steps_taken],
+                holds / max(joined, 1),
+                joined,
             )
         )
     return paths

@@ -19,7 +19,7 @@ def draw_explanation(explanation: Explanation, path: Path) -> None:
     if path.suffix not in (".png", ".svg"):
         raise DihedralError(f"figure is {str(path)!r}; its name must end in .png or .svg")
     lanes = len(explanation.paths) + 1
-    figure = Figure(figsize=(9, 0.9 + 0.8 * lanes))
+    figure = Figure(figsize=(11, 0.9 + 0.8 * lanes))
     axes = figure.subplots()
     head, relation, tail = explanation.triple
     start, end = (0.0, -(lanes - 1) / 2), (3.0, -(lanes - 1) / 2)
@@ -41,19 +41,19 @@ def draw_explanation(explanation: Explanation, path: Path) -> None:
 
 def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str], between: str | None, colour: str,
           strength: float) -> None:  # fmt: skip
-    """head → (1, lane) → (2, lane) → tail; an entity between stands in the middle of the lane."""
+    """head → start of the lane → its end → tail; relations above it, an entity between in its middle."""
     y = float(-number)
     style = {"color": colour, "linewidth": 0.6 + 2.2 * strength, "linestyle": "-" if number else "--", "zorder": 1}
-    axes.plot([start[0], 0.7], [start[1], y], **style)
-    axes.plot([0.7, 2.3], [y, y], **style)
+    axes.plot([start[0], 0.45], [start[1], y], **style)
+    axes.plot([0.45, 2.55], [y, y], **style)
     arrow = {"arrowstyle": "-|>", "shrinkB": 24, **{key: style[key] for key in ("color", "linewidth", "linestyle")}}
-    axes.annotate("", xy=end, xytext=(2.3, y), arrowprops=arrow)
-    places = [1.5] if between is None else [0.95, 2.05]
+    axes.annotate("", xy=end, xytext=(2.55, y), arrowprops=arrow)
+    places = [1.5] if between is None else [0.93, 2.07]
     if between is not None:
         _box(axes, (1.5, y), between, GREY)
+    most = 60 if between is None else 30
     for x, relation in zip(places, relations, strict=True):
-        axes.text(x, y, short(relation, 30), ha="center", va="center", fontsize=8, color=colour, zorder=2,
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # fmt: skip
+        axes.text(x, y + 0.08, short(relation, most), ha="center", va="bottom", fontsize=8, color=colour, zorder=2)
 
 
 def _box(axes: Any, place: Place, name: str, colour: str) -> None:
