@@ -171,7 +171,9 @@ def _diagonal(axes: Any, counts: Mapping[str, int], colour: str, *, offset: floa
 
 def short(name: str, most: int = 40) -> str:
     """A relation's name in a panel: the last parts of a Freebase path, without what matplotlib reads as mathematics."""
+    back = "~" if name.startswith("~") else ""
+    name = name.removeprefix("~")
     if name.count("/") > 2:
-        name = ("~" if name.startswith("~") else "") + "…/" + "/".join(name.replace("./", "/").split("/")[-2:])
+        name = "…/" + "/".join(name.replace("./", "/").split("/")[-2:])
     name = name.replace("$", r"\$")
-    return name if len(name) <= most else "…" + name[-most + 1 :]
+    return back + (name if len(name) <= most else "…" + name[-most + 1 :])
