@@ -122,7 +122,7 @@ def test_a_question_of_which_every_answer_is_known_has_no_new_ones():
 def test_predictions_read_as_triples(predictor):
     prediction = predictor.predict(head="man_0000", relation="spouse", top=1)[0]
     assert prediction.head == "man_0000" and prediction.relation == "spouse"
-    assert prediction._fields == ("head", "relation", "tail", "score", "known")
+    assert prediction._fields == ("head", "relation", "tail", "score", "known", "probability")
     assert type(prediction.score) is float and type(prediction.known) is bool
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from dihedral.algebra import algebra, explain, find_rules
+from dihedral.completion import complete, missing_facts
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluation, Evaluator
 from dihedral.evaluation.ranking import MEMORY_MB
+from dihedral.folding import fold_in
 from dihedral.graph import Graph, load_graph, make_family
 from dihedral.group import DihedralGroup
 from dihedral.predictor import Prediction, Predictor, load
@@ -31,13 +33,16 @@ __all__ = [
     "Predictor",
     "Recipe",
     "algebra",
+    "complete",
     "evaluate",
     "explain",
     "find_rules",
+    "fold_in",
     "load",
     "load_graph",
     "load_recipe",
     "make_family",
+    "missing_facts",
     "train",
 ]
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dihedral.calibration import Calibration, fit_calibration, measure_calibration
 from dihedral.device import choose_device
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
@@ -24,6 +25,7 @@ from dihedral.paths import WIDTH, beam_search, both_ways, path_queries, read_ste
 from dihedral.storage import Dtype, StoredModel, load_model, save_model
 
 Known = Literal["include", "exclude"]
+Among = str | Sequence[str] | None  # "range", or names of entities
 
 
 class Prediction(NamedTuple):
@@ -34,6 +36,24 @@ class Prediction(NamedTuple):
     tail: str
     score: float
     known: bool
+    probability: float | None = None  # where the model was calibrated (`dihedral.calibration`)
+
+
+class Similar(NamedTuple):
+    """An entity whose vector points the same way."""
+
+    entity: str
+    similarity: float  # cosine
+
+
+class Judgement(NamedTuple):
+    """Whether a triple is called true, and how likely it is."""
+
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
 
 
 class PathAnswer(NamedTuple):
@@ -89,6 +109,20 @@ class Predictor:
             for side in SIDES
         }
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """The curves from scores to probabilities, if they were fitted (`calibrate`)."""
+        found = self.metrics.get("calibration")
+        return Calibration.from_dict(found["curves"]) if found else None
+
+    def calibrate(self, *, seed: int = 0) -> None:
+        """Fit probabilities and thresholds on valid, and measure them on test; they are saved with the model."""
+        calibration = fit_calibration(self, seed)
+        if calibration is None:
+            raise DihedralError("this model's graph has no valid triples; probabilities need some to be fitted on")
+        measured = {split: measure_calibration(self, calibration, split, seed + 1) for split in ("valid", "test")}
+        self.metrics["calibration"] = {"curves": calibration.to_dict(), **measured}
+
     @cached_property
     def steps(self) -> KnownAnswers:
         """Where each relation and each inverse leads from an entity, by the facts of training."""
@@ -127,10 +161,13 @@ class Predictor:
         tail: str | None = None,
         top: int = 10,
         known: Known = "include",
+        among: Among = None,
     ) -> list[Prediction]:
         """The best completions of a triple of which two parts are given, best first.
 
         known: "include" marks facts the graph already holds, "exclude" leaves them out.
+        among: "range" answers only with entities that training has in that place of the relation; a list of
+        names, such as `members("isa", "Virus")`, only with those.
         """
         if top < 1:
             raise DihedralError(f"top is {top}; ask for at least 1 prediction")
@@ -141,22 +178,78 @@ class Predictor:
             raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
         if relation is None:
             assert head is not None and tail is not None
+            if among is not None:
+                raise DihedralError("among limits entities, but the relation is asked for; leave it out")
             return self._predict_relation(head, tail, top, known)
         side: Side = "tail" if head is not None else "head"
         anchor = head if head is not None else tail
         assert anchor is not None
         anchors = torch.tensor([self.graph.entities.id(anchor)], device=self.device)
         relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
-        ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known))
+        allowed = self.allowed(among, int(relations[0]), side)
+        ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known, allowed=allowed))
         is_known = torch.isin(ids, self.known[side].of(anchors, relations)[1])
         names = self.graph.entities
+        likely = self._likely(scores, relations.expand(len(scores)))
         return [
-            Prediction(anchor, relation, names[i], score, fact)
+            Prediction(anchor, relation, names[i], score, fact, p)
             if side == "tail"
-            else Prediction(names[i], relation, anchor, score, fact)
-            for i, score, fact in zip(ids.tolist(), scores.tolist(), is_known.tolist(), strict=True)
+            else Prediction(names[i], relation, anchor, score, fact, p)
+            for i, score, fact, p in zip(ids.tolist(), scores.tolist(), is_known.tolist(), likely, strict=True)
             if score > float("-inf")
         ]
+
+    def _likely(self, scores: Tensor, relations: Tensor) -> list[float] | list[None]:
+        """Probabilities where the model is calibrated."""
+        calibration = self.calibration
+        return [None] * len(scores) if calibration is None else calibration.probabilities(scores, relations).tolist()
+
+    def members(self, relation: str, entity: str) -> list[str]:
+        """The heads of (?, relation, entity) that the graph knows: the members of a type, say."""
+        anchor = torch.tensor([self.graph.entities.id(entity)], device=self.device)
+        which = torch.tensor([self.graph.relations.id(relation)], device=self.device)
+        return [self.graph.entities[i] for i in self.known["head"].of(anchor, which)[1].tolist()]
+
+    def allowed(self, among: Among, relation: int, side: Side) -> Tensor | None:
+        """Which entities may answer: a mask [N], or nothing where all may."""
+        if among is None:
+            return None
+        if isinstance(among, str):
+            if among != "range":
+                raise DihedralError(f"among is {among!r}; choose 'range' or give a list of entities")
+            facts = self.graph.train[self.graph.train[:, 1] == relation]
+            ids = np.unique(facts[:, 2 if side == "tail" else 0])
+        else:
+            ids = self.graph.entities.ids(list(among))
+        mask = torch.zeros(self.graph.num_entities, dtype=torch.bool, device=self.device)
+        mask[torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(self.device)] = True
+        return mask
+
+    def similar(self, entity: str, *, top: int = 10) -> list[Similar]:
+        """The entities whose vectors point most nearly the same way."""
+        if top < 1:
+            raise DihedralError(f"top is {top}; ask for at least 1 entity")
+        vectors = self.model.entities.detach()
+        own = self.graph.entities.id(entity)
+        cosines = torch.nn.functional.cosine_similarity(vectors, vectors[[own]])
+        cosines[own] = -2.0  # itself comes last
+        best = cosines.topk(min(top, len(cosines) - 1))
+        names = self.graph.entities
+        return [Similar(names[i], value) for i, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+    def classify(self, triples: Sequence[tuple[str, str, str]]) -> list[Judgement]:
+        """True or false, by a threshold for each relation that was fitted on valid."""
+        calibration = self.calibration
+        if calibration is None:
+            raise DihedralError("this model has no thresholds; call calibrate() first")
+        entities, relations = self.graph.entities, self.graph.relations
+        ids = torch.tensor([[entities.id(h), relations.id(r), entities.id(t)] for h, r, t in triples]).view(-1, 3)
+        with torch.no_grad():
+            scores = self.model.score(ids.to(self.device), self.operators).cpu()
+        likely = calibration.probabilities(scores, ids[:, 1])
+        true = likely >= calibration.threshold[ids[:, 1]]
+        return [Judgement(h, r, t, bool(call), p)
+                for (h, r, t), call, p in zip(triples, true.tolist(), likely.tolist(), strict=True)]  # fmt: skip
 
     @torch.no_grad()
     def top(
@@ -167,11 +260,13 @@ class Predictor:
         count: int = 10,
         *,
         known: Known = "include",
+        allowed: Tensor | None = None,
         memory_mb: int = MEMORY_MB,
     ) -> tuple[Tensor, Tensor]:
         """The best answers of many questions at once, by number: ids and scores, each [questions, count].
 
-        With known="exclude", known answers have the score -inf and come last.
+        With known="exclude", known answers have the score -inf and come last; so do entities outside the
+        mask `allowed` [N].
         """
         if side not in SIDES or known not in ("include", "exclude"):
             raise DihedralError(f"side is {side!r} and known {known!r}; choose head or tail, include or exclude")
@@ -183,6 +278,8 @@ class Predictor:
             scores = score_all(self.model.queries(anchor, relation, side, self.operators), candidates, scratch)
             if known == "exclude":
                 scores[self.known[side].of(anchor, relation)] = float("-inf")
+            if allowed is not None:
+                scores[:, ~allowed] = float("-inf")
             best, its_scores = best_answers(scores, count)
             ids.append(best)
             values.append(its_scores)
@@ -238,8 +335,8 @@ class Predictor:
         if known == "exclude":
             order = order[~is_known[order]]
         return [
-            Prediction(head, graph.relations[i], tail, float(scores[i]), bool(is_known[i]))
-            for i in order[:top].tolist()
+            Prediction(head, graph.relations[i], tail, float(scores[i]), bool(is_known[i]), p)
+            for i, p in zip(order[:top].tolist(), self._likely(scores[order[:top]], order[:top]), strict=True)
         ]
 
     def save(

@@ -26,24 +26,29 @@ def test_json_is_what_the_library_predicts(cli, model_folder, predictor, questio
     rows = json.loads(done.out)
     assert done.code == 0 and done.err == "" and len(rows) == 4
     expected = [p._asdict() for p in predictor.predict(**question, top=4, known=known)]
-    assert [list(row) for row in rows] == [["head", "relation", "tail", "score", "known"]] * 4
+    assert [list(row) for row in rows] == [["head", "relation", "tail", "score", "known", "probability"]] * 4
     assert rows == expected
 
 
 def test_all_three_parts_give_the_score(cli, model_folder, predictor):
     words = ("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
     score = predictor.score("man_0000", "spouse", "woman_0010")
-    assert cli(*words).out == f"{score:.4f}\n"
+    judged = predictor.classify([("man_0000", "spouse", "woman_0010")])[0]
+    call = "true" if judged.true else "false"
+    assert cli(*words).out == f"{score:.4f}, probability {judged.probability:.3f}: {call}\n"
     assert json.loads(cli(*words, "--json").out) == {
         "head": "man_0000", "relation": "spouse", "tail": "woman_0010", "score": score,
+        "probability": judged.probability, "true": judged.true,
     }  # fmt: skip
 
 
 def test_for_people(cli, model_folder, predictor):
     lines = cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--top", 40).out.splitlines()
-    assert lines[0].split() == ["head", "relation", "tail", "score", "known"] and len(lines) == 41
+    assert lines[0].split() == ["head", "relation", "tail", "score", "probability", "known"] and len(lines) == 41
     for line, p in zip(lines[1:], predictor.predict(head="man_0000", relation="spouse", top=40), strict=True):
-        assert line.split() == [p.head, p.relation, p.tail, f"{p.score:.4f}"] + ["yes"] * p.known
+        assert (
+            line.split() == [p.head, p.relation, p.tail, f"{p.score:.4f}", f"{p.probability:.4f}"] + ["yes"] * p.known
+        )
 
 
 def test_ten_predictions_are_the_default(cli, model_folder):

@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 
 import dihedral
-from dihedral.cli import data, demo, evaluate, explain, info, predict, query, recipes, reproduce, rules, train, tune
+from dihedral.cli import (
+    complete,
+    data,
+    demo,
+    evaluate,
+    explain,
+    info,
+    predict,
+    query,
+    recipes,
+    reproduce,
+    rules,
+    similar,
+    train,
+    tune,
+)
 from dihedral.errors import DihedralError, TrainingError
 
 app = typer.Typer(
@@ -34,6 +49,8 @@ app.command("train")(train.command)
 app.command("tune")(tune.command)
 app.command("evaluate")(evaluate.command)
 app.command("predict")(predict.command)
+app.command("complete")(complete.command)
+app.command("similar")(similar.command)
 app.command("explain")(explain.command)
 app.command("rules")(rules.command)
 app.command("query")(query.command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,3 +26,16 @@ def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json
     for split in ("valid", "test"):
         if split in content["metrics"]:
             print_metrics(f"{split}, filtered", metric_rows(content["metrics"][split]))
+    calibration = content["metrics"].get("calibration")
+    for split in ("valid", "test"):
+        if calibration and calibration[split]["triples"]:
+            _print_calibration(split, calibration[split])
+
+
+def _print_calibration(split: str, measured: dict[str, Any]) -> None:
+    print_table(
+        f"\nprobabilities on {split} and as many false triples: expected calibration error "
+        f"{measured['expected_calibration_error']:.4f}, true or false right {measured['accuracy']:.1%}",
+        ["probability", "share true", "triples"],
+        [[row["probability"], row["true"], row["triples"]] for row in measured["reliability"]],
+    )

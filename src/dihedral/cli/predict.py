@@ -9,6 +9,8 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.output import Json, print_json, print_table
+from dihedral.errors import DihedralError
+from dihedral.predictor import Among, Predictor
 
 
 def command(
@@ -18,6 +20,9 @@ def command(
     tail: Annotated[str | None, typer.Option(help="The tail entity.")] = None,
     top: Annotated[int, typer.Option(help="How many predictions.")] = 10,
     known: Annotated[str, typer.Option(help="include or exclude facts the graph holds already.")] = "include",
+    among: Annotated[
+        str | None, typer.Option(help="Only these entities: `range`, or RELATION=ENTITY for those with that fact.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Give two of head, relation and tail: the third is predicted. Give all three: the score.
@@ -27,17 +32,36 @@ def command(
     predictor = dh.load(model)
     if head is not None and relation is not None and tail is not None:
         score = predictor.score(head, relation, tail)
+        judged = predictor.classify([(head, relation, tail)])[0] if predictor.calibration else None
         if json:
-            print_json({"head": head, "relation": relation, "tail": tail, "score": score})
+            more = {"probability": judged.probability, "true": judged.true} if judged else {}
+            print_json({"head": head, "relation": relation, "tail": tail, "score": score, **more})
+        elif judged:
+            print(f"{score:.4f}, probability {judged.probability:.3f}: {'true' if judged.true else 'false'}")
         else:
             print(f"{score:.4f}")
         return
-    found = predictor.predict(head=head, relation=relation, tail=tail, top=top, known=known)  # type: ignore[arg-type]
+    limits = {"known": known, "among": read_among(predictor, among)}
+    found = predictor.predict(head=head, relation=relation, tail=tail, top=top, **limits)  # type: ignore[arg-type]
     if json:
         print_json([prediction._asdict() for prediction in found])
         return
+    calibrated = bool(found) and found[0].probability is not None
     print_table(
         "",
-        ["head", "relation", "tail", "score", "known"],
-        [[p.head, p.relation, p.tail, p.score, "yes" if p.known else ""] for p in found],
+        ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"],
+        [
+            [p.head, p.relation, p.tail, p.score, *([p.probability] if calibrated else []), "yes" if p.known else ""]
+            for p in found
+        ],
     )
+
+
+def read_among(predictor: Predictor, among: str | None) -> Among:
+    """`range` as it is; RELATION=ENTITY as the entities that have that fact."""
+    if among is None or among == "range":
+        return among
+    relation, equals, entity = among.partition("=")
+    if not equals:
+        raise DihedralError(f"among is {among!r}; write range, or RELATION=ENTITY such as isa=Virus")
+    return predictor.members(relation, entity)

@@ -87,6 +87,8 @@ def train(
             trainer.folder.clear()
         trainer.run()
     predictor = finish(trainer)
+    if len(graph.valid):
+        predictor.calibrate(seed=seed)
     if folder is not None and trainer.folder is not None:
         predictor.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
         trainer.folder.drop_checkpoint()
