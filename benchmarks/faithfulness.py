@@ -105,7 +105,7 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "named_hurts_more": worse,
         "random_hurts_more": better,
         "p": float(test.pvalue) if test else None,
-        "mean_reciprocal_rank": {
+        "mean_of_one_over_mean_rank": {
             kind: float(np.mean([1 / row[kind] for row in rows])) for kind in ("before", "named", "random")
         },
     }

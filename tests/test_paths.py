@@ -106,3 +106,20 @@ def test_translations_do_not_compose_by_products():
     predictor = dh.train(dh.make_family(40), recipe, progress=False, device="cpu")
     with pytest.raises(DihedralError, match="do not compose by products"):
         predictor.query("man_0000", ["spouse"])
+
+
+def test_every_answer_that_facts_lead_to_is_sure_however_narrow_the_beam():
+    facts = [("hub", "has", f"m{i}") for i in range(40)] + [(f"m{i}", "in", f"e{i % 7}") for i in range(40)]
+    graph = dh.Graph.from_labels(facts)
+    predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu")
+    found = predictor.query("hub", ["has", "in"], top=7, mode="beam", width=2)
+    assert {answer.entity for answer in found} == {f"e{i}" for i in range(7)}
+    for answer in found:
+        assert answer.score == 0 and (answer.through[0], "in", answer.entity) in facts
+
+
+def test_a_relation_may_be_called_like_an_inverse():
+    graph = dh.Graph.from_labels([("a", "~r", "b"), ("a", "r", "b")])
+    assert read_steps(["~r", "r"], graph.relations) == [graph.relations.id("~r"), graph.relations.id("r")]
+    with pytest.raises(DihedralError, match=r"give a list of relations, such as \['r'\]"):
+        read_steps("r", graph.relations)

@@ -30,10 +30,15 @@ AT_ONCE = 1 << 24  # probabilities in memory
 
 def read_steps(via: Sequence[str], relations: Vocabulary) -> list[int]:
     """Names of relations as step numbers: r, or R + r for `~name`, which walks backwards."""
+    if isinstance(via, str):
+        raise DihedralError(f"via is the text {via!r}; give a list of relations, such as [{via!r}]")
     if not via:
         raise DihedralError("the path has no steps; name at least one relation")
     return [
-        relations.id(name.removeprefix(INVERSE)) + (len(relations) if name.startswith(INVERSE) else 0) for name in via
+        relations.id(name.removeprefix(INVERSE)) + len(relations)
+        if name.startswith(INVERSE) and name not in relations  # a relation may be called so itself
+        else relations.id(name)
+        for name in via
     ]
 
 
@@ -64,10 +69,16 @@ class Beam:
     scores: Tensor  # [n, N]: log-probabilities that some way leads to an entity
     kept: list[Tensor]  # after each step but the last, the entities gone on from: [n, width]
     came_from: list[Tensor]  # for each step but the first, the place in `kept` that leads best to an entity: [n, N]
+    sure: list[dict[tuple[int, int], int]]  # for each step: (question, entity) that facts lead to, and from where
 
     def through(self, question: int, answer: int) -> list[int]:
-        """The entities between, in order, on the best way to an answer."""
+        """The entities between, in order, on the best way to an answer: along facts alone where there is one."""
         way: list[int] = []
+        if (question, answer) in self.sure[-1]:
+            for layer in reversed(self.sure[1:]):
+                answer = layer[question, answer]
+                way.append(answer)
+            return way[::-1]
         for kept, came_from in zip(reversed(self.kept), reversed(self.came_from), strict=True):
             answer = int(kept[question, came_from[question, answer]])
             way.append(answer)
@@ -90,6 +101,7 @@ def beam_search(
     facts: where a step is known to lead, of 2R steps (`both_ways`); those are sure. Elsewhere a step leads to an
     entity with its softmax over all entities times the number of the step's known answers, or UNSURE if that is less.
     The probability of a way is the product of its steps', that of an entity that one way at least leads to it.
+    Ways of known facts alone are all followed, whatever the width.
     """
     width = min(width, len(candidates))
     at_once = max(1, AT_ONCE // (width * len(candidates)))
@@ -97,13 +109,31 @@ def beam_search(
         _beam_search(model, operators, candidates, anchor, step, facts, width)
         for anchor, step in zip(anchors.split(at_once), steps.split(at_once), strict=True)
     ]
+    scores = torch.cat([beam.scores for beam in beams])
+    sure = _along_facts(anchors, steps, facts)
+    if sure[-1]:
+        question, entity = torch.tensor(list(sure[-1])).T
+        scores[question, entity] = 0.0
     return Beam(
-        torch.cat([beam.scores for beam in beams]),
-        *(
-            [torch.cat(parts) for parts in zip(*lists, strict=True)]
-            for lists in zip(*((beam.kept, beam.came_from) for beam in beams), strict=True)
-        ),
+        scores,
+        [torch.cat(parts) for parts in zip(*(beam.kept for beam in beams), strict=True)],
+        [torch.cat(parts) for parts in zip(*(beam.came_from for beam in beams), strict=True)],
+        sure,
     )
+
+
+def _along_facts(anchors: Tensor, steps: Tensor, facts: KnownAnswers) -> list[dict[tuple[int, int], int]]:
+    """For each step, where known facts alone lead: (question, entity) and an entity that it was reached from."""
+    question, here = torch.arange(len(anchors), device=anchors.device), anchors
+    layers = []
+    for number in range(steps.shape[1]):
+        row, there = facts.of(here, steps[question, number])
+        came_from, question = here[row], question[row]
+        layer = dict(zip(zip(question.tolist(), there.tolist(), strict=True), came_from.tolist(), strict=True))
+        layers.append(layer)
+        reached = torch.tensor(list(layer), dtype=torch.int64, device=anchors.device).view(-1, 2)
+        question, here = reached[:, 0], reached[:, 1]
+    return layers
 
 
 def _beam_search(
@@ -126,7 +156,7 @@ def _beam_search(
     if length > 1:
         no_way = ways.exp_().neg_().clamp_(min=SURELY - 1).log1p_().sum(dim=1)  # log of the product of 1 - p
         scores = torch.log(-torch.expm1(no_way))
-    return Beam(scores, kept, came_from)
+    return Beam(scores, kept, came_from, [])
 
 
 def _likely(

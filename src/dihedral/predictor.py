@@ -14,7 +14,7 @@ from torch import Tensor
 from dihedral.calibration import Calibration, fit_calibration, measure_calibration
 from dihedral.device import choose_device
 from dihedral.engine.scratch import Scratch
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, close_matches
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
@@ -143,6 +143,13 @@ class Predictor:
         def renumber(triples: Triples) -> Triples:
             return np.stack([entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]], axis=1)
 
+        for own, other in ((self.graph.entities, graph.entities), (self.graph.relations, graph.relations)):
+            unknown = [name for name in other if name not in own]
+            if unknown:
+                raise DihedralError(
+                    f"the model does not know {len(unknown)} of the {len(other)} {own.kind} names of {graph.name!r}, "
+                    f"such as {unknown[0]!r}{close_matches(unknown[0], own)}"
+                )
         entity = self.graph.entities.ids(list(graph.entities))
         relation = self.graph.relations.ids(list(graph.relations))
         train, valid, test = (renumber(graph.split(split)) for split in SPLITS)

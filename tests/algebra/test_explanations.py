@@ -82,3 +82,10 @@ def test_the_command_prints_text_and_json_and_draws(cli, predictor, tmp_path):
     assert content["triple"] == list(triple) and "supported" in content
     assert cli("explain", tmp_path / "model", *triple, "--figure", tmp_path / "why.gif").code == 2
     assert cli("explain", tmp_path / "model", "nobody", triple[1], triple[2]).code == 2
+
+
+def test_a_fact_of_an_entity_and_itself_does_not_support_itself():
+    graph = dh.Graph.from_labels([("a", "r", "a"), ("a", "s", "b"), ("b", "r", "b")])
+    predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu")
+    found = dh.explain(predictor, "a", "r", "a", top=20)
+    assert all(("a", "r", "a") not in path.facts for path in found.paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,8 +130,8 @@ def test_a_chain_whose_parts_do_not_meet_is_not_proposed(kin):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"min_support": 0}, "both must be 1 or more"),
-        ({"top": 0}, "both must be 1 or more"),
+        ({"min_support": 0}, "must be 1 or more"),
+        ({"top": 0}, "must be 1 or more"),
         ({"length": 4}, "length is 4; bodies have 2 or 3 steps"),
     ],
 )
@@ -147,3 +148,28 @@ def test_the_command_prints_tables_json_and_csv(cli, kin, tmp_path):
     assert '"pca_confidence"' in cli("rules", tmp_path / "model", "--top", "2", "--json").out
     refused = cli("rules", tmp_path / "model", "--kind", "odd")
     assert refused.code == 2 and "kind is 'odd'; choose symmetric" in refused.err
+
+
+def test_nothing_is_believed_of_a_relation_without_training_facts(kin):
+    graph = kin.graph
+    without = kin.graph.train[kin.graph.train[:, 1] != graph.relations.id("sibling")]
+    bare = Predictor(kin.model, replace(graph, train=without))
+    assert all(rule.head != "sibling" for rule in find_rules(bare, min_support=1, min_score=0.01, top=1000))
+
+
+def test_rules_under_the_least_score_are_left_out_whatever_their_kind(kin):
+    rules = find_rules(kin, min_support=1, min_score=0.9)
+    assert rules and all(rule.score >= 0.9 for rule in rules)
+
+
+def test_a_kind_may_be_given_by_name_and_must_exist(kin):
+    assert {rule.kind for rule in find_rules(kin, kinds="symmetric", min_support=1)} <= {"symmetric"}
+    with pytest.raises(DihedralError, match="kind is 'foo'; choose symmetric"):
+        find_rules(kin, kinds=("foo",))
+
+
+def test_facts_about_an_entity_and_itself_do_not_lower_the_confidence_of_a_symmetry():
+    facts = [(f"a{i}", "like", f"b{i}") for i in range(12)] + [(f"b{i}", "like", f"a{i}") for i in range(12)]
+    graph = dh.Graph.from_labels(facts + [(f"a{i}", "like", f"a{i}") for i in range(12)])
+    rule = find_rules(exact_model(graph, np.zeros((1, L), np.uint8)), kinds=("symmetric",), min_score=0.0)[0]
+    assert rule.confidence == rule.pca_confidence == 1.0

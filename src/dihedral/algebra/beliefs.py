@@ -2,8 +2,10 @@
 
 From a head h of r₁ the product R₁…Rₙ leads to an entity t with the probability softmax(hᵀR₁…Rₙt) over the tails that
 rₙ has. The model holds (h, r₃, t) as true as its score comes up to that of the facts of r₃: min(1, exp(hᵀR₃t - level)),
-where the level is the mean score of those facts. The mean belief over where the body leads is the rule's confidence as
-the model sees it. The same is asked from the tails of rₙ backwards, and the score is the geometric mean of the two.
+where the level is the mean score of those facts; so not even all facts of r₃ itself count in full. The mean belief
+over where the body leads, by those probabilities, is the rule's confidence as the model sees it: from up to 64 heads
+drawn at random, each to the 4 likeliest tails. The same is asked from the tails of rₙ backwards, and the score is the
+geometric mean of the two. It ranks the rules of one model; it is no probability, and models differ in its level.
 
 Only single facts of training are looked at: which entities a relation joins and how high it scores them.
 """
@@ -18,7 +20,6 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Triples
 from dihedral.models.model import BlockRelations
-from dihedral.paths import step
 from dihedral.predictor import Predictor
 
 STARTS = 64  # entities that a body is followed from, drawn at random
@@ -32,7 +33,7 @@ class Beliefs:
         relations = predictor.model.relations
         if not isinstance(relations, BlockRelations):
             raise DihedralError(f"relations of a {relations.kind!r} model are no 2x2 blocks; beliefs need those")
-        self.model, self.relations, self.operators, self.ends = predictor.model, relations, predictor.operators, ends
+        self.relations, self.operators, self.ends = relations, predictor.operators, ends
         self.entities = predictor.model.entities.detach()
         self.num_relations = predictor.graph.num_relations
         train = predictor.graph.train
@@ -50,10 +51,10 @@ class Beliefs:
         sums = torch.zeros(self.num_relations, device=self.entities.device)
         with torch.no_grad():
             for part in torch.from_numpy(train.astype(np.int64)).to(sums.device).split(1 << 14):
-                asked = step(self.model, self.operators, part[:, 1], self.entities[part[:, 0]])
+                asked = self.relations.queries(self.operators, part[:, 1], self.entities[part[:, 0]], "tail")
                 sums.index_add_(0, part[:, 1], (asked * self.entities[part[:, 2]]).sum(dim=1))
-        facts = np.bincount(train[:, 1], minlength=self.num_relations)
-        return sums / torch.from_numpy(facts.clip(min=1)).to(sums)
+        facts = torch.from_numpy(np.bincount(train[:, 1], minlength=self.num_relations)).to(sums)
+        return torch.where(facts > 0, sums / facts, float("inf"))  # nothing is believed of a relation without facts
 
     def score(self, bodies: NDArray[np.int64]) -> NDArray[np.float32]:
         """How far each body [n, steps] implies each relation: [n, R], between 0 and 1."""
@@ -65,13 +66,16 @@ class Beliefs:
     def _follow(self, bodies: NDArray[np.int64], *, backwards: bool = False) -> NDArray[np.float32]:
         """The mean belief in each relation, or in its inverse, where a body leads."""
         scores = np.zeros((len(bodies), self.num_relations), np.float32)
+        after: dict[int, Tensor] = {}  # the starts of a relation after their first step
         for number, body in enumerate(bodies.tolist()):
             start, candidates = self.starts[body[0]], self.ranges[body[-1]]  # [m, 2L], [n, 2L]
             if not len(start) or not len(candidates):
                 continue
-            there = start
-            for taken in body:
-                there = step(self.model, self.operators, torch.full((len(there),), taken, device=there.device), there)
+            if body[0] not in after:
+                after[body[0]] = self._take(body[0], start)
+            there = after[body[0]]
+            for taken in body[1:]:
+                there = self._take(taken, there)
             chance, best = torch.softmax(there @ candidates.T, dim=1).topk(min(self.ends, len(candidates)))  # [m, ends]
             ends = candidates[best.flatten()]
             begins = start.repeat_interleave(chance.shape[1], dim=0)
@@ -80,6 +84,13 @@ class Beliefs:
             belief = chance.flatten() @ above.clamp_(max=0).exp_() / chance.sum()
             scores[number] = belief.float().cpu().numpy()
         return scores
+
+    def _take(self, step: int, vectors: Tensor) -> Tensor:
+        """One step from each row."""
+        relation = torch.full((len(vectors),), step % self.num_relations, device=vectors.device)
+        return self.relations.queries(
+            self.operators, relation, vectors, "tail" if step < self.num_relations else "head"
+        )
 
 
 def _members(train: Triples, column: int, num_relations: int) -> list[NDArray[np.int64]]:

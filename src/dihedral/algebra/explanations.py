@@ -1,13 +1,14 @@
 """Why a triple is predicted: paths in the graph that the algebra takes for its relation, alike facts, components.
 
 A path from head to tail supports (h, r, t) as far as its product of relations moves h and t as r does:
-the cosine of (R₁R₂)ᵀh with Rᵀh, and that of R₁R₂t with Rt. This is what `rules` says of relations in
-general, asked of the two entities at hand.
+the cosine of (R₁R₂)ᵀh with Rᵀh, and that of R₁R₂t with Rt. How often that way holds in training is counted
+beside it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.evaluation import rank_triples
+from dihedral.graph import Graph
 from dihedral.graph.known import SIDES
 from dihedral.group import DihedralGroup
 from dihedral.models.dihedral import DiscreteRelations
@@ -37,14 +39,7 @@ class SupportingPath:
     support: float  # how far the product of the relations is the relation asked about, on these entities
     confidence: float  # of the rule: the share of the pairs joined so that the relation holds in training
     pairs: int  # that the relations join in training
-
-    @property
-    def facts(self) -> list[tuple[str, str, str]]:
-        """The facts on the way, as the graph holds them."""
-        return [
-            (b, name.removeprefix(INVERSE), a) if name.startswith(INVERSE) else (a, name, b)
-            for name, a, b in zip(self.relations, self.entities, self.entities[1:], strict=False)
-        ]
+    facts: tuple[tuple[str, str, str], ...]  # on the way, as the graph holds them
 
     def __str__(self) -> str:
         words = [self.entities[0]]
@@ -166,9 +161,17 @@ def _paths(predictor: Predictor, operators: Tensor, h: int, r: int, t: int, top:
                 strength[steps_taken],
                 holds / max(joined, 1),
                 joined,
+                tuple(_facts(graph, steps_taken, (h, *between, t))),
             )
         )
     return paths
+
+
+def _facts(graph: Graph, steps: tuple[int, ...], entities: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
+    for step_taken, a, b in zip(steps, entities, entities[1:], strict=False):
+        relation = graph.relations[step_taken % graph.num_relations]
+        first, last = (a, b) if step_taken < graph.num_relations else (b, a)
+        yield graph.entities[first], relation, graph.entities[last]
 
 
 def _connections(predictor: Predictor, h: int, r: int, t: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -179,7 +182,7 @@ def _connections(predictor: Predictor, h: int, r: int, t: int) -> list[tuple[tup
         """(step, where it leads) of an entity, the triple itself left out."""
         out = train[train[:, 0] == entity][:MOST_EDGES, 1:].tolist()
         back = [(s + count, e) for e, s, _ in train[train[:, 2] == entity][:MOST_EDGES].tolist()]
-        own = {(r, t)} if entity == h else {(r + count, h)} if entity == t else set()
+        own = ({(r, t)} if entity == h else set()) | ({(r + count, h)} if entity == t else set())
         return [edge for edge in (*map(tuple, out), *back) if edge not in own]
 
     from_h, from_t = edges(h), edges(t)

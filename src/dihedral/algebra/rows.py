@@ -74,14 +74,19 @@ class Row:
 
     def __matmul__(self, other: Row) -> Row:
         """First self, then other: R₁R₂, as (h, r₁, m) and (m, r₂, t) compose."""
-        if self.algebra.group != other.algebra.group or self.codes.shape != other.codes.shape:
-            raise DihedralError(f"{self.name!r} and {other.name!r} come from models with another K or dimension")
+        if not isinstance(other, Row):
+            return NotImplemented
+        self._check(other)
         codes = self.algebra.group.product(self.codes, other.codes)
         return Row(self.algebra, codes, f"{self.name} · {other.name}", self.relations + other.relations)
 
     def __invert__(self) -> Row:
         codes = self.algebra.group.inverse(self.codes)
         return Row(self.algebra, codes, f"{_bracket(self.name)}⁻¹", self.relations)
+
+    def _check(self, other: Row) -> None:
+        if self.algebra.group != other.algebra.group or self.codes.shape != other.codes.shape:
+            raise DihedralError(f"{self.name!r} and {other.name!r} come from models with another K or dimension")
 
     def __pow__(self, exponent: int) -> Row:
         codes = self.algebra.group.power(self.codes, exponent)
@@ -94,6 +99,7 @@ class Row:
 
     def agreement(self, other: Row) -> Share:
         """Share of components in which both hold the same element (chance 1/2K)."""
+        self._check(other)
         return self._share(self.codes == other.codes, other.relations)
 
     def identity(self) -> Share:
@@ -125,6 +131,8 @@ class Row:
 
     def nearest(self, count: int = 3) -> list[Match]:
         """The relations that agree with this row in most components."""
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 relation")
         shares = [self.agreement(row) for row in self.algebra]
         order = np.argsort([-share for share in shares], kind="stable")[:count]
         return [Match(self.algebra.names[i], shares[i]) for i in order]
@@ -166,7 +174,7 @@ class Algebra:
         return [Rule((r1, r2), "identity", (self[r1] @ self[r2]).identity()) for r1, r2 in pairs]
 
     def compositions(self, top: int = 10) -> list[Rule]:
-        """Products r₁ · r₂ that agree best with a relation r₃."""
+        """Products r₁ · r₂ that agree best with a relation r₃, in the codes alone; `find_rules` finds more."""
         found: list[tuple[float, int, int, int]] = []
         for i, codes in enumerate(self.codes):
             others = np.stack([np.full(len(self), i), np.arange(len(self))], axis=1)

@@ -73,7 +73,7 @@ def find_rules(
 ) -> list[MinedRule]:
     """The best rules of each kind, the highest score first.
 
-    graph: where rules are counted; by default the training triples of the model's own graph.
+    graph: in whose training triples rules are counted; by default the model's own graph.
     min_support: a composition is proposed only if its body joins this many pairs, an inverse or a symmetry
     only if its relation has this many; so a chain whose parts never meet is not proposed.
     inverses: relations may be walked backwards in the body of a composition.
@@ -83,8 +83,13 @@ def find_rules(
     """
     if length not in (2, 3):
         raise DihedralError(f"length is {length}; bodies have 2 or 3 steps")
-    if min_support < 1 or top < 1:
-        raise DihedralError(f"min_support is {min_support} and top {top}; both must be 1 or more")
+    for name, value in (("min_support", min_support), ("top", top)):
+        if value < 1:
+            raise DihedralError(f"{name} is {value}; it must be 1 or more")
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    for kind in kinds:
+        if kind not in KINDS:
+            raise DihedralError(f"kind is {kind!r}; choose {', '.join(KINDS)}")
     if not 0 <= min_score <= 1:
         raise DihedralError(f"min_score is {min_score}; it must be between 0 and 1")
     a = algebra(predictor)
@@ -92,7 +97,7 @@ def find_rules(
     book = _Book(a, Beliefs(predictor), triples, predictor.graph, min_support, top, examples, min_score, on_progress)
     rules: list[MinedRule] = []
     if "symmetric" in kinds or "skew-symmetric" in kinds or "inverse" in kinds:
-        rules += [rule for rule in book.reversals() if rule.kind in kinds]
+        rules += book.reversals(kinds)
     if "composition" in kinds:
         rules += book.compositions(inverses, length)
     return rules
@@ -128,22 +133,20 @@ class _Book:
 
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
-    def reversals(self) -> list[MinedRule]:
+    def reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
         count = self.num_relations
         counted = find_reversals(self.triples, self.graph.num_entities, count)
         scores = self.beliefs.score(np.arange(count, 2 * count)[:, None])  # [r₂, r₁]: ~r₂ ⇒ r₁
         both = np.minimum(scores, scores.T)
         enough = counted.size >= self.min_support
         own = both.diagonal()
-        rules = []
-        order = np.argsort(-own, kind="stable")
-        order = order[enough[order]]
-        for relation in order:
-            symmetric = own[relation] >= 0.5
-            rules.append(self._reversal("symmetric" if symmetric else "skew-symmetric", relation, relation, counted,
-                                        float(own[relation] if symmetric else 1 - own[relation])))  # fmt: skip
-        symmetric_rules = [rule for rule in rules if rule.kind == "symmetric"][: self.top]
-        skew_rules = [rule for rule in rules[::-1] if rule.kind == "skew-symmetric"][: self.top]
+        rules: list[MinedRule] = []
+        for kind, share in (("symmetric", own), ("skew-symmetric", 1 - own)):
+            here = enough & (share >= max(0.5, self.min_score))
+            best = np.flatnonzero(here)[np.argsort(-share[here], kind="stable")][: self.top if kind in kinds else 0]
+            rules += [self._reversal(kind, r, r, counted, float(share[r])) for r in best]  # type: ignore[arg-type]
+        if "inverse" not in kinds:
+            return rules
         first, second = np.triu_indices(count, k=1)
         usable = enough[first] & enough[second]
         first, second = first[usable], second[usable]
@@ -152,16 +155,18 @@ class _Book:
         pairs = [
             self._reversal("inverse", first[i], second[i], counted, float(both[first[i], second[i]])) for i in best
         ]
-        return symmetric_rules + skew_rules + pairs
+        return rules + pairs
 
     def _reversal(self, kind: Kind, head: int, other: int, counted: Any, score: float) -> MinedRule:
         step = self.num_relations + int(other)
-        share: Share = self.row(step).agreement(self.row(int(head)))
-        if kind == "skew-symmetric":
-            share = self.row(int(head)).skewness()
+        row = self.row(int(head))
+        share: Share = row.skewness() if kind == "skew-symmetric" else self.row(step).agreement(row)
         support, size = int(counted.support[other, head]), int(counted.size[other])
-        tails = self.triples[self.triples[:, 1] == other, 2]  # heads of the reversed facts
-        has_any = np.isin(tails, self.triples[self.triples[:, 1] == head, 0])
+        two = self.triples[self.triples[:, 0] != self.triples[:, 2]]  # as counted: without an entity and itself
+        tails = two[two[:, 1] == other, 2]  # heads of the reversed facts
+        has_any = np.isin(tails, two[two[:, 1] == head, 0])
+        if kind == "skew-symmetric":  # borne out by the pairs that are not held reversed
+            support, has_any = size - support, np.ones(size, bool)
         return MinedRule(
             kind, (self.name(step),), self.name(int(head)), score, share.count, support, size,
             support / max(size, 1), support / max(int(has_any.sum()), 1),

@@ -10,6 +10,9 @@ import typer
 import dihedral as dh
 from dihedral.algebra.explanations import explain
 from dihedral.cli.output import Json, print_json, remark, say
+from dihedral.errors import DihedralError
+
+FORMATS = (".png", ".svg")
 
 
 def command(
@@ -25,6 +28,8 @@ def command(
 
     Example: dihedral explain out/demo man_0600 parent_in_law man_0012
     """
+    if figure is not None and figure.suffix not in FORMATS:
+        raise DihedralError(f"figure is {str(figure)!r}; its name must end in {' or '.join(FORMATS)}")
     found = explain(dh.load(model), head, relation, tail, top=top)
     if json:
         print_json(found.to_dict())

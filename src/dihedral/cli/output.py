@@ -24,6 +24,7 @@ console = Console()
 notes = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 Columns = Annotated[
     str | None, typer.Option(help="Names of the head, relation and tail columns, e.g. subject,predicate,object.")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -29,5 +30,8 @@ def command(
     if json:
         print_json([answer._asdict() for answer in found])
         return
-    header = ["answer", "score", *(["through"] if mode == "beam" else [])]
-    print_table("", header, [[a.entity, a.score, *([" · ".join(a.through)] if mode == "beam" else [])] for a in found])
+    if mode == "beam":
+        rows = [[a.entity, math.exp(a.score), " · ".join(a.through)] for a in found]
+        print_table("", ["answer", "probability", "through"], rows)
+    else:
+        print_table("", ["answer", "score"], [[a.entity, a.score] for a in found])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
 from dihedral.algebra.rules import KINDS, LEAST_SCORE, MinedRule, find_rules
-from dihedral.cli.output import Columns, Json, counted_bar, print_json, print_table, read_data, say
-from dihedral.errors import DihedralError
+from dihedral.cli.output import Columns, Device, Json, counted_bar, print_json, print_table, read_data, say
 
 TITLES = {
     "symmetric": "symmetric relations",
@@ -24,13 +23,18 @@ TITLES = {
 
 def command(
     model: Annotated[Path, typer.Argument(help="A model folder.")],
-    data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(KINDS)}.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Count in this graph instead of the model's own; all of a single file.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help=f"Only these: {', '.join(KINDS)}; by default all but skew-symmetric.")
+    ] = None,
     min_support: Annotated[int, typer.Option(help="Pairs that a body must join to be proposed.")] = 10,
     top: Annotated[int, typer.Option(help="How many rules of each kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether a composition may walk relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Steps of the longest bodies of compositions: 2 or 3.")] = 2,
     min_score: Annotated[float, typer.Option(help="What the model believes less is left out.")] = LEAST_SCORE,
+    device: Device = "cpu",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
     columns: Columns = None,
     json: Json = False,
@@ -39,12 +43,9 @@ def command(
 
     Example: dihedral rules out/demo --top 5
     """
-    for name in kind or []:
-        if name not in KINDS:
-            raise DihedralError(f"kind is {name!r}; choose {', '.join(KINDS)}")
-    predictor = dh.load(model)
-    graph = None if data is None else read_data(data, columns)
-    kinds = tuple(each for each in KINDS if not kind or each in kind)
+    predictor = dh.load(model, device=device)
+    graph = None if data is None else read_data(data, columns, all_as="train")
+    kinds: tuple[Any, ...] = tuple(kind) if kind else ("symmetric", "inverse", "composition")
     with counted_bar("scoring bodies") as on_progress:
         rules = find_rules(
             predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length,
@@ -81,5 +82,5 @@ def _print_csv(rules: list[MinedRule]) -> None:
     writer = csv.writer(sys.stdout)
     writer.writerow([*fields, "example"])
     for rule in rules:
-        content = rule.to_dict() | {"body": " ".join(rule.body)}
-        writer.writerow([*(content[name] for name in fields), " ".join(rule.examples[0]) if rule.examples else ""])
+        content = rule.to_dict() | {"body": " · ".join(rule.body)}
+        writer.writerow([*(content[name] for name in fields), " · ".join(rule.examples[0]) if rule.examples else ""])

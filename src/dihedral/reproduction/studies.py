@@ -29,6 +29,7 @@ def inverses(predictor: Predictor) -> list[dict[str, Any]]:
     """Figure 2: R₁R₂ of the pairs that the training graph holds as inverses, best supported first."""
     graph = predictor.graph
     found = find_reversals(graph.train, graph.num_entities, graph.num_relations)
+    a = algebra(predictor) if predictor.model.codes is not None else None
     rows = []
     for first, second in found.inverse_pairs()[:MOST_PAIRS]:
         row: dict[str, Any] = {
@@ -37,8 +38,7 @@ def inverses(predictor: Predictor) -> list[dict[str, Any]]:
             "confidence": [float(found.confidence[first, second]), float(found.confidence[second, first])],
             **_identity_likeness(relation_matrix(predictor.model, first) @ relation_matrix(predictor.model, second)),
         }
-        if predictor.model.codes is not None:
-            a = algebra(predictor)
+        if a is not None:
             row |= _product(a[graph.relations[first]] @ a[graph.relations[second]])
         rows.append(row)
     return rows
