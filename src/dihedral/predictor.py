@@ -145,11 +145,12 @@ class Predictor:
         side: Side = "tail" if head is not None else "head"
         anchor = head if head is not None else tail
         assert anchor is not None
-        anchors = torch.tensor([self.graph.entities.id(anchor)], device=self.device)
+        names = self.graph.entities
+        anchors = torch.tensor([names.id(anchor)], device=self.device)
         relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
+        anchor, relation = names[anchors[0]], self.graph.relations[relations[0]]  # in full, if asked for by a prefix
         ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known))
         is_known = torch.isin(ids, self.known[side].of(anchors, relations)[1])
-        names = self.graph.entities
         return [
             Prediction(anchor, relation, names[i], score, fact)
             if side == "tail"
@@ -228,6 +229,7 @@ class Predictor:
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
         graph = self.graph
         head_id, tail_id = graph.entities.id(head), graph.entities.id(tail)
+        head, tail = graph.entities[head_id], graph.entities[tail_id]
         relations = torch.arange(graph.num_relations, device=self.device)
         triples = torch.stack([torch.full_like(relations, head_id), relations, torch.full_like(relations, tail_id)], 1)
         scores = self.model.score(triples, self.operators)

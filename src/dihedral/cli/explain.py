@@ -25,11 +25,12 @@ def command(
 
     Example: dihedral explain out/demo man_0600 parent_in_law man_0012
     """
-    found = explain(dh.load(model), head, relation, tail, top=top)
+    predictor = dh.load(model)
+    found = explain(predictor, head, relation, tail, top=top)
     if json:
         print_json(found.to_dict())
     else:
-        say(str(found))
+        say(predictor.graph.entities.short(str(found)))
     if figure is not None:
         from dihedral.figures.explanation import draw_explanation
 

@@ -40,4 +40,5 @@ def command(
         "",
         ["head", "relation", "tail", "score", "known"],
         [[p.head, p.relation, p.tail, p.score, "yes" if p.known else ""] for p in found],
+        predictor.graph.entities.short,
     )

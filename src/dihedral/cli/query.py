@@ -25,9 +25,11 @@ def command(
 
     Example: dihedral query out/demo --from man_0600 --via spouse --via parent --top 3
     """
-    found = dh.load(model).query(start, via, top=top, mode=mode, width=width)  # type: ignore[arg-type]
+    predictor = dh.load(model)
+    found = predictor.query(start, via, top=top, mode=mode, width=width)  # type: ignore[arg-type]
     if json:
         print_json([answer._asdict() for answer in found])
         return
     header = ["answer", "score", *(["through"] if mode == "beam" else [])]
-    print_table("", header, [[a.entity, a.score, *([" · ".join(a.through)] if mode == "beam" else [])] for a in found])
+    rows = [[a.entity, a.score, *([" · ".join(a.through)] if mode == "beam" else [])] for a in found]
+    print_table("", header, rows, predictor.graph.entities.short)
