@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dihedral.card import write_card
 from dihedral.device import choose_device
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
+from dihedral.export import export_model
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
 from dihedral.graph.patterns import RuleCounter
@@ -253,11 +255,19 @@ class Predictor:
         latents: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Write a model folder; `latents` keeps the training parameters behind the codes as well."""
+        """Write a model folder with a card for people; `latents` keeps the training parameters behind the codes."""
         if latents and self.latents is None:
             raise DihedralError("this predictor holds no training latents to save")
         stored = StoredModel(self.model, self.graph, self.recipe, self.metrics, self.latents if latents else None)
         save_model(Path(folder), stored, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
+        write_card(Path(folder), self.model, self.graph, self.recipe, self.metrics)
+
+    def export(self, path: str | Path) -> list[Path]:
+        """Entity vectors and relation codes for other programs: .npz, .parquet, or .txt as word2vec has it.
+
+        Returns the files written; Parquet and text put relations beside, into NAME.relations.*.
+        """
+        return export_model(Path(path), self.model, self.graph)
 
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
