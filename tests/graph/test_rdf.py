@@ -131,6 +131,7 @@ def test_an_archive_is_read_in_place(tmp_path):
         pytest.param("a.nt", NT + f"<{EX}ann> <{EX}knows> .\n", 3, id="no object"),
         pytest.param("a.nt", NT + f"<{EX}a b> <{EX}knows> <{EX}bob> .\n", 3, id="a blank in an IRI"),
         pytest.param("a.nq", "ann knows bob\n", 1, id="no IRIs"),
+        pytest.param("a.nt", NT.replace(" .\n", "\n", 1), 1, id="no dot"),
         pytest.param("a.ttl", "\n" + SAME["ttl"] + "foo:x ex:knows ex:y .\n", 5, id="an unknown prefix"),
         pytest.param("a.trig", "@prefix ex: <http://x.y/> .\nex:g { ex:a ex:b }\n", 2, id="half a triple"),
         pytest.param("a.rdf", SAME["rdf"].replace("</rdf:Description>\n</rdf", "</rdf"), 3, id="XML tags crossed"),
@@ -141,6 +142,13 @@ def test_a_malformed_file_is_refused_with_its_line(read, name, content, line):
     with pytest.raises(DihedralError, match=rf"{name}, line {line}: ") as refused:
         read(name, content)
     assert "\n" not in str(refused.value) and "Parser error" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", ["<a> <http://x.y/p> <b> .\n", "<http://x.y/a> <p> <#b> .\n"])
+def test_a_relative_iri_needs_a_base(read, content):
+    with pytest.raises(DihedralError, match=r"a\.ttl, line 1: a relative IRI without a base; write IRIs in full"):
+        read("a.ttl", content)
+    assert list(read("a.ttl", f"@base <{EX}> .\n" + content).train) != []
 
 
 def test_a_context_on_the_web_is_not_fetched(read):

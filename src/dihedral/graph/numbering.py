@@ -22,9 +22,9 @@ class Numbering:
     def number(self, table: pa.RecordBatch | pa.Table, where: str) -> Triples:
         """Three string columns to [n, 3] ids."""
         columns = [
-            _encode(table.column(0), self.entities, where),
-            _encode(table.column(1), self.relations, where),
-            _encode(table.column(2), self.entities, where),
+            encode(table.column(0), self.entities, where),
+            encode(table.column(1), self.relations, where),
+            encode(table.column(2), self.entities, where),
         ]
         return np.stack(columns, axis=1)
 
@@ -35,10 +35,10 @@ class Numbering:
         )
 
 
-def _encode(column: pa.Array | pa.ChunkedArray, numbers: dict[str, int], where: str) -> NDArray[np.int32]:
+def encode(column: pa.Array | pa.ChunkedArray, numbers: dict[str, int], where: str) -> NDArray[np.int32]:
     """A column to numbers; only its distinct names become Python strings."""
     if isinstance(column, pa.ChunkedArray):
-        parts = [_encode(chunk, numbers, where) for chunk in column.chunks]
+        parts = [encode(chunk, numbers, where) for chunk in column.chunks]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)
     if column.null_count:
         raise DihedralError(f"{where} has {column.null_count} missing values; every triple needs three names")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 WELL_KNOWN = {
@@ -36,9 +37,12 @@ def shorten(text: str, prefixes: Mapping[str, str]) -> str:
     >>> shorten("~http://xmlns.com/foaf/0.1/knows", WELL_KNOWN)
     '~foaf:knows'
     """
-    for prefix, namespace in sorted(prefixes.items(), key=lambda item: -len(item[1])):
-        text = text.replace(namespace, f"{prefix}:")
-    return text
+    if not prefixes:
+        return text
+    prefix_of = {namespace: prefix for prefix, namespace in prefixes.items()}
+    longest_first = sorted(prefix_of, key=len, reverse=True)
+    namespaces = rf"(?<![^\s~(,—])({'|'.join(map(re.escape, longest_first))})"  # where a name starts, not within one
+    return re.sub(namespaces, lambda found: f"{prefix_of[found[1]]}:", text)
 
 
 def expand(name: str, prefixes: Mapping[str, str]) -> str:

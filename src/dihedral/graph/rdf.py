@@ -66,7 +66,11 @@ def _explain(source: Source, error: SyntaxError) -> str:
     reason = re.sub(r"^Parser error at .*?: ", "", (error.msg or "not valid RDF").splitlines()[0])
     if "LoadDocumentCallback" in reason:
         reason = "its @context is on the web, which is not asked; write the context into the file"
+    if "No scheme found" in reason:
+        reason = "a relative IRI without a base; write IRIs in full, or the base into the file (@base, xml:base)"
     line = error.lineno
+    if line and line > 1 and error.offset == 1 and "followed by a dot" in reason:
+        line -= 1  # noticed at the start of the next line
     if line is None and RDF_SUFFIXES[source.suffix] == "RDF_XML":
         try:  # pyoxigraph does not say where XML breaks off
             with source.plain() as stream:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.files import atomic_path, make_folder
-from dihedral.graph.numbering import Numbering
+from dihedral.graph.numbering import Numbering, encode
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
 from dihedral.graph.split import split_triples
@@ -71,10 +71,9 @@ def read_arrow(
     table = _as_table(table)
     numbering = Numbering()
     triples = numbering.number(_pick(table, columns, "table"), "table")
-    split = _split_column(table)
-    if split is not None:
-        parts = [triples[split == name] for name in SPLITS]
-        return build_graph(*numbering.vocabularies(), parts, name)
+    splits = _split_column(table)
+    if splits is not None:
+        return build_graph(*numbering.vocabularies(), [triples[splits == i] for i in range(3)], name)
     return _split_one(triples, numbering, name, valid, test, seed)
 
 
@@ -105,12 +104,13 @@ def _as_table(source: Any) -> pa.Table:
         ) from None
 
 
-def _split_column(table: pa.Table) -> NDArray[np.str_] | None:
-    """The column `split`, if there is one and it names nothing but train, valid and test."""
-    if table.schema.names.count("split") != 1:
+def _split_column(table: pa.Table) -> NDArray[np.int32] | None:
+    """The column `split` as places in SPLITS, if there is one and it names nothing else."""
+    if table.schema.names.count("split") != 1 or table.column("split").null_count:
         return None
-    names = table.column("split").to_pylist()
-    return np.array(names) if set(names) <= set(SPLITS) else None
+    numbers: dict[str, int] = {name: i for i, name in enumerate(SPLITS)}
+    splits = encode(table.column("split"), numbers, "column split")
+    return splits if len(numbers) == len(SPLITS) else None
 
 
 def _split_one(triples: Triples, numbering: Numbering, name: str, valid: float, test: float, seed: int) -> Graph:
