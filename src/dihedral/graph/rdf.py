@@ -15,7 +15,7 @@ from dihedral.graph.prefixes import with_well_known
 from dihedral.graph.sources import RDF_SUFFIXES, Source
 from dihedral.graph.triples import Triples
 
-LEFT_OUT = {"Literal": "triples with a literal left out", "Triple": "triples about triples left out"}
+LEFT_OUT = {"literal": "triples with a literal left out", "quoted": "triples about triples left out"}
 
 
 def read_rdf(source: Source, numbering: Numbering) -> Triples:
@@ -28,7 +28,7 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
     skipped: Counter[str] = Counter()
     prefixes: dict[str, str] | None = None
     given = {"input": source.content} if isinstance(source.content, bytes) else {"path": source.content}
-    named, blank = ox.NamedNode, ox.BlankNode
+    named, nodes = ox.NamedNode, {ox.NamedNode, ox.BlankNode}
 
     def name(node: object) -> str:
         if type(node) is named:
@@ -44,12 +44,12 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
         for head, relation, tail, _ in parser:
             if prefixes is None:
                 prefixes = parser.prefixes  # RDF/XML forgets them at its end
-            if type(tail) is named or type(tail) is blank:
+            if type(tail) in nodes and type(head) in nodes:
                 ids.append(entities.setdefault(name(head), len(entities)))
                 ids.append(relations.setdefault(relation.value, len(relations)))
                 ids.append(entities.setdefault(name(tail), len(entities)))
             else:
-                skipped[type(tail).__name__] += 1
+                skipped["literal" if type(tail) is ox.Literal else "quoted"] += 1
         numbering.prefixes = with_well_known(numbering.prefixes | (prefixes or {}) | parser.prefixes)
     except SyntaxError as error:
         raise DihedralError(_explain(source, error)) from None
