@@ -46,7 +46,10 @@ def test_importing_the_package_adds_under_a_third_of_a_second_to_torch(imports):
     assert statistics.median(run["seconds"] for run in imports) < 0.3
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "pandas", "typer", "rich", "pykeen", "hypothesis", "pytest"])
+@pytest.mark.parametrize(
+    "module",
+    ["matplotlib", "pandas", "polars", "networkx", "pyoxigraph", "typer", "rich", "pykeen", "hypothesis", "pytest"],
+)
 def test_importing_the_package_leaves_optional_modules_alone(imports, module):
     assert module not in imports[0]["new"]
 

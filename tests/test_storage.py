@@ -336,7 +336,7 @@ FILES = [
 
 
 def test_a_model_is_these_files(folder):
-    assert files_of(folder) == sorted([*FILES, "model.json"])
+    assert files_of(folder) == sorted([*FILES, "model.json", "README.md"])
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from dihedral.calibration import Calibration, fit_calibration, measure_calibration
+from dihedral.card import write_card
 from dihedral.device import choose_device
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError, close_matches
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
+from dihedral.export import export_model
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
 from dihedral.graph.patterns import RuleCounter
@@ -191,12 +193,13 @@ class Predictor:
         side: Side = "tail" if head is not None else "head"
         anchor = head if head is not None else tail
         assert anchor is not None
-        anchors = torch.tensor([self.graph.entities.id(anchor)], device=self.device)
+        names = self.graph.entities
+        anchors = torch.tensor([names.id(anchor)], device=self.device)
         relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
+        anchor, relation = names[anchors[0]], self.graph.relations[relations[0]]  # in full, if asked for by a prefix
         allowed = self.allowed(among, int(relations[0]), side)
         ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known, allowed=allowed))
         is_known = torch.isin(ids, self.known[side].of(anchors, relations)[1])
-        names = self.graph.entities
         likely = self._likely(scores, relations.expand(len(scores)))
         return [
             Prediction(anchor, relation, names[i], score, fact, p)
@@ -332,6 +335,7 @@ class Predictor:
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
         graph = self.graph
         head_id, tail_id = graph.entities.id(head), graph.entities.id(tail)
+        head, tail = graph.entities[head_id], graph.entities[tail_id]
         relations = torch.arange(graph.num_relations, device=self.device)
         triples = torch.stack([torch.full_like(relations, head_id), relations, torch.full_like(relations, tail_id)], 1)
         scores = self.model.score(triples, self.operators)
@@ -355,11 +359,19 @@ class Predictor:
         latents: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Write a model folder; `latents` keeps the training parameters behind the codes as well."""
+        """Write a model folder with a card for people; `latents` keeps the training parameters behind the codes."""
         if latents and self.latents is None:
             raise DihedralError("this predictor holds no training latents to save")
         stored = StoredModel(self.model, self.graph, self.recipe, self.metrics, self.latents if latents else None)
         save_model(Path(folder), stored, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
+        write_card(Path(folder), self.model, self.graph, self.recipe, self.metrics)
+
+    def export(self, path: str | Path) -> list[Path]:
+        """Entity vectors and relation codes for other programs: .npz, .parquet, or .txt as word2vec has it.
+
+        Returns the files written; Parquet and text put relations beside, into NAME.relations.*.
+        """
+        return export_model(Path(path), self.model, self.graph)
 
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:

@@ -110,6 +110,8 @@ def save_model(
         "dtype": dtype,
         "graph": graph.name,
         "fingerprint": graph.fingerprint,
+        "notes": list(graph.notes),
+        "prefixes": graph.entities.prefixes,
         "files": files,
     }
     manifest["bytes"] = {name: (folder / name).stat().st_size for name in sorted(_files_of(manifest))}
@@ -159,13 +161,15 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     known = _load_table(folder / files["known"])
     triples = np.stack([known.column(name).to_numpy() for name in ("head", "relation", "tail")], axis=1)
     split = known.column("split").to_numpy()
+    prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
     graph = Graph(
-        Vocabulary(_names(folder / files["entity_names"])),
-        Vocabulary(_names(folder / files["relation_names"]), "relation"),
+        Vocabulary(_names(folder / files["entity_names"]), prefixes=prefixes),
+        Vocabulary(_names(folder / files["relation_names"]), "relation", prefixes),
         train=triples[split == 0],
         valid=triples[split == 1],
         test=triples[split == 2],
         name=manifest["graph"],
+        notes=tuple(manifest.get("notes", ())),
     )
     limits = graph.num_entities, graph.num_relations, graph.num_entities
     if len(triples) and (triples.min() < 0 or (triples.max(axis=0) >= limits).any() or split.max() > 2):

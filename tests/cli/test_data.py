@@ -66,6 +66,16 @@ def test_info_of_a_file_with_columns(cli, tmp_path):
     assert done.err == "note: split with seed 0\n"
 
 
+def test_info_of_an_rdf_file_counts_its_literals(cli, tmp_path):
+    (tmp_path / "facts.ttl").write_text(
+        '@prefix ex: <http://x.y/> .\nex:a ex:r ex:b ; ex:name "A" .\nex:b ex:r ex:c .\n'
+    )
+    done = cli("data", "info", tmp_path / "facts.ttl", "--json")
+    content = json.loads(done.out)
+    assert (content["name"], content["entities"], content["relations"]) == ("facts", 3, 1)
+    assert "note: facts.ttl: 1 triples with a literal left out\n" in done.err
+
+
 def test_info_of_all_is_table_2_of_the_paper(cli, benchmark_path, tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()

@@ -6,10 +6,12 @@ import io
 import os
 import tarfile
 import time
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -186,13 +188,61 @@ TABLES = {
     "pandas frame": lambda columns: pd.DataFrame(columns),
     "pandas categories": lambda columns: pd.DataFrame(columns).astype("category"),
     "pandas rows picked": lambda columns: pd.DataFrame(columns).sample(frac=1, random_state=0),
+    "pandas objects": lambda columns: pd.DataFrame(columns).astype(object),
+    "Arrow large strings": lambda columns: pa.table({k: pa.array(v, pa.large_string()) for k, v in columns.items()}),
+    "Arrow string views": lambda columns: pa.table({k: pa.array(v, pa.string_view()) for k, v in columns.items()}),
+    "polars frame": lambda columns: pl.DataFrame(columns),
+    "polars categories": lambda columns: pl.DataFrame(columns).cast(pl.Categorical),
+    "polars enumeration": lambda columns: pl.DataFrame(columns).cast(pl.Enum(["unused", *sorted(ALL_NAMES)])),
+    "polars rows picked": lambda columns: pl.DataFrame(columns).reverse()[::-1],
+    "the Arrow interface alone": lambda columns: Stream(pa.table(columns)),
 }
+ALL_NAMES = {name for triple in FACTS for name in triple}
+
+
+class Stream:
+    """What any library that speaks Arrow has."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.mark.parametrize("make", TABLES.values(), ids=TABLES.keys())
 @pytest.mark.parametrize("names", [("head", "relation", "tail"), ("x", "y", "z")])
 def test_tables_in_memory(make, names):
     assert triples_of(load_graph(make(columns_of(FACTS, names)), valid=0, test=0)) == sorted(FACTS)
+
+
+@pytest.mark.parametrize("name", sorted(TABLES.keys() - {"pandas rows picked", "Arrow chunks"}))  # in another order
+def test_the_kind_of_table_does_not_change_the_graph(name):
+    expected = load_graph(pa.table(columns_of(FACTS)))
+    assert load_graph(TABLES[name](columns_of(FACTS))).fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_only_the_distinct_names_of_a_table_become_python_strings(kind):
+    names = pa.array([f"{'long name ' * 20}{i}" for i in range(100)], pa.string())
+    rows = pa.concat_arrays([names] * 3000).cast(kind)
+    table = pa.table({"head": rows, "relation": rows, "tail": rows})
+    tracemalloc.start()
+    load_graph(table)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < table.nbytes / 2
+
+
+def test_categories_that_no_row_uses_are_no_entities():
+    frame = pd.DataFrame(columns_of(FACTS)).astype("category")
+    graph = load_graph(frame[frame["head"] == "ann"], valid=0, test=0)
+    assert triples_of(graph) == FACTS[:1] and set(graph.entities) == {"ann", "bob"} and graph.num_relations == 1
+
+
+def test_a_column_that_holds_no_names_is_refused():
+    with pytest.raises(DihedralError, match=r"table has a column of list<.*>; names are text or numbers"):
+        load_graph(pa.table({"head": [["a"]], "relation": ["r"], "tail": ["b"]}))
 
 
 def test_columns_of_a_table_by_name():

@@ -111,7 +111,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     }
     known = bool((graph.train == np.array([h, r, t])).all(axis=1).any())
     return Explanation(
-        triple=(head, relation, tail),
+        triple=(graph.entities[h], graph.relations[r], graph.entities[t]),
         known=known,
         score=predictor.score(head, relation, tail),
         ranks=ranks,

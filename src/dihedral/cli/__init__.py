@@ -14,6 +14,7 @@ from dihedral.cli import (
     demo,
     evaluate,
     explain,
+    export,
     info,
     predict,
     query,
@@ -55,6 +56,7 @@ app.command("explain")(explain.command)
 app.command("rules")(rules.command)
 app.command("query")(query.command)
 app.command("info")(info.command)
+app.command("export")(export.command)
 app.command("recipes")(recipes.command)
 app.command("reproduce")(reproduce.command)
 app.command("demo")(demo.command)

@@ -47,7 +47,9 @@ def list_command(json: Json = False) -> None:
 
 @app.command("info")
 def info_command(
-    name: Annotated[str | None, typer.Argument(help="A benchmark, folder, file or archive.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A benchmark, folder, archive or file (text, Parquet, RDF).")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="All benchmarks that are here: Table 2 of the paper.")] = False,
     columns: Columns = None,
     json: Json = False,

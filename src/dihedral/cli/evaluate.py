@@ -43,4 +43,5 @@ def command(
             [row["relation"], row["category"], row["triples"], *(row[key] for key in METRICS if key != "hits@3")]
             for row in rows
         ],
+        predictor.graph.relations.short,
     )

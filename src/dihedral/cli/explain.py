@@ -30,11 +30,12 @@ def command(
     """
     if figure is not None and figure.suffix not in FORMATS:
         raise DihedralError(f"figure is {str(figure)!r}; its name must end in {' or '.join(FORMATS)}")
-    found = explain(dh.load(model), head, relation, tail, top=top)
+    predictor = dh.load(model)
+    found = explain(predictor, head, relation, tail, top=top)
     if json:
         print_json(found.to_dict())
     else:
-        say(str(found))
+        say(predictor.graph.entities.short(str(found)))
     if figure is not None:
         from dihedral.figures.explanation import draw_explanation
 

@@ -20,7 +20,8 @@ def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json
     if json:
         print_json(content)
         return
-    simple = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    content["notes"] = "; ".join(content.get("notes", ()))
+    simple = {key: value for key, value in content.items() if not isinstance(value, dict) and value != ""}
     settings = {f"recipe.{key}": value for key, value in content["recipe"].items() if value != ""}
     print_table("", ["", ""], [[key, str(value)] for key, value in {**simple, **settings}.items()])
     for split in ("valid", "test"):

@@ -56,14 +56,17 @@ def _without_nan(content: Any) -> Any:
     return content
 
 
-def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def print_table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], short: Callable[[str], str] = str
+) -> None:
+    """short: how names are shown, such as a vocabulary's `short`."""
     if title:
         say(title, style="italic")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(header):
         table.add_column(Text(name), justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else str(cell)) for cell in row))
+        table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else short(str(cell))) for cell in row))
     console.print(table)
 
 

@@ -54,6 +54,7 @@ def command(
             [p.head, p.relation, p.tail, p.score, *([p.probability] if calibrated else []), "yes" if p.known else ""]
             for p in found
         ],
+        predictor.graph.entities.short,
     )
 
 

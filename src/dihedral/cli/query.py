@@ -26,12 +26,13 @@ def command(
 
     Example: dihedral query out/demo --from man_0600 --via spouse --via parent --top 3
     """
-    found = dh.load(model).query(start, via, top=top, mode=mode, width=width)  # type: ignore[arg-type]
+    predictor = dh.load(model)
+    found = predictor.query(start, via, top=top, mode=mode, width=width)  # type: ignore[arg-type]
     if json:
         print_json([answer._asdict() for answer in found])
         return
     if mode == "beam":
         rows = [[a.entity, math.exp(a.score), " · ".join(a.through)] for a in found]
-        print_table("", ["answer", "probability", "through"], rows)
+        print_table("", ["answer", "probability", "through"], rows, predictor.graph.entities.short)
     else:
-        print_table("", ["answer", "score"], [[a.entity, a.score] for a in found])
+        print_table("", ["answer", "score"], [[a.entity, a.score] for a in found], predictor.graph.entities.short)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,10 +58,10 @@ def command(
         _print_csv(rules)
     else:
         for each in kinds:
-            _print_kind(TITLES[each], [rule for rule in rules if rule.kind == each])
+            _print_kind(TITLES[each], [rule for rule in rules if rule.kind == each], predictor.graph.relations.short)
 
 
-def _print_kind(title: str, rules: list[MinedRule]) -> None:
+def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str]) -> None:
     if not rules:
         say(f"no {title}")
         return
@@ -74,6 +75,7 @@ def _print_kind(title: str, rules: list[MinedRule]) -> None:
             + (["yes" if r.order_matters else "no"] if compose else [])
             for r in rules
         ],
+        short,
     )
 
 

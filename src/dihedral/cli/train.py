@@ -14,7 +14,10 @@ from dihedral.training import Interrupted, load_recipe, train
 
 
 def command(
-    data: Annotated[str, typer.Argument(help="A benchmark, a folder with train/valid/test, a file or an archive.")],
+    data: Annotated[
+        str,
+        typer.Argument(help="A benchmark, a folder with train/valid/test, an archive, or a file (text, Parquet, RDF)."),
+    ],
     recipe: Annotated[str, typer.Option(help="A recipe's name (see `dihedral recipes`) or a TOML file.")],
     out: Annotated[Path, typer.Option(help="The folder the model is written to.")],
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
+from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
 from dihedral.graph.known import KnownAnswers
-from dihedral.graph.readers import read_arrow, read_graph
-from dihedral.graph.triples import Graph, Vocabulary
+from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
+from dihedral.graph.triples import SPLITS, Graph, Vocabulary
 
 __all__ = ["Graph", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]
 
@@ -25,10 +26,14 @@ def load_graph(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Graph:
-    """A benchmark by name, "family", a folder, a file, an archive, or a table with the Arrow interface.
+    """A benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
+
+    In memory: a table with the Arrow interface (Arrow, pandas, polars), a directed networkx graph, a PyKEEN
+    TriplesFactory; or several of them as {"train": …, "valid": …, "test": …} or in that order as a tuple.
 
     A single file or table is split into train, valid and test with `valid`, `test` and `seed`, so
-    that every entity and relation of valid and test also occurs in train.
+    that every entity and relation of valid and test also occurs in train; a table that names the split of
+    each triple in a column `split` is not.
 
     >>> load_graph("family").num_entities
     1200
@@ -46,4 +51,8 @@ def load_graph(
             raise DihedralError(f"file {source!r} does not exist; give a folder, a file or a benchmark's name{hint}")
     if isinstance(source, (str, Path)):
         return read_graph(source, columns=columns, valid=valid, test=test, seed=seed)
-    return read_arrow(source, columns=columns, valid=valid, test=test, seed=seed)
+    if isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
+        source = dict(zip(SPLITS, source, strict=False))
+    if isinstance(source, Mapping) and "train" in source:
+        return read_arrow_splits({split: as_table(part) for split, part in source.items()}, columns=columns)
+    return read_arrow(as_table(source), columns=columns, valid=valid, test=test, seed=seed)

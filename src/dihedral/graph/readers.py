@@ -1,10 +1,10 @@
-"""Readers: TSV, CSV and Parquet files, folders and archives with train/valid/test, Arrow tables."""
+"""Readers: TSV, CSV, Parquet and RDF files, folders and archives with train/valid/test, Arrow tables."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.files import atomic_path, make_folder
-from dihedral.graph.sources import ARCHIVES, SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
+from dihedral.graph.numbering import Numbering, encode
+from dihedral.graph.rdf import read_rdf
+from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
 from dihedral.graph.split import split_triples
-from dihedral.graph.triples import SPLITS, Graph, Triples, Vocabulary, build_graph, drop_duplicates
+from dihedral.graph.triples import SPLITS, Graph, Triples, build_graph, drop_duplicates
 
 ROLES = (  # usual names of the three columns
     ("head", "h", "subject", "source"),
@@ -26,43 +28,6 @@ ROLES = (  # usual names of the three columns
     ("tail", "t", "object", "target"),
 )
 BLOCK_BYTES = 16 << 20  # text is read and numbered block by block
-
-
-class _Numbering:
-    """Names to numbers in order of first appearance, a block at a time."""
-
-    def __init__(self) -> None:
-        self.entities: dict[str, int] = {}
-        self.relations: dict[str, int] = {}
-
-    def number(self, table: pa.RecordBatch | pa.Table, where: str) -> Triples:
-        """Three string columns to [n, 3] ids."""
-        columns = [
-            _encode(table.column(0), self.entities, where),
-            _encode(table.column(1), self.relations, where),
-            _encode(table.column(2), self.entities, where),
-        ]
-        return np.stack(columns, axis=1)
-
-    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        return Vocabulary(list(self.entities)), Vocabulary(list(self.relations), "relation")
-
-
-def _encode(column: pa.Array | pa.ChunkedArray, numbers: dict[str, int], where: str) -> NDArray[np.int32]:
-    if isinstance(column, pa.ChunkedArray):
-        parts = [_encode(chunk, numbers, where) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
-    if column.null_count:
-        raise DihedralError(f"{where} has {column.null_count} missing values; every triple needs three names")
-    if not pa.types.is_dictionary(column.type):
-        column = column.cast(pa.string()).dictionary_encode()
-    if column.dictionary.null_count:
-        raise DihedralError(f"{where} has missing values; every triple needs three names")
-    local = column.dictionary.cast(pa.string()).to_pylist()
-    if "" in local:
-        raise DihedralError(f"{where} has an empty name; every triple needs three names")
-    ids = np.fromiter((numbers.setdefault(name, len(numbers)) for name in local), np.int32, len(local))
-    return ids[column.indices.to_numpy()]
 
 
 def read_graph(
@@ -81,7 +46,7 @@ def read_graph(
     """
     path = Path(path)
     name = name or stem(path)
-    numbering = _Numbering()
+    numbering = Numbering()
     if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVES)):
         return _read_splits(path, columns, numbering, name)
     if not path.exists():
@@ -99,30 +64,66 @@ def read_arrow(
     seed: int = 0,
     name: str = "table",
 ) -> Graph:
-    """A graph from anything with the Arrow interface (Arrow, pandas, polars), split like one file."""
-    try:
-        table = pa.table(table)
-    except (TypeError, ValueError, pa.ArrowException):
-        raise DihedralError(
-            f"a graph cannot be read from a {type(table).__name__}; give a benchmark's name, a path, "
-            "or a table of three columns (Arrow, pandas, polars)"
-        ) from None
-    numbering = _Numbering()
+    """A graph from anything with the Arrow interface (Arrow, pandas, polars), split like one file.
+
+    A column `split` of train, valid and test, as `Graph.to_arrow` gives, is kept to.
+    """
+    table = _as_table(table)
+    numbering = Numbering()
     triples = numbering.number(_pick(table, columns, "table"), "table")
+    splits = _split_column(table)
+    if splits is not None:
+        return build_graph(*numbering.vocabularies(), [triples[splits == i] for i in range(3)], name)
     return _split_one(triples, numbering, name, valid, test, seed)
 
 
-def _split_one(triples: Triples, numbering: _Numbering, name: str, valid: float, test: float, seed: int) -> Graph:
+def read_arrow_splits(
+    tables: Mapping[str, Any], *, columns: Sequence[str] | None = None, name: str = "tables"
+) -> Graph:
+    """A graph from one table for each of train, valid and test."""
+    for split in tables:
+        if split not in SPLITS:
+            raise DihedralError(f"split {split!r} does not exist; name the tables train, valid and test")
+    numbering = Numbering()
+    parts = [
+        numbering.number(_pick(_as_table(tables[split]), columns, split), split)
+        if split in tables
+        else np.empty((0, 3), np.int32)
+        for split in SPLITS
+    ]
+    return build_graph(*numbering.vocabularies(), parts, name)
+
+
+def _as_table(source: Any) -> pa.Table:
+    try:
+        return pa.table(source)
+    except (TypeError, ValueError, pa.ArrowException):
+        raise DihedralError(
+            f"a graph cannot be read from a {type(source).__name__}; give a benchmark's name, a path, a table of "
+            "three columns (Arrow, pandas, polars), a networkx graph or PyKEEN triples"
+        ) from None
+
+
+def _split_column(table: pa.Table) -> NDArray[np.int32] | None:
+    """The column `split` as places in SPLITS, if there is one and it names nothing else."""
+    if table.schema.names.count("split") != 1 or table.column("split").null_count:
+        return None
+    numbers: dict[str, int] = {name: i for i, name in enumerate(SPLITS)}
+    splits = encode(table.column("split"), numbers, "column split")
+    return splits if len(numbers) == len(SPLITS) else None
+
+
+def _split_one(triples: Triples, numbering: Numbering, name: str, valid: float, test: float, seed: int) -> Graph:
     entities, relations = numbering.vocabularies()
     kept = drop_duplicates(triples, len(entities), len(relations))
-    notes = [f"split with seed {seed}"]
+    notes = [f"split with seed {seed}", *numbering.notes]
     if len(kept) < len(triples):
         notes.append(f"{len(triples) - len(kept)} duplicate triples left out")
     parts = split_triples(kept, valid=valid, test=test, seed=seed)
     return build_graph(entities, relations, parts, name, notes)
 
 
-def _read_splits(path: Path, columns: Sequence[str] | None, numbering: _Numbering, name: str) -> Graph:
+def _read_splits(path: Path, columns: Sequence[str] | None, numbering: Numbering, name: str) -> Graph:
     splits, notes = [], []
     for split in SPLITS:
         source = find_split(path, split)
@@ -130,20 +131,24 @@ def _read_splits(path: Path, columns: Sequence[str] | None, numbering: _Numberin
             splits.append(_read_source(source, columns, numbering))
         elif split == "train":
             raise DihedralError(
-                f"{path} holds no train file; expected train.txt, train.tsv, train.csv or train.parquet"
+                f"{path} holds no train file; expected train.txt, train.tsv, train.csv, train.parquet or train.nt"
             )
         else:
             notes.append(f"no {split} file")
             splits.append(np.empty((0, 3), np.int32))
-    return build_graph(*numbering.vocabularies(), splits, name, notes)
+    return build_graph(*numbering.vocabularies(), splits, name, notes + numbering.notes)
 
 
-def _read_source(source: Source, columns: Sequence[str] | None, numbering: _Numbering) -> Triples:
+def _read_source(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
     where, suffix = source.where, source.suffix
     if suffix not in SUFFIXES:
         raise DihedralError(f"{where} has the ending {suffix!r}; expected one of {', '.join(SUFFIXES + ARCHIVES)}")
     if columns is not None and len(columns) != 3:
         raise DihedralError(f"columns are {list(columns)!r}; name three: head, relation, tail")
+    if suffix in RDF_SUFFIXES:
+        if columns is not None:
+            raise DihedralError(f"{where} is RDF, whose triples need no columns named; leave `columns` out")
+        return read_rdf(source, numbering)
     if suffix == ".parquet":
         try:
             parts = [numbering.number(_pick(papq.read_table(source.native()), columns, where), where)]
@@ -157,7 +162,7 @@ def _read_source(source: Source, columns: Sequence[str] | None, numbering: _Numb
     return triples
 
 
-def _read_text(source: Source, columns: Sequence[str] | None, numbering: _Numbering) -> Iterator[Triples]:
+def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Iterator[Triples]:
     """Number a text file block by block."""
     where, delimiter = source.where, TEXT_SUFFIXES[source.suffix]
     with source.plain() as stream:

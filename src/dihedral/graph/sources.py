@@ -18,7 +18,11 @@ import pyarrow as pa
 from dihedral.errors import DihedralError
 
 TEXT_SUFFIXES = {".tsv": "\t", ".txt": "\t", ".csv": ","}
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+RDF_SUFFIXES = {  # with pyoxigraph's names of the formats
+    ".nt": "N_TRIPLES", ".nq": "N_QUADS", ".ttl": "TURTLE", ".trig": "TRIG", ".jsonld": "JSON_LD",
+    ".rdf": "RDF_XML", ".owl": "RDF_XML", ".xml": "RDF_XML",
+}  # fmt: skip
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError)
 
@@ -29,6 +33,10 @@ class Source:
 
     where: str  # for messages
     content: Path | bytes
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.where).name
 
     @property
     def suffix(self) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError, close_matches
+from dihedral.graph.prefixes import expand, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,12 +23,18 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 class Vocabulary(Sequence[str]):
-    """Names numbered 0..n-1, held as an Arrow string array so that a stored one opens memory-mapped."""
+    """Names numbered 0..n-1, held as an Arrow string array so that a stored one opens memory-mapped.
 
-    def __init__(self, names: Sequence[str] | pa.Array, kind: str = "entity") -> None:
+    prefixes: of names that are IRIs; `id` then takes ex:ann for http://example.org/ann, `short` gives it.
+    """
+
+    def __init__(
+        self, names: Sequence[str] | pa.Array, kind: str = "entity", prefixes: Mapping[str, str] | None = None
+    ) -> None:
         import pyarrow as pa
 
         self.kind = kind
+        self.prefixes = dict(prefixes or {})
         self.array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
 
     @cached_property
@@ -58,10 +65,14 @@ class Vocabulary(Sequence[str]):
         if not isinstance(name, str):
             raise DihedralError(f"{self.kind} {name!r} is a {type(name).__name__}; names are text")
         try:
-            return self._ids[name]
+            return self._ids[name if name in self._ids else expand(name, self.prefixes)]
         except KeyError:
             hint = close_matches(name, self._ids)
             raise DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}") from None
+
+    def short(self, text: str) -> str:
+        """A name, or text with names in it, with prefixes in place of namespaces: for people."""
+        return shorten(text, self.prefixes)
 
     def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
         return np.fromiter((self.id(name) for name in names), np.int32, len(names))
@@ -134,6 +145,32 @@ class Graph:
     def labels(self, triples: Triples) -> Iterator[tuple[str, str, str]]:
         for head, relation, tail in triples.tolist():
             yield self.entities[head], self.relations[relation], self.entities[tail]
+
+    def to_arrow(self) -> pa.Table:
+        """All triples as a table of head, relation, tail and split, which `load_graph` reads back."""
+        import pyarrow as pa
+
+        known = self.known.astype(np.int32)
+        sizes = [len(self.split(name)) for name in SPLITS]
+        columns = {
+            "head": (known[:, 0], self.entities.array),
+            "relation": (known[:, 1], self.relations.array),
+            "tail": (known[:, 2], self.entities.array),
+            "split": (np.repeat(np.arange(3, dtype=np.int32), sizes), pa.array(SPLITS)),
+        }  # names stand once, rows are numbers
+        return pa.table({name: pa.DictionaryArray.from_arrays(*column) for name, column in columns.items()})
+
+    def to_networkx(self) -> Any:
+        """A networkx MultiDiGraph: a triple is an edge with its relation as key and its split as attribute."""
+        from dihedral.graph.exchange import to_networkx
+
+        return to_networkx(self)
+
+    def to_pykeen(self) -> dict[Split, Any]:
+        """PyKEEN's TriplesFactory of each split, with this graph's ids in all of them."""
+        from dihedral.graph.exchange import to_pykeen
+
+        return to_pykeen(self)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,0 +1,88 @@
+"""Graphs of other libraries: networkx and PyKEEN, both ways; neither is imported unless it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dihedral.errors import DihedralError
+from dihedral.graph.triples import SPLITS, Graph, Split
+
+if TYPE_CHECKING:
+    from networkx import MultiDiGraph
+    from pykeen.triples import TriplesFactory
+
+
+def as_table(source: Any) -> Any:
+    """A networkx graph or a PyKEEN factory as an Arrow table; anything else as it is."""
+    if hasattr(source, "is_multigraph") and hasattr(source, "edges"):
+        return _networkx_table(source)
+    if hasattr(source, "mapped_triples"):
+        return _pykeen_table(source)
+    return source
+
+
+def _networkx_table(graph: Any) -> pa.Table:
+    """Edges as triples: the relation is the attribute `relation`, else the key of a multigraph's edge."""
+    if not graph.is_directed():
+        raise DihedralError(f"a networkx {type(graph).__name__} has no directions; give a MultiDiGraph or a DiGraph")
+    nodes = {node: str(node) for node in graph}
+    if len(set(nodes.values())) < len(nodes):
+        raise DihedralError("two nodes of the networkx graph have the same text; names must differ as text")
+    edges = graph.edges(keys=True, data=True) if graph.is_multigraph() else graph.edges(data=True)
+    rows = []
+    for head, tail, *key, data in edges:
+        relation = data.get("relation", key[0] if key and isinstance(key[0], str) else None)
+        if relation is None:
+            raise DihedralError(
+                f"the edge from {head!r} to {tail!r} has no relation; give it as attribute `relation`, or as the key "
+                "of a MultiDiGraph's edge"
+            )
+        rows.append((nodes[head], str(relation), nodes[tail], data.get("split")))
+    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return pa.table([pa.array(column, pa.string()) for column in columns], ["head", "relation", "tail", "split"])
+
+
+def _pykeen_table(factory: Any) -> pa.Table:
+    if not hasattr(factory, "entity_to_id"):
+        raise DihedralError(f"a {type(factory).__name__} has no names; give a TriplesFactory")
+    triples = factory.mapped_triples.numpy()
+    names = {"head": factory.entity_to_id, "relation": factory.relation_to_id, "tail": factory.entity_to_id}
+    columns = {}
+    for i, (column, ids) in enumerate(names.items()):
+        ordered: list[str | None] = [None] * (max(ids.values()) + 1)
+        for name, number in ids.items():
+            ordered[number] = name
+        columns[column] = pa.DictionaryArray.from_arrays(triples[:, i], pa.array(ordered, pa.string()))
+    return pa.table(columns)
+
+
+def to_networkx(graph: Graph) -> MultiDiGraph:
+    """Nodes in the order of their ids; a fact that stands in two splits keeps the first."""
+    try:
+        import networkx
+    except ImportError:
+        raise DihedralError("to_networkx needs networkx: pip install networkx") from None
+    result = networkx.MultiDiGraph(name=graph.name)
+    result.add_nodes_from(graph.entities)
+    entities, relations = list(graph.entities), list(graph.relations)
+    for split in SPLITS:
+        for head, relation, tail in graph.split(split).tolist():
+            edge = entities[head], entities[tail], relations[relation]
+            if not result.has_edge(*edge):
+                result.add_edge(*edge, split=split)
+    return result
+
+
+def to_pykeen(graph: Graph) -> dict[Split, TriplesFactory]:
+    """One factory a split, all with the ids of this graph."""
+    try:
+        from pykeen.triples import TriplesFactory
+    except ImportError:
+        raise DihedralError("to_pykeen needs PyKEEN: pip install 'dihedral[pykeen]'") from None
+    import torch
+
+    entities = {name: i for i, name in enumerate(graph.entities)}
+    relations = {name: i for i, name in enumerate(graph.relations)}
+    return {split: TriplesFactory(torch.from_numpy(graph.split(split)).long(), entities, relations) for split in SPLITS}

@@ -1,0 +1,89 @@
+"""RDF through pyoxigraph: IRIs and blank nodes become names, literals are left out and counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import ModuleType
+from xml.parsers import expat
+
+import numpy as np
+
+from dihedral.errors import DihedralError
+from dihedral.graph.numbering import Numbering
+from dihedral.graph.prefixes import with_well_known
+from dihedral.graph.sources import RDF_SUFFIXES, Source
+from dihedral.graph.triples import Triples
+
+LEFT_OUT = {"literal": "triples with a literal left out", "quoted": "triples about triples left out"}
+
+
+def read_rdf(source: Source, numbering: Numbering) -> Triples:
+    """Number the triples of an RDF file; those of named graphs are read like the others."""
+    ox = _pyoxigraph(source.where)
+    format = RDF_SUFFIXES[source.suffix]
+    anonymous: dict[str, str] | None = {} if format not in ("N_TRIPLES", "N_QUADS") else None
+    entities, relations = numbering.entities, numbering.relations
+    ids: list[int] = []  # flat: a million small tuples would keep the garbage collector busy
+    skipped: Counter[str] = Counter()
+    prefixes: dict[str, str] | None = None
+    given = {"input": source.content} if isinstance(source.content, bytes) else {"path": source.content}
+    named, nodes = ox.NamedNode, {ox.NamedNode, ox.BlankNode}
+
+    def name(node: object) -> str:
+        if type(node) is named:
+            return node.value  # type: ignore[attr-defined]
+        label: str = node.value  # type: ignore[attr-defined]
+        if anonymous is not None and re.fullmatch("[0-9a-f]{20,32}", label):
+            # the parser calls `[]` by another random name each time; no label of a file can look like ours
+            label = anonymous.setdefault(label, f"[{len(entities)}]")
+        return f"_:{label}"
+
+    try:
+        parser = ox.parse(**given, format=getattr(ox.RdfFormat, format))
+        for head, relation, tail, _ in parser:
+            if prefixes is None:
+                prefixes = parser.prefixes  # RDF/XML forgets them at its end
+            if type(tail) in nodes and type(head) in nodes:
+                ids.append(entities.setdefault(name(head), len(entities)))
+                ids.append(relations.setdefault(relation.value, len(relations)))
+                ids.append(entities.setdefault(name(tail), len(entities)))
+            else:
+                skipped["literal" if type(tail) is ox.Literal else "quoted"] += 1
+        numbering.prefixes = with_well_known(numbering.prefixes | (prefixes or {}) | parser.prefixes)
+    except SyntaxError as error:
+        raise DihedralError(_explain(source, error)) from None
+    except OSError as error:
+        raise DihedralError(f"{source.where} cannot be read: {error.strerror or error}") from None
+    numbering.notes += [f"{source.name}: {count} {LEFT_OUT[kind]}" for kind, count in sorted(skipped.items())]
+    if not ids:
+        raise DihedralError(f"{source.where} holds no triple between IRIs or blank nodes; literals are left out")
+    return np.array(ids, np.int32).reshape(-1, 3)
+
+
+def _explain(source: Source, error: SyntaxError) -> str:
+    """One sentence with the file, the line and the reason."""
+    reason = re.sub(r"^Parser error at .*?: ", "", (error.msg or "not valid RDF").splitlines()[0])
+    if "LoadDocumentCallback" in reason:
+        reason = "its @context is on the web, which is not asked; write the context into the file"
+    if "No scheme found" in reason:
+        reason = "a relative IRI without a base; write IRIs in full, or the base into the file (@base, xml:base)"
+    line = error.lineno
+    if line and line > 1 and error.offset == 1 and "followed by a dot" in reason:
+        line -= 1  # noticed at the start of the next line
+    if line is None and RDF_SUFFIXES[source.suffix] == "RDF_XML":
+        try:  # pyoxigraph does not say where XML breaks off
+            with source.plain() as stream:
+                expat.ParserCreate().ParseFile(stream)
+        except expat.ExpatError as broken:
+            line = broken.lineno
+    place = source.where if line is None else f"{source.where}, line {line}"
+    return f"{place}: {reason}"
+
+
+def _pyoxigraph(where: str) -> ModuleType:
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise DihedralError(f"{where} is RDF, which needs pyoxigraph: pip install 'dihedral[rdf]'") from None
+    return pyoxigraph
