@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow bench lint format clean
+.PHONY: demo test test-slow bench docs lint format chromium clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dihedral demo --out out/demo
 
-test: lint
+test: lint chromium
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(VENV)/.dev
@@ -17,6 +17,16 @@ test-slow: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.cpu
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+
+# the tests of the explorer look at it in a real browser
+chromium:
+	@command -v chromium > /dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	    echo "installing chromium"; apt-get update -qq && apt-get install -y -qq chromium > /dev/null; \
+	  else echo "no chromium here: tests in a browser are skipped (Debian: apt-get install chromium)"; fi; }
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

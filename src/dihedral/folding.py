@@ -43,7 +43,7 @@ def fold_in(predictor: Predictor, name: str, facts: Sequence[tuple[str, str, str
         triples.append((h, graph.relations.id(relation), t))
     own = np.array(triples, graph.train.dtype)
     vector = _solve(predictor, torch.from_numpy(own.astype(np.int64)).to(predictor.device), new, seed)
-    names = Vocabulary([*graph.entities, name])
+    names = Vocabulary([*graph.entities, name], prefixes=graph.entities.prefixes)
     wider = replace(graph, entities=names, train=np.concatenate([graph.train, own]))
     grown = Model(torch.cat([model.entities.detach(), vector[None]]), model.relations)
     return Predictor(grown, wider, recipe=predictor.recipe, metrics=predictor.metrics)

@@ -1,0 +1,65 @@
+"""Everyday use: `python -m benchmarks.everyday FB15K237_MODEL`.
+
+How honest probabilities are on FB15k-237's test, how long 1000 top-10 questions take on a model of WN18RR's size
+(2L = 200; its vectors are random, which costs the same), and what an index through faiss gives on the first model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import dihedral as dh
+from benchmarks.record import RESULTS, save, seconds
+from dihedral.evaluation import Evaluator
+from dihedral.models import build_model
+from dihedral.neighbours import NearestAnswers
+from dihedral.predictor import Predictor
+
+QUESTIONS = 1000
+
+
+def top_ten() -> dict[str, Any]:
+    graph = dh.load_graph("WN18RR")
+    model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=200, entity_init=0.1, seed=0)
+    predictor = Predictor(model, graph)
+    asked = torch.from_numpy(graph.test[:QUESTIONS].astype(np.int64))
+    took = seconds(lambda: predictor.top(asked[:, 0], asked[:, 1], "tail", 10, known="exclude"))
+    return {"graph": "WN18RR", "dimension": 200, "questions": QUESTIONS, "seconds": took}
+
+
+def index(predictor: Predictor) -> dict[str, Any]:
+    """Hits@10 of tails on test, known answers of other triples left in, exactly and by the index."""
+    asked = torch.from_numpy(predictor.graph.test.astype(np.int64))
+    nearest = NearestAnswers(predictor)
+    found: dict[str, Any] = {"recall": nearest.recall}
+    timed = asked[:QUESTIONS, 0], asked[:QUESTIONS, 1]
+    for name, top in (("exact", predictor.top), ("index", nearest.top)):
+        hits = [
+            (top(part[:, 0], part[:, 1], "tail", 10)[0] == part[:, 2:]).any(dim=1) for part in asked.split(QUESTIONS)
+        ]
+        found[f"{name}_hits@10"] = float(torch.cat(hits).float().mean())
+        found[f"{name}_seconds"] = seconds(lambda top=top: top(*timed, "tail", 10))  # type: ignore[misc]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    predictor = dh.load(options.model)
+    predictor.calibrate()
+    calibration = {split: predictor.metrics["calibration"][split] for split in ("valid", "test")}
+    mrr = Evaluator(predictor.graph, "test")(predictor.model).mrr
+    content = {"recipe": predictor.recipe, "test_mrr": mrr, "calibration": calibration, "top_ten": top_ten()}
+    save("everyday", content | {"index": index(predictor)}, options.out)
+    print({split: found["expected_calibration_error"] for split, found in calibration.items()}, content["top_ten"])
+
+
+if __name__ == "__main__":
+    main()
