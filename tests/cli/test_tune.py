@@ -120,7 +120,7 @@ def test_the_command_for_the_winner_holds_every_setting_that_is_not_the_recipes(
         (["--grid", "--trials", "3"], "--trials does not go with --grid: --grid trains every combination"),
         (["--log", "x.jsonl"], "--log goes only with --grid: runs are logged in the folder --out"),
         (["--trials", "0"], "trials is 0; it must be more than 0"),
-        (["--workers", "-1"], "workers is -1; it must be more than 0"),
+        (["--workers", "0"], "workers is 0; it must be more than 0"),
         (["--choose", "seed=0,1"], "seed is among the choices"),
         (["--choose", "lr=0.1", "--choose", "entity_lr=0.1"], "the choices have lr and entity_lr"),
         (["--choose", "Kay=4"], "recipe setting 'Kay' does not exist"),

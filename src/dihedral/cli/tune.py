@@ -75,7 +75,7 @@ def command(
     space = make_space(base, choices, fixed=tuple(settings))
     task = Search(graph, base, space, out or Path("out/tune") / graph.name, seed=seed, device=device)
     trials = trials if trials is not None or minutes is not None else TRIALS
-    by_trials(task, data, trials, minutes, workers or 1, options, top, json)
+    by_trials(task, data, trials, minutes, 1 if workers is None else workers, options, top, json)
 
 
 def by_trials(
