@@ -21,14 +21,14 @@ def choose_recipe(graph: Graph) -> Recipe:
     """
     triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
     epochs = 5 * round(min(100, max(25, SHOWN / max(1, triples))) / 5)
-    recipe = Recipe(name="by size", model="dihedral-gumbel", K=4, entity_lr=0.1, relation_lr=1.0, epochs=epochs)
-    if graph.num_entities > MOST_ENTITIES:
-        recipe = recipe.replace(
-            objective="logistic", dimension=200, cooling=0.02, regulariser_weight=0.01, epochs=100, patience=3
-        )
-        why = f"{recipe.negatives} sampled negatives for more than {MOST_ENTITIES:,} entities"
-        return recipe.replace(about=_summary(recipe, why))
+    recipe = Recipe(name="by size", model="dihedral-gumbel", dimension=200, relation_lr=1.0, epochs=epochs)
     sparse = density < SPARSE
+    if graph.num_entities > MOST_ENTITIES:
+        weight = 0.1 if sparse else 0.01
+        recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, epochs=100, patience=3)
+        why = f"{recipe.negatives} sampled negatives for more than {MOST_ENTITIES:,} entities"
+        why += f", L2 {weight} for {density:.1f} triples an entity"
+        return recipe.replace(about=_summary(recipe, why))
     recipe = recipe.replace(
         objective="softmax",
         dimension=200 if triples < SMALL else 400,
