@@ -135,3 +135,34 @@ def test_ctrl_c_writes_a_checkpoint_exits_with_1_and_resume_is_bit_identical(cli
 def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
     done = cli("train", data, *QUICK, "--set", "entity_lr=1e20", "--out", tmp_path / "run")
     assert done.code == 1 and "error: the loss became nan in epoch 1" in done.err
+
+
+# --- no recipe, and logs ----------------------------------------------------------------------------
+
+
+def test_without_a_recipe_one_is_chosen_by_size_and_told(cli, data, tmp_path):
+    done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
+    assert done.code == 0
+    assert "no --recipe: D4-Gumbel, 2L = 200, full softmax" in done.err and "recipe by size, seed 0" in done.err
+    assert "best/" not in done.err
+    stored = dh.load(tmp_path / "run").recipe
+    assert stored["objective"] == "softmax" and stored["epochs"] == 1
+
+
+def test_a_tuned_recipe_for_the_benchmark_is_named_but_not_taken(cli, family, tmp_path):
+    write_folder(family, tmp_path / "umls")
+    done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run")
+    assert "--recipe best/umls-d4-gumbel" in done.err and "recipe by size" in done.err
+
+
+def test_a_run_is_logged_for_tensorboard_and_mlflow(cli, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    words = ("--tensorboard", tmp_path / "logs", "--mlflow", "people", "--set", "epochs=2")
+    done = cli("train", data, *QUICK, *words, "--out", tmp_path / "run", "--json")
+    assert done.code == 0 and json.loads(done.out)["epochs"] == 2
+    assert list((tmp_path / "logs").glob("events.out.tfevents.*"))
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("people").experiment_id])
+    assert run.info.status == "FINISHED" and run.data.params["epochs"] == "2"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
@@ -114,7 +117,16 @@ def test_the_command_for_the_winner_holds_every_setting_that_is_not_the_recipes(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "the search by grid is the only one there is: add --grid"),
+        (["--grid", "--trials", "3"], "--trials does not go with --grid: --grid trains every combination"),
+        (["--log", "x.jsonl"], "--log goes only with --grid: runs are logged in the folder --out"),
+        (["--trials", "0"], "trials is 0; it must be more than 0"),
+        (["--workers", "0"], "workers is 0; it must be more than 0"),
+        (["--choose", "seed=0,1"], "seed is among the choices"),
+        (["--choose", "lr=0.1", "--choose", "entity_lr=0.1"], "the choices have lr and entity_lr"),
+        (["--choose", "Kay=4"], "recipe setting 'Kay' does not exist"),
+        (["--choose", "K=4,x"], "K is 'x'; it must be a whole number"),
+        (["--set", "validate_every=0"], "validate_every is 0; a search selects on valid"),
+        (["--device", "tpu"], "device is 'tpu'; choose auto, cpu, cuda or mps"),
         (["--grid", "--choose", "K"], "--choose got 'K'; write KEY=V1,V2,..., such as K=4,6"),
         (["--grid", "--choose", "Kay=4"], "recipe setting 'Kay' does not exist"),
         (["--grid", "--choose", "K=4,"], "K is ''; it must be a whole number"),
@@ -150,3 +162,75 @@ def test_ctrl_c_keeps_the_finished_runs_and_says_how_to_go_on(cli, data, tmp_pat
     assert process.returncode == 1 and stdout == "" and "Traceback" not in stderr
     assert f"stopped; 1 of 2 combinations are in {log}: go on with the same command" in stderr
     assert [row["recipe"]["epochs"] for row in read_log(log)] == [1]
+
+
+# --- without --grid ---------------------------------------------------------------------------------
+
+TINY = (*SMALL, "--choose", "K=4,6", "--choose", "lr=0.05,0.5", "--device", "cpu")
+
+
+def test_a_search_writes_pictures_and_a_recipe_that_trains_the_winner_again(cli, data, tmp_path):
+    done = cli("tune", data, *TINY, "--trials", 3, "--seed", 2)
+    assert done.code == 0
+    assert "no --recipe: D4-Gumbel" in done.err and "trials are kept in out/tune/people" in done.err
+    folder = tmp_path / "out/tune/people"
+    assert {path.name for path in folder.iterdir()} == {
+        "study.db", "trials.json", "best.toml", "history.png", "importances.png",
+    }  # fmt: skip
+    assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
+    lines = done.out.splitlines()
+    scores = [float(re.search(r" (0\.\d{4}) +well ", line)[1]) for line in lines[1:4]]
+    assert scores == sorted(scores, reverse=True)
+    assert lines[-1] == (
+        "dihedral train people --recipe out/tune/people/best.toml --seed 2 --device cpu --out out/tune/people/model"
+    )
+    assert cli(*shlex.split(lines[-1])[1:]).code == 0
+    best = json.loads((folder / "trials.json").read_text())["trials"][0]
+    assert dh.load(folder / "model").metrics["valid"]["both"]["mrr"] == best["valid_mrr"]
+
+
+def test_a_search_goes_on_in_its_folder_and_refuses_that_of_another(cli, data):
+    words = ("tune", data, *TINY, "--out", "study", "--json")
+    first = json.loads(cli(*words, "--trials", 1).out)
+    done = cli(*words, "--trials", 3)
+    assert "trials are kept in study (found: 1)" in done.err
+    rows = json.loads(done.out)
+    assert len(rows) > 1 and first[0] in rows
+    assert json.loads(cli(*words, "--trials", 3).out) == rows
+    other = cli(*words, "--trials", 3, "--set", "epochs=3")
+    assert other.code == 2 and "folder 'study' holds a search with another recipe" in other.err
+
+
+def test_trials_that_fail_are_told(cli, data):
+    done = cli("tune", data, *SMALL, "--choose", "lr=1e20,0.1", "--set", "K=4", "--trials", 4, "--out", "study")
+    assert done.code == 0 and "trials failed; the first: the loss became nan" in done.err
+    none = cli("tune", data, *SMALL, "--choose", "lr=1e20", "--trials", 1, "--out", "other")
+    assert none.code == 1 and "no trial ended well; the first of 1: the loss became nan" in none.err
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_keeps_the_finished_trials(cli, data, tmp_path, workers):
+    words = ["tune", data, *SMALL, "--set", "epochs=60", "--trials", "500", "--out", "study", "--workers", workers]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dihedral", *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not finished_trials(tmp_path / "study"):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and stdout == "" and "Traceback" not in stderr, stderr
+    assert "stopped; finished trials are kept in study (" in stderr and "go on with the same command" in stderr
+    kept = json.loads((tmp_path / "study" / "trials.json").read_text())["trials"]
+    assert len(kept) >= 1 and (tmp_path / "study" / "best.toml").exists()
+
+
+def finished_trials(folder):
+    """How many trials of a study ended, read as another process may."""
+    try:
+        with closing(sqlite3.connect(f"file:{folder / 'study.db'}?mode=ro", uri=True)) as database:
+            return database.execute("select count(*) from trials where state = 'COMPLETE'").fetchone()[0]
+    except sqlite3.OperationalError:  # not there yet
+        return 0

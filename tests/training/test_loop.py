@@ -105,9 +105,11 @@ def test_training_leaves_torchs_global_generator_alone(run):
 def test_events_tell_the_run_from_start_to_end(run, family):
     _, events = run(epochs=3, batch_size=64, validate_every=2)
     steps = math.ceil(len(family.train) / 64)
-    assert [event["event"] for event in events] == ["start", *(["step"] * steps + ["epoch"]) * 3, "end"]
-    assert events[0] == {"event": "start", "epoch": 0, "epochs": 3}
-    assert events[-1]["epoch"] == 3
+    assert [event["event"] for event in events] == ["start", *(["step"] * steps + ["epoch"]) * 3, "end", "measured"]
+    assert events[0].items() >= {"event": "start", "epoch": 0, "epochs": 3, "graph": "family", "seed": 0}.items()
+    assert events[0]["recipe"]["batch_size"] == 64
+    assert events[-2]["epoch"] == 3
+    assert events[-1]["metrics"]["test"]["both"]["mrr"] > 0
     assert [(e["epoch"], e["step"], e["steps"]) for e in of_kind(events, "step")] == [
         (epoch, step + 1, steps) for epoch in range(3) for step in range(steps)
     ]
@@ -171,7 +173,7 @@ def test_training_stops_early_when_valid_gets_no_better(run, patience, validate_
     predictor, events = run(epochs=50, patience=patience, validate_every=validate_every, **still)
     assert predictor.metrics["epochs"] == (1 + patience) * validate_every
     assert predictor.metrics["best_epoch"] == validate_every
-    assert events[-1] == {"event": "end", "epoch": (1 + patience) * validate_every}
+    assert events[-2] == {"event": "end", "epoch": (1 + patience) * validate_every}
 
 
 def test_without_patience_training_goes_to_the_end(run):

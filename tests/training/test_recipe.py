@@ -8,7 +8,7 @@ import pytest
 
 from dihedral import DihedralError, Recipe, load_recipe
 from dihedral.models import MODELS
-from dihedral.training.recipe import recipe_names
+from dihedral.training.recipe import recipe_names, write_recipe
 
 
 def test_the_defaults_are_the_papers():
@@ -21,6 +21,12 @@ def test_the_defaults_are_the_papers():
 def test_a_recipe_cannot_be_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Recipe().epochs = 3
+
+
+def test_a_written_recipe_is_read_as_it_was(tmp_path):
+    recipe = Recipe(name="mine", about='says "K = 4" \\ and τ', entity_lr=1e-05, hard=True, regulariser_weight=0.0123)
+    write_recipe(recipe, tmp_path / "other.toml")
+    assert load_recipe(tmp_path / "other.toml") == recipe
 
 
 def test_replace_makes_a_copy():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,11 @@ import typer
 
 from dihedral.cli.output import Columns, Json, metric_rows, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.storage import holds_model
-from dihedral.training import Interrupted, load_recipe, train
+from dihedral.training import Interrupted, Recipe, choose_recipe, load_recipe, train
+from dihedral.training.choose import best_recipe
+from dihedral.training.loggers import Logger, MLflowLogger, TensorBoardLogger
 
 
 def command(
@@ -18,8 +22,11 @@ def command(
         str,
         typer.Argument(help="A benchmark, a folder with train/valid/test, an archive, or a file (text, Parquet, RDF)."),
     ],
-    recipe: Annotated[str, typer.Option(help="A recipe's name (see `dihedral recipes`) or a TOML file.")],
     out: Annotated[Path, typer.Option(help="The folder the model is written to.")],
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="A recipe's name (see `dihedral recipes`) or a TOML file; by default chosen by size."),
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of initialisation, order and sampling.")] = 0,
     split_seed: Annotated[int, typer.Option(help="Seed with which a single file is split 80/10/10.")] = 0,
@@ -30,6 +37,10 @@ def command(
     shard_mb: Annotated[float | None, typer.Option(help="Split the entity table into files of this size.")] = None,
     keep_latents: Annotated[bool, typer.Option("--keep-latents", help="Store training parameters too.")] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints; 0 is every epoch.")] = 1.0,
+    tensorboard: Annotated[Path | None, typer.Option(help="Log for TensorBoard in this folder.")] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(metavar="EXPERIMENT", help="Log in an MLflow experiment (at MLFLOW_TRACKING_URI).")
+    ] = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
@@ -37,24 +48,30 @@ def command(
 
     Example: dihedral train umls --recipe demo/umls --out out/umls --set epochs=40
     """
-    chosen = load_recipe(recipe).replace(**parse_settings(set_ or []))
+    settings = parse_settings(set_ or [])
+    named = load_recipe(recipe).replace(**settings) if recipe is not None else None  # refused before data are read
     graph = read_data(data, columns, split_seed)
+    chosen = named or choose_for(graph).replace(**settings)
     remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
     finished = resume and holds_model(out) and not overwrite
+    loggers: list[Logger] = [TensorBoardLogger(tensorboard)] if tensorboard is not None else []
+    loggers += [MLflowLogger(mlflow)] if mlflow is not None else []
     try:
-        predictor = train(
-            graph,
-            chosen,
-            seed=seed,
-            device=device,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            checkpoint_minutes=checkpoint_minutes,
-            keep_latents=keep_latents,
-            dtype=dtype,
-            shard_mb=shard_mb,
-        )
+        with ExitStack() as stack:
+            predictor = train(
+                graph,
+                chosen,
+                seed=seed,
+                device=device,
+                out=out,
+                resume=resume,
+                overwrite=overwrite,
+                checkpoint_minutes=checkpoint_minutes,
+                callback=[stack.enter_context(logger) for logger in loggers],
+                keep_latents=keep_latents,
+                dtype=dtype,
+                shard_mb=shard_mb,
+            )
     except Interrupted:
         remark(f"stopped; a checkpoint is in {out / 'training'}: go on with the same command and --resume")
         raise typer.Exit(1) from None
@@ -67,6 +84,14 @@ def command(
         if split in predictor.metrics:
             print_metrics(f"{split}, filtered", metric_rows(predictor.metrics[split]))
     remark(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})")
+
+
+def choose_for(graph: Graph) -> Recipe:
+    """The recipe for a graph's size; says which, and whether there is a tuned one."""
+    chosen = choose_recipe(graph)
+    tuned = best_recipe(graph)
+    remark(f"no --recipe: {chosen.about}" + (f" (tuned, and slower: --recipe {tuned})" if tuned else ""))
+    return chosen
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,16 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.predictor import Predictor, load
 from dihedral.storage import check_options, holds_model
-from dihedral.training.loop import Callback, Interrupted, Trainer
+from dihedral.training.choose import choose_recipe
+from dihedral.training.loop import Callback, Event, Interrupted, Trainer
 from dihedral.training.recipe import Recipe, load_recipe, recipe_names
 
-__all__ = ["Interrupted", "Recipe", "Trainer", "load_recipe", "recipe_names", "train"]
+__all__ = ["Interrupted", "Recipe", "Trainer", "choose_recipe", "load_recipe", "recipe_names", "train"]
 
 
 def train(
     graph: Graph,
-    recipe: str | Path | Recipe,
+    recipe: str | Path | Recipe | None = None,
     *,
     seed: int = 0,
     device: str = "auto",
@@ -32,7 +34,7 @@ def train(
     overwrite: bool = False,
     checkpoint_minutes: float = 1.0,
     progress: bool = True,
-    callback: Callback | None = None,
+    callback: Callback | Sequence[Callback] = (),
     keep_latents: bool = False,
     dtype: str = "float32",
     shard_mb: float | None = None,
@@ -40,14 +42,19 @@ def train(
 ) -> Predictor:
     """Train a model on a graph and measure it on valid and test.
 
-    recipe: a name, a TOML file or a Recipe; `settings` override single values of it.
+    recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph, and stderr says
+    which; `settings` override single values of it.
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
     resume: go on from the last checkpoint in `out`.
     progress: draw a progress bar where stderr is a terminal.
-    callback: called with every event of the run, for loggers.
+    callback: called with every event of the run, one or several: for loggers (`dihedral.training.loggers`).
     """
     if not isinstance(graph, Graph):
         raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
+    if recipe is None:
+        recipe = choose_recipe(graph)
+        if progress:
+            print(f"no recipe given: {recipe.about}", file=sys.stderr)
     recipe = load_recipe(recipe).replace(**settings)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
@@ -55,16 +62,17 @@ def train(
         if resume:
             return _finished(folder, graph, recipe, seed)
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
+    callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
+
+    def announce(event: Event) -> None:
+        for each in callbacks:
+            each(event)
+
     with ExitStack() as stack:
-        callbacks: list[Callback] = [callback] if callback else []
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
 
             callbacks.append(stack.enter_context(ProgressBar()))
-
-        def announce(event: dict[str, Any]) -> None:
-            for each in callbacks:
-                each(event)
 
         trainer = Trainer(
             graph,
@@ -92,6 +100,7 @@ def train(
     if folder is not None and trainer.folder is not None:
         predictor.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
         trainer.folder.drop_checkpoint()
+    announce({"event": "measured", "metrics": predictor.metrics})
     return predictor
 
 

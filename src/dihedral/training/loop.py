@@ -34,7 +34,7 @@ from dihedral.training.walks import Walks
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
-"""Called with {"event": "start" | "step" | "epoch" | "end", …}."""
+"""Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; what it raises ends the run."""
 
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
 NOT_IDENTITY = ("name", "about", "precision", "epochs", "validate_every", "patience")  # may change on a resume
@@ -159,7 +159,8 @@ class Trainer:
         if self.folder is not None:
             self.folder.create()
             self.folder.write_log(self.progress.history)
-        self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs})
+        about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
+        self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs, **about})
         last_saved = time.monotonic()
         with _catch_interrupt() as interrupted:
             while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
@@ -206,7 +207,10 @@ class Trainer:
         progress.history.append(row)
         if self.folder is not None:
             self.folder.append_log(row)
-        self.callback({"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row})
+        event = {"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row}
+        if recipe.model.endswith("-gumbel"):
+            event["temperature"] = self._temperature(progress.epoch - 1)
+        self.callback(event)
         return not interrupted.is_set() or progress.epoch >= recipe.epochs
 
     def _steps(self, interrupted: threading.Event) -> float | None:
@@ -217,9 +221,7 @@ class Trainer:
         if progress.step and self._resumed_generator is not None:
             generator.set_state(self._resumed_generator)
         batches = order.split(recipe.batch_size)
-        self.temperature.fill_(
-            temperature_at(progress.epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
-        )
+        self.temperature.fill_(self._temperature(progress.epoch))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
         for number in range(progress.step, len(batches)):
@@ -230,6 +232,10 @@ class Trainer:
                 self._resumed_generator = generator.get_state()
                 return None
         return float(loss_sum) / len(batches)
+
+    def _temperature(self, epoch: int) -> float:
+        recipe = self.recipe
+        return temperature_at(epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
 
     def _validate(self) -> float:
         assert self.evaluator is not None

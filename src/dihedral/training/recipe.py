@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from dihedral.errors import DihedralError, close_matches
+from dihedral.files import atomic_path
 from dihedral.models import MODELS
 
 OBJECTIVES = ("logistic", "softmax")
@@ -219,6 +221,14 @@ def load_recipe(source: str | Path | Recipe) -> Recipe:
             "(`dihedral recipes` lists them; a file must end in .toml)"
         )
     return _parse(_folder().joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
+
+
+def write_recipe(recipe: Recipe, path: Path) -> None:
+    """A recipe as a TOML file, with every setting: defaults may change."""
+    # numbers, booleans and text are written alike in JSON and TOML
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in recipe.to_dict().items()]
+    with atomic_path(path) as partial:
+        partial.write_text("".join(lines), encoding="utf-8")
 
 
 def recipe_names() -> list[str]:

@@ -1,0 +1,137 @@
+"""Callbacks that log a run for TensorBoard or MLflow: settings, a row an epoch, and the metrics at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dihedral.errors import DihedralError
+from dihedral.training.loop import Event
+
+LOGGED = ("loss", "valid_mrr", "triples_per_second", "temperature")  # of the events of epochs
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+
+Scalars = dict[str, float]
+
+
+class Logger:
+    """The protocol: a callback and context manager that turns events into four calls; a new logger writes these."""
+
+    def start(self, settings: dict[str, Any], epoch: int) -> None:
+        """A run begins, or goes on after `epoch`; settings are the recipe, the seed and the graph's name."""
+
+    def log(self, values: Scalars, epoch: int) -> None:
+        """What an epoch gave."""
+
+    def measured(self, metrics: Scalars) -> None:
+        """The metrics of the finished model on valid and test."""
+
+    def close(self, error: BaseException | None) -> None:
+        """The run is over; with the error that ended it, if one did."""
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "start":
+            also = {"graph": event["graph"], "seed": event["seed"]}
+            self.start({**event["recipe"], **also}, event["epoch"])
+        elif event["event"] == "epoch":
+            self.log({name: event[name] for name in LOGGED if name in event}, event["epoch"])
+        elif event["event"] == "measured":
+            self.measured(_final(event["metrics"]))
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(error)
+
+
+class TensorBoardLogger(Logger):
+    """Event files in a folder: `tensorboard --logdir FOLDER` or a folder above draws them.
+
+    with TensorBoardLogger("out/logs/umls") as logger:
+        dh.train(graph, callback=logger)
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise DihedralError("TensorBoardLogger needs tensorboard: pip install 'dihedral[tracking]'") from None
+        self.folder, self.open = Path(folder), SummaryWriter
+        self.writer: Any = None  # opened when a run begins
+
+    def start(self, settings: dict[str, Any], epoch: int) -> None:
+        self.settings = settings
+        # epochs after the checkpoint of a resumed run were logged before it stopped: they are drawn once
+        self.writer = self.open(str(self.folder), purge_step=epoch + 1 if epoch else None)
+        self.writer.add_text("settings", "\n".join(f"    {key} = {value}" for key, value in settings.items()))
+
+    def log(self, values: Scalars, epoch: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, epoch)
+
+    def measured(self, metrics: Scalars) -> None:
+        self.writer.add_hparams(self.settings, metrics, run_name=".")
+
+    def close(self, error: BaseException | None) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+class MLflowLogger(Logger):
+    """A run in an MLflow experiment, which is made where there is none.
+
+    tracking_uri: a server or a database, such as sqlite:///mlflow.db; by default what MLflow itself takes
+    (MLFLOW_TRACKING_URI).
+    """
+
+    def __init__(self, experiment: str, tracking_uri: str | None = None) -> None:
+        try:
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ModuleNotFoundError:
+            raise DihedralError("MLflowLogger needs mlflow: pip install 'dihedral[tracking]'") from None
+        self.run: Any = None  # its id, when one has begun
+        try:
+            self.client = MlflowClient(tracking_uri)
+            found = self.client.get_experiment_by_name(experiment)
+            self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
+        except (
+            MlflowException,
+            ImportError,
+        ) as error:  # a database needs sqlalchemy, which the small MLflow leaves out
+            reason = str(error).strip().split(". ")[0]
+            raise DihedralError(f"MLflow cannot open experiment {experiment!r}: {reason}") from None
+
+    def start(self, settings: dict[str, Any], epoch: int) -> None:
+        self.run = self.client.create_run(
+            self.experiment, run_name=f"{settings['graph']}, {settings['name']}"
+        ).info.run_id
+        for key, value in settings.items():
+            self.client.log_param(self.run, key, value)
+
+    def log(self, values: Scalars, epoch: int) -> None:
+        for name, value in values.items():
+            self.client.log_metric(self.run, name, value, step=epoch)
+
+    def measured(self, metrics: Scalars) -> None:
+        for name, value in metrics.items():
+            self.client.log_metric(self.run, name, value)
+
+    def close(self, error: BaseException | None) -> None:
+        if self.run is not None:
+            stopped = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+            self.client.set_terminated(self.run, stopped if error else "FINISHED")
+
+
+def _final(metrics: dict[str, Any]) -> Scalars:
+    """valid/mrr, test/hits_at_10 and so on: MLflow allows no @ in names."""
+    return {
+        f"{split}/{name.replace('@', '_at_')}": metrics[split]["both"][name]
+        for split in ("valid", "test")
+        if split in metrics
+        for name in METRICS
+    }
