@@ -69,6 +69,7 @@ class Trainer:
         self.checkpoint_seconds = 60 * checkpoint_minutes
         self.callback = callback or (lambda event: None)
         self.progress = Progress()
+        self.interrupted = False
         self._resumed_generator: Tensor | None = None  # its state in the middle of an epoch
         model = build_model(
             recipe.model,
@@ -155,7 +156,10 @@ class Trainer:
     # --- the run -------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Train until the recipe's last epoch, an early stop, or Ctrl-C."""
+        """Train until the recipe's last epoch, an early stop, or Ctrl-C.
+
+        Ctrl-C in the last epoch leaves a whole run; `interrupted` then says so to those who have more runs in mind.
+        """
         if self.folder is not None:
             self.folder.create()
             self.folder.write_log(self.progress.history)
@@ -172,6 +176,7 @@ class Trainer:
                     self.save_checkpoint()
                     last_saved = time.monotonic()
             self.save_checkpoint()  # the model is still to be measured and written
+            self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.progress.epoch})
 
     def _out_of_patience(self) -> bool:

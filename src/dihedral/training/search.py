@@ -196,7 +196,7 @@ def work(
     while time.time() < deadline and not stop.is_set() and _take(tickets):
         trial = study.ask(_distributions(task.space))
         try:
-            value = _attempt(task, study, trial, stop, callback)
+            value, interrupted = _attempt(task, study, trial, stop, callback)
         except optuna.TrialPruned:
             study.tell(trial, state=states.PRUNED)
         except DihedralError as error:  # diverged, or settings that exclude each other: the sampler learns to avoid it
@@ -208,18 +208,20 @@ def work(
             raise
         else:
             study.tell(trial, value)
+            if interrupted:
+                raise KeyboardInterrupt
         on_trial()
 
 
-def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback | None) -> float:
-    """Train a trial's settings: its best valid MRR."""
+def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback | None) -> tuple[float, bool]:
+    """Train a trial's settings: its best valid MRR, and whether Ctrl-C came in its last epoch."""
     optuna = _optuna()
     for other in _finished(study):
         if other.params == trial.params:
             trial.set_user_attr("same_as", other.number)
             if other.value is None or other.state == optuna.trial.TrialState.PRUNED:
                 raise optuna.TrialPruned
-            return other.value
+            return other.value, False
     recipe = task.recipe.replace(**_settings(trial.params))
     about = f"trial {trial.number} of a search on {task.graph.name} around {task.recipe.name}, seed {task.seed}"
     trial.set_user_attr("recipe", recipe.replace(name=f"{task.graph.name}-{trial.number}", about=about).to_dict())
@@ -242,7 +244,7 @@ def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback
         trial.set_user_attr("epochs", trainer.progress.epoch)
         trial.set_user_attr("best_epoch", trainer.progress.best_epoch)
         trial.set_user_attr("seconds", round(time.perf_counter() - started, 2))
-    return trainer.progress.best_mrr
+    return trainer.progress.best_mrr, trainer.interrupted
 
 
 def rows_of(study: Any) -> list[Row]:

@@ -151,6 +151,8 @@ def tune(
         rows.append(row)
         if on_row:
             on_row(row)
+        if trainer.interrupted:
+            raise KeyboardInterrupt
     return sorted(rows, key=lambda row: -row.get("valid", {}).get("mrr", -1.0))
 
 
