@@ -145,17 +145,37 @@ class Predictor:
         side: Side = "tail" if head is not None else "head"
         anchor = head if head is not None else tail
         assert anchor is not None
-        anchors = torch.tensor([self.graph.entities.id(anchor)], device=self.device)
-        relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
-        ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known))
-        is_known = torch.isin(ids, self.known[side].of(anchors, relations)[1])
+        return self.predict_many(side, [anchor], [relation], top=top, known=known)[0]
+
+    def predict_many(
+        self, side: Side, anchors: Sequence[str], relations: Sequence[str], *, top: int = 10, known: Known = "include"
+    ) -> list[list[Prediction]]:
+        """The same for many questions (anchor, relation, ?) or (?, relation, anchor) at once, in one product.
+
+        >>> from dihedral import make_family, train
+        >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+        >>> found = predictor.predict_many("tail", ["man_0000", "man_0001"], ["spouse", "child"], top=3)
+        >>> [len(each) for each in found]
+        [3, 3]
+        """
         names = self.graph.entities
+        questions = [torch.from_numpy(names.ids(anchors)), torch.from_numpy(self.graph.relations.ids(relations))]
+        anchor_ids, relation_ids = (ids.long().to(self.device) for ids in questions)
+        ids, scores = self.top(anchor_ids, relation_ids, side, top, known=known)
+        row, answer = self.known[side].of(anchor_ids, relation_ids)
+        place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # a number for each (question, entity)
+        is_known = torch.isin(place + ids, row * len(names) + answer)
         return [
-            Prediction(anchor, relation, names[i], score, fact)
-            if side == "tail"
-            else Prediction(names[i], relation, anchor, score, fact)
-            for i, score, fact in zip(ids.tolist(), scores.tolist(), is_known.tolist(), strict=True)
-            if score > float("-inf")
+            [
+                Prediction(anchor, relation, names[i], score, fact)
+                if side == "tail"
+                else Prediction(names[i], relation, anchor, score, fact)
+                for i, score, fact in zip(*found, strict=True)
+                if score > float("-inf")
+            ]
+            for anchor, relation, *found in zip(
+                anchors, relations, ids.tolist(), scores.tolist(), is_known.tolist(), strict=True
+            )
         ]
 
     @torch.no_grad()

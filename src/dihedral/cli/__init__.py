@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 import dihedral
-from dihedral.cli import data, demo, evaluate, explain, info, predict, query, recipes, reproduce, rules, train, tune
+from dihedral.cli import (
+    data,
+    demo,
+    evaluate,
+    explain,
+    info,
+    predict,
+    query,
+    recipes,
+    reproduce,
+    rules,
+    serve,
+    train,
+    tune,
+)
 from dihedral.errors import DihedralError, TrainingError
 
 app = typer.Typer(
@@ -37,6 +51,7 @@ app.command("predict")(predict.command)
 app.command("explain")(explain.command)
 app.command("rules")(rules.command)
 app.command("query")(query.command)
+app.command("serve")(serve.command)
 app.command("info")(info.command)
 app.command("recipes")(recipes.command)
 app.command("reproduce")(reproduce.command)
