@@ -82,3 +82,10 @@ def test_the_command_prints_text_and_json_and_draws(cli, predictor, tmp_path):
     assert content["triple"] == list(triple) and "supported" in content
     assert cli("explain", tmp_path / "model", *triple, "--figure", tmp_path / "why.gif").code == 2
     assert cli("explain", tmp_path / "model", "nobody", triple[1], triple[2]).code == 2
+
+
+def test_ranks_of_predictions_are_whole_numbers_as_those_of_facts_are(predictor):
+    """The best unknown answer, with known ones left out, is first."""
+    for head in ("man_0000", "woman_0100"):
+        best = predictor.predict(head=head, relation="sibling", top=1, known="exclude")[0]
+        assert explain(predictor, head, "sibling", best.tail).ranks["tail"] == 1
