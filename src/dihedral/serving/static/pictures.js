@@ -1,0 +1,173 @@
+// Pictures in SVG: the elements of D_K, the paths behind a prediction, curves of training.
+
+import { el, number, percent, short, svg } from "./dom.js";
+
+// --- elements of D_K -------------------------------------------------------------------------------
+
+// "O4^1" is the rotation by one quarter, "F4^0" the reflection at the first axis.
+function readElement(name) {
+  const [, letter, K, m] = name.match(/^([OF])(\d+)\^(\d+)$/);
+  return { reflects: letter === "F", K: Number(K), m: Number(m) };
+}
+
+export function elementTitle(name) {
+  const { reflects, K, m } = readElement(name);
+  const degrees = Math.round((reflects ? 180 : 360) * m / K * 10) / 10;
+  if (reflects) return `mirror at ${degrees}°`;
+  return m === 0 ? "identity" : `turn by ${degrees}°`;
+}
+
+// A polygon with a flag in it, moved by the element; a mirror shows its axis.
+export function symmetry(name, size = 34) {
+  const { reflects, K, m } = readElement(name);
+  const angle = 2 * Math.PI * m / K;
+  const [c, s] = [Math.cos(angle), Math.sin(angle)];
+  // the matrix of Eq. 1 with the y axis pointing down, as the screen has it
+  const moved = reflects ? [c, -s, -s, -c] : [c, -s, s, c];
+  const corners = Array.from({ length: Math.max(K, 3) }, (_, i) => {
+    const turn = 2 * Math.PI * i / Math.max(K, 3) + (K % 4 === 0 ? Math.PI / K : Math.PI / 2);
+    return `${(15 * Math.cos(turn)).toFixed(2)},${(-15 * Math.sin(turn)).toFixed(2)}`;
+  });
+  const half = angle / 2;
+  const axis = reflects && svg("line", { class: "axis", x1: -15 * Math.cos(half), y1: 15 * Math.sin(half),
+    x2: 15 * Math.cos(half), y2: -15 * Math.sin(half) });
+  return svg("svg", { class: "symmetry", viewBox: "-15.5 -15.5 31 31", width: size, height: size, role: "img",
+    "aria-label": elementTitle(name) },
+    svg("title", {}, elementTitle(name)),
+    svg("polygon", { class: "shape", points: corners.join(" ") }),
+    axis,
+    svg("g", { transform: `matrix(${moved.map((x) => x.toFixed(4)).join(" ")} 0 0)` },
+      svg("path", { class: "flag", d: "M-4.5 7.5V-7.5H5.5M-4.5 -1H3" })));
+}
+
+// One row an element: its symmetry, its name, a bar and the count.
+export function elementBars(elements) {
+  const counts = Object.entries(elements);
+  const most = Math.max(1, ...counts.map(([, count]) => count));
+  const total = counts.reduce((sum, [, count]) => sum + count, 0);
+  return el("ol", { class: "elements" }, counts.map(([name, count]) => {
+    const { reflects } = readElement(name);
+    const width = 100 * count / most;
+    return el("li", { title: `${elementTitle(name)}: ${count} of ${total} components` },
+      symmetry(name),
+      el("span", { class: "element-name" }, elementTitle(name), el("small", {}, name)),
+      svg("svg", { class: "element-bar", viewBox: "0 0 100 12", preserveAspectRatio: "none", "aria-hidden": "true" },
+        svg("rect", { class: "track", x: 0, y: 0, width: 100, height: 12 }),
+        svg("rect", { class: reflects ? "mirror" : "turn", x: 0, y: 0, width, height: 12 })),
+      el("span", { class: "count" }, number(count)));
+  }));
+}
+
+// --- the paths behind a prediction -----------------------------------------------------------------
+
+const LANE = 84;
+
+// Head on the left, tail on the right, the predicted edge dashed on top, a lane below for each path.
+export function explanationGraph(found, linkOf) {
+  const frame = el("div", { class: "graph" });
+  const draw = () => {
+    const width = Math.max(280, frame.clientWidth || 720);
+    frame.replaceChildren(graphAt(found, linkOf, width));
+  };
+  new ResizeObserver(draw).observe(frame);
+  return frame;
+}
+
+function graphAt(found, linkOf, width) {
+  const lanes = found.paths.length + 1;
+  const height = 40 + lanes * LANE;
+  const inset = Math.min(110, width * 0.15);
+  const left = { x: inset, y: height / 2 };
+  const right = { x: width - inset, y: height / 2 };
+  const centre = width / 2;
+  const letters = Math.max(8, Math.floor((width - 2 * inset) / 2 / 7.2) - 2);
+  const edges = [];
+  const nodes = [];
+  const narrow = width < 560; // edges go round corners, and their names stand on the level parts
+  const laneY = (lane) => 46 + lane * LANE;
+  const apart = lanes > 1;
+
+  edges.push(edge(left, right, apart ? laneY(0) : left.y - 30, short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation, false));
+  found.paths.forEach((path, i) => {
+    const y = laneY(i + 1);
+    const strong = `support ${path.support.toFixed(2)}`;
+    if (path.relations.length === 1) {
+      edges.push(edge(left, right, y, stepLabel(path.relations[0], 2 * letters), "fact", path.relations[0], isBack(path.relations[0])));
+    } else {
+      const middle = { x: centre, y };
+      [[left, middle], [middle, right]].forEach(([from, to], n) => {
+        const step = path.relations[n];
+        edges.push(edge(from, to, narrow ? y : null, stepLabel(step, letters), "fact", step, isBack(step)));
+      });
+      nodes.push(node(middle, path.entities[1], linkOf, letters + 4, "between"));
+    }
+    nodes.push(svg("text", { class: "support", x: centre, y: y + (path.relations.length === 1 ? 18 : 38), "text-anchor": "middle" }, strong));
+  });
+  nodes.push(node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"));
+  nodes.push(node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
+  const says = `${found.paths.length} paths of known facts from ${found.head} to ${found.tail}`;
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": says },
+    svg("defs", {}, ["fact", "known", "guess"].map((kind) =>
+      svg("marker", { id: `arrow-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
+        orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" })))),
+    edges, nodes);
+}
+
+const isBack = (step) => step.startsWith("~");
+const stepLabel = (step, letters) => short(step.replace(/^~/, ""), letters);
+
+// An edge between two nodes, through the height `by` where it goes round; the arrow points as the fact does.
+function edge(from, to, by, label, kind, full, back) {
+  const gap = 13;
+  let d, at;
+  if (by === null) {
+    const steer = (to.x - from.x) * 0.45;
+    d = `M${from.x + gap} ${from.y}C${from.x + steer} ${from.y} ${to.x - steer} ${to.y} ${to.x - gap} ${to.y}`;
+    at = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+  } else {
+    const steer = Math.min(120, (to.x - from.x) * 0.3);
+    const start = Math.abs(by - from.y) < 1 ? `M${from.x + gap} ${by}`
+      : `M${from.x} ${from.y + Math.sign(by - from.y) * gap}C${from.x} ${by} ${from.x + steer / 2} ${by} ${from.x + steer} ${by}`;
+    const end = Math.abs(by - to.y) < 1 ? `L${to.x - gap} ${by}`
+      : `L${to.x - steer} ${by}C${to.x - steer / 2} ${by} ${to.x} ${by} ${to.x} ${to.y + Math.sign(by - to.y) * gap}`;
+    d = start + end;
+    at = { x: (from.x + to.x) / 2, y: by };
+  }
+  const arrow = back ? { "marker-start": `url(#arrow-${kind})` } : { "marker-end": `url(#arrow-${kind})` };
+  return svg("g", { class: `edge ${kind}` }, svg("title", {}, full), svg("path", { d, ...arrow }),
+    svg("text", { x: at.x, y: at.y - 8, "text-anchor": "middle" }, label));
+}
+
+function node(at, name, linkOf, letters, kind) {
+  return svg("a", { class: `node ${kind}`, href: linkOf(name) }, svg("title", {}, name),
+    svg("circle", { cx: at.x, cy: at.y, r: kind === "end" ? 10 : 7 }),
+    svg("text", { x: at.x, y: at.y + (kind === "end" ? 27 : 23), "text-anchor": "middle" }, short(name, letters)));
+}
+
+// --- curves of training ----------------------------------------------------------------------------
+
+export function curve(rows, key, title, kind) {
+  const points = rows.filter((row) => typeof row[key] === "number" && typeof row.epoch === "number");
+  if (points.length < 2) return null;
+  const [width, height, pad] = [440, 190, { left: 46, right: 12, top: 14, bottom: 30 }];
+  const values = points.map((row) => row[key]);
+  const [low, high] = [key === "loss" ? Math.min(...values) : 0, Math.max(...values)];
+  const last = points.at(-1).epoch;
+  const x = (epoch) => pad.left + (width - pad.left - pad.right) * epoch / last;
+  const y = (value) => height - pad.bottom - (height - pad.top - pad.bottom) * (value - low) / (high - low || 1);
+  const digits = high < 2 ? 2 : 1;
+  return el("figure", { class: "curve" },
+    el("figcaption", {}, title, el("strong", {}, values.at(-1).toFixed(high < 2 ? 3 : 2))),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by epoch, at last ${values.at(-1)}` },
+      [low, (low + high) / 2, high].map((value) => [
+        svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: y(value), y2: y(value) }),
+        svg("text", { x: pad.left - 8, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(digits)),
+      ]),
+      svg("text", { x: pad.left, y: height - 8 }, "0"),
+      svg("text", { x: width - pad.right, y: height - 8, "text-anchor": "end" }, `epoch ${last}`),
+      svg("polyline", { class: kind, points: points.map((row) => `${x(row.epoch).toFixed(1)},${y(row[key]).toFixed(1)}`).join(" ") }),
+      points.length <= 40 && points.map((row) => svg("circle", { class: kind, cx: x(row.epoch), cy: y(row[key]), r: 2.4 },
+        svg("title", {}, `epoch ${row.epoch}: ${row[key]}`)))));
+}
+
+export const shareText = (share) => `${percent(share.weighed)} (${percent(share.count)} counted alike)`;
