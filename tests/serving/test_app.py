@@ -120,7 +120,8 @@ def test_a_model_without_elements_predicts_and_says_that_it_has_no_algebra(clien
     assert client.get("/v1/predict", params={"head": "man_0000", "relation": "spouse"} | model).status_code == 200
     relations = client.get("/v1/relations", params=model).json()["relations"]
     assert relations[0]["symmetry"] is None and relations[0]["inverses"] == []
-    for path in ("/v1/rules", "/v1/relations/spouse", "/v1/compose"):
+    assert client.get("/v1/relations/spouse", params=model).json()["elements"] == {}
+    for path in ("/v1/rules", "/v1/compose"):
         refused = client.get(path, params=model | ({"steps": "spouse"} if path == "/v1/compose" else {}))
         assert refused.status_code == 422 and "without group elements" in refused.json()["detail"]
 

@@ -269,8 +269,9 @@ def relations(served: Chosen) -> m.Relations:
 async def relation(request: Request, served: Chosen, name: str) -> m.RelationDetail:
     """One relation: its elements of D_K, the relations nearest to its inverse, the compositions it is part of."""
     number = served.check_relation(name)
-    a = served.rows()
-    summary = _summary(served, number, 5)
+    summary, a = _summary(served, number, 5), served.algebra
+    if a is None:
+        return m.RelationDetail(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
     mined = [rule for rule in await _rules(request, served) if rule.kind == "composition"]
     taking_part = [rule for rule in mined if name == rule.head or name in (step.lstrip("~") for step in rule.body)]
     return m.RelationDetail(

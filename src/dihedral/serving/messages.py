@@ -209,7 +209,7 @@ class Rule(BaseModel):
 
 class RelationDetail(RelationSummary):
     model: str
-    K: int
+    K: int | None  # null, and no elements: a model without group elements
     elements: dict[str, int]
     compositions: list[Rule]
 

@@ -27,6 +27,7 @@ function inverseCell(row) {
 }
 
 function compositionCell(row) {
+  if (row.symmetry === null) return null;
   if (row.composition === undefined) return el("span", { class: "muted" }, "…");
   const rule = row.composition;
   return rule && el("span", { title: ruleTitle(rule) }, formula(rule.body), el("small", {}, rule.score.toFixed(2)));
@@ -54,7 +55,8 @@ export async function relationsPage(_, model) {
     head.querySelector(`[data-sort=${key}]`).focus();
   };
   draw();
-  ask("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
+  const readable = relations.some((row) => row.symmetry !== null); // others have no rules to ask for
+  if (readable) ask("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
     for (const row of relations) row.composition = rules.find((rule) => rule.head === row.name) ?? null;
     draw();
   });
@@ -68,10 +70,14 @@ export async function relationsPage(_, model) {
   };
 }
 
+const noElements = (title) => el("div", { class: "title" }, el("h1", {}, title),
+  el("p", { class: "muted" }, "The relations of this model are no group elements: there is nothing to read or multiply."));
+
 // --- one relation ----------------------------------------------------------------------------------
 
 export async function relationPage([name], model) {
   const found = await ask(`/v1/relations/${encodeURIComponent(name)}`, { model });
+  if (found.K === null) return { title: name, content: [noElements(name)] };
   return {
     title: name,
     content: [
@@ -105,6 +111,7 @@ export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
 
 export async function composePage(steps, model) {
   const { relations } = await ask("/v1/relations", { model });
+  if (relations.every((row) => row.symmetry === null)) return { title: "Compose", content: [noElements("Compose relations")] };
   const product = steps.length ? await ask("/v1/compose", { steps, top: 6, model }) : null;
   const go = (next) => { location.hash = to("compose", ...next); };
   const select = el("select", { "aria-label": "Relation to add" }, relations.map((row) => el("option", { value: row.name }, short(row.name, 60))));
@@ -113,8 +120,8 @@ export async function composePage(steps, model) {
     const name = back ? step.slice(1) : step;
     const turned = steps.with(i, back ? name : `~${name}`);
     return el("li", { class: "chip" }, el("span", { title: name }, short(name)),
-      el("button", { class: "turn", "aria-pressed": String(back), "aria-label": `inverse of ${name}`, title: "inverse", onclick: () => go(turned) }, "−1"),
-      el("button", { class: "drop", "aria-label": `remove ${name}`, title: "remove", onclick: () => go(steps.toSpliced(i, 1)) }, "×"));
+      el("button", { type: "button", class: "turn", "aria-pressed": String(back), "aria-label": `inverse of ${name}`, title: "inverse", onclick: () => go(turned) }, "−1"),
+      el("button", { type: "button", class: "drop", "aria-label": `remove ${name}`, title: "remove", onclick: () => go(steps.toSpliced(i, 1)) }, "×"));
   });
   const add = (event) => { event.preventDefault(); go([...steps, select.value]); };
   const examples = el("p", { class: "examples muted" });

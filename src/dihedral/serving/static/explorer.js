@@ -45,7 +45,7 @@ async function show() {
 function trouble(problem) {
   const { page } = read();
   const linked = page === "relation" ? "relation" : "entity";
-  return el("div", { class: "title" }, el("h1", {}, "Not found"), el("p", {}, problem.message),
+  return el("div", { class: "title" }, el("h1", {}, problem.status && problem.status !== 404 ? "That did not work" : "Not found"), el("p", {}, problem.message),
     problem.suggestions?.length > 0 && el("p", {}, "Did you mean ", problem.suggestions.flatMap((name, i) => [i ? ", " : "", el("a", { href: to(linked, name) }, name)]), "?"),
     el("p", {}, el("a", { href: to("") }, "To the first page")));
 }

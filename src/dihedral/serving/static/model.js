@@ -12,7 +12,7 @@ export async function homePage(_, model) {
   const [info, { entities }] = await Promise.all([ask("/v1/info", { model }), ask("/v1/entities", { model, top: 18 })]);
   const test = info.metrics.test?.both;
   const rules = el("ul", { class: "rules" }, el("li", { class: "muted" }, "mining rules …"));
-  ask("/v1/rules", { model, kind: "composition", top: 6 }).then(
+  if (info.K) ask("/v1/rules", { model, kind: "composition", top: 6 }).then(
     (found) => rules.replaceChildren(...found.rules.map(ruleItem), ...(found.rules.length ? [] : ["none that the model believes in"])),
     (problem) => rules.replaceChildren(problem.message));
   const figures = [[number(info.entities), "entities"], [number(info.relations), "relations"], [number(info.facts), "known facts"]];
@@ -27,7 +27,7 @@ export async function homePage(_, model) {
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Entities with most facts"),
           el("ul", { class: "chips" }, entities.map((entity) => el("li", {}, el("a", { href: to("entity", entity.name), title: plural(entity.facts, "fact") }, soft(entity.name)))))),
-        el("section", {}, el("h2", {}, "What the relations imply"), rules)),
+        info.K !== null && el("section", {}, el("h2", {}, "What the relations imply"), rules)),
     ],
   };
 }

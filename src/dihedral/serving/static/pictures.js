@@ -1,6 +1,6 @@
 // Pictures in SVG: the elements of D_K, the paths behind a prediction, curves of training.
 
-import { el, number, percent, short, svg } from "./dom.js";
+import { el, number, percent, plural, short, svg } from "./dom.js";
 
 // --- elements of D_K -------------------------------------------------------------------------------
 
@@ -105,8 +105,8 @@ function graphAt(found, linkOf, width) {
   });
   nodes.push(node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"));
   nodes.push(node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
-  const says = `${found.paths.length} paths of known facts from ${found.head} to ${found.tail}`;
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": says },
+  const says = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": says },
     svg("defs", {}, ["fact", "known", "guess"].map((kind) =>
       svg("marker", { id: `arrow-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
         orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" })))),
@@ -140,6 +140,7 @@ function edge(from, to, by, label, kind, full, back) {
 
 function node(at, name, linkOf, letters, kind) {
   return svg("a", { class: `node ${kind}`, href: linkOf(name) }, svg("title", {}, name),
+    svg("rect", { class: "hit", x: at.x - 34, y: at.y - 14, width: 68, height: 44 }),
     svg("circle", { cx: at.x, cy: at.y, r: kind === "end" ? 10 : 7 }),
     svg("text", { x: at.x, y: at.y + (kind === "end" ? 27 : 23), "text-anchor": "middle" }, short(name, letters)));
 }
