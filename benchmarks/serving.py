@@ -32,9 +32,9 @@ def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
     Predictor(model.requires_grad_(False), graph).save(folder)
 
 
-def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
+def start_server(models: list[str]) -> tuple[subprocess.Popen[str], str]:
     """The process and its address, once it answers."""
-    command = [sys.executable, "-m", "dihedral", "serve", f"wn18rr={folder}", "--port", "0"]
+    command = [sys.executable, "-m", "dihedral", "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
     line = server.stdout.readline()
@@ -93,7 +93,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder) / "model", graph, options.dimension)
-        server, address = start_server(Path(folder) / "model")
+        server, address = start_server([str(Path(folder) / "model")])
         try:
             load(address, paths, 8, 2, None)
             for clients, rate in ((1, None), (8, None), (8, 200.0)):

@@ -74,67 +74,64 @@ export function explanationGraph(found, linkOf) {
 }
 
 function graphAt(found, linkOf, width) {
-  const lanes = found.paths.length + 1;
-  const height = 40 + lanes * LANE;
+  const height = 40 + (found.paths.length + 1) * LANE;
   const inset = Math.min(110, width * 0.15);
-  const left = { x: inset, y: height / 2 };
-  const right = { x: width - inset, y: height / 2 };
-  const centre = width / 2;
-  const letters = Math.max(8, Math.floor((width - 2 * inset) / 2 / 7.2) - 2);
-  const edges = [];
-  const nodes = [];
-  const narrow = width < 560; // edges go round corners, and their names stand on the level parts
   const laneY = (lane) => 46 + lane * LANE;
-  const apart = lanes > 1;
-
-  edges.push(edge(left, right, apart ? laneY(0) : left.y - 30, short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation, false));
-  found.paths.forEach((path, i) => {
-    const y = laneY(i + 1);
-    const strong = `support ${path.support.toFixed(2)}`;
-    if (path.relations.length === 1) {
-      edges.push(edge(left, right, y, stepLabel(path.relations[0], 2 * letters), "fact", path.relations[0], isBack(path.relations[0])));
-    } else {
-      const middle = { x: centre, y };
-      [[left, middle], [middle, right]].forEach(([from, to], n) => {
-        const step = path.relations[n];
-        edges.push(edge(from, to, narrow ? y : null, stepLabel(step, letters), "fact", step, isBack(step)));
-      });
-      nodes.push(node(middle, path.entities[1], linkOf, letters + 4, "between"));
-    }
-    nodes.push(svg("text", { class: "support", x: centre, y: y + (path.relations.length === 1 ? 18 : 38), "text-anchor": "middle" }, strong));
+  const { paths, level } = lanesOf(found.paths);
+  const y = level > 0 ? laneY(level) : paths.length ? height / 2 : laneY(0.6);
+  const [left, right, centre] = [{ x: inset, y }, { x: width - inset, y }, width / 2];
+  const letters = Math.max(8, Math.floor((width - 2 * inset) / 2 / 7.2) - 2);
+  const narrow = width < 560; // edges bend at once, so that their names stand on level parts
+  const asked = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation);
+  const drawn = paths.flatMap((path, i) => {
+    const at = { x: centre, y: laneY(i + 1) };
+    const single = path.relations.length === 1;
+    const support = svg("text", { class: "support", x: at.x, y: at.y + (single ? 18 : 38), "text-anchor": "middle" }, `support ${path.support.toFixed(2)}`);
+    const ends = single ? [[left, right]] : [[left, at], [at, right]];
+    const edges = ends.map(([from, to], n) => edge(from, to, single || narrow ? at.y : null,
+      stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n]));
+    return [...edges, support, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
   });
-  nodes.push(node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"));
-  nodes.push(node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
   const says = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": says },
-    svg("defs", {}, ["fact", "known", "guess"].map((kind) =>
+    svg("defs", {}, ["known", "guess"].map((kind) =>
       svg("marker", { id: `arrow-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
         orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" })))),
-    edges, nodes);
+    asked, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
 }
 
-const isBack = (step) => step.startsWith("~");
-const stepLabel = (step, letters) => short(step.replace(/^~/, ""), letters);
+// A path of one step lies level between the two ends, with others above and below; which lane that is, 0 for none.
+function lanesOf(paths) {
+  const [single, ...more] = paths.filter((path) => path.relations.length === 1);
+  const others = paths.filter((path) => path.relations.length > 1);
+  if (!single) return { paths: others, level: 0 };
+  const above = Math.floor(others.length / 2);
+  return { paths: [...others.slice(0, above), single, ...others.slice(above), ...more], level: above + 1 };
+}
 
-// An edge between two nodes, through the height `by` where it goes round; the arrow points as the fact does.
-function edge(from, to, by, label, kind, full, back) {
+// The arrow that says which way a fact points stands beside its name: many edges meet at the ends.
+const stepLabel = (step, letters) => step.startsWith("~") ? `← ${short(step.slice(1), letters - 1)}` : `${short(step, letters - 1)} →`;
+
+// An edge between two nodes, along the height `by` where it is not direct.
+function edge(from, to, by, label, kind, step) {
   const gap = 13;
-  let d, at;
+  const at = { x: (from.x + to.x) / 2, y: by ?? (from.y + to.y) / 2 };
+  let d;
   if (by === null) {
     const steer = (to.x - from.x) * 0.45;
     d = `M${from.x + gap} ${from.y}C${from.x + steer} ${from.y} ${to.x - steer} ${to.y} ${to.x - gap} ${to.y}`;
-    at = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
-  } else {
+  } else if (kind !== "fact") { // what is asked about goes over the top
     const steer = Math.min(120, (to.x - from.x) * 0.3);
-    const start = Math.abs(by - from.y) < 1 ? `M${from.x + gap} ${by}`
-      : `M${from.x} ${from.y + Math.sign(by - from.y) * gap}C${from.x} ${by} ${from.x + steer / 2} ${by} ${from.x + steer} ${by}`;
-    const end = Math.abs(by - to.y) < 1 ? `L${to.x - gap} ${by}`
-      : `L${to.x - steer} ${by}C${to.x - steer / 2} ${by} ${to.x} ${by} ${to.x} ${to.y + Math.sign(by - to.y) * gap}`;
-    d = start + end;
-    at = { x: (from.x + to.x) / 2, y: by };
+    d = `M${from.x} ${from.y - gap}C${from.x} ${by} ${from.x + steer / 2} ${by} ${from.x + steer} ${by}` +
+      `L${to.x - steer} ${by}C${to.x - steer / 2} ${by} ${to.x} ${by} ${to.x} ${to.y - gap}`;
+  } else {
+    const bend = Math.min(90, (to.x - from.x) * 0.2);
+    const [x, end] = [from.x + gap, to.x - gap];
+    d = `M${x} ${from.y}` + (from.y === by ? "" : `C${x + bend} ${from.y} ${x} ${by} ${x + bend} ${by}`) +
+      (to.y === by ? `L${end} ${by}` : `L${end - bend} ${by}C${end} ${by} ${end - bend} ${to.y} ${end} ${to.y}`);
   }
-  const arrow = back ? { "marker-start": `url(#arrow-${kind})` } : { "marker-end": `url(#arrow-${kind})` };
-  return svg("g", { class: `edge ${kind}` }, svg("title", {}, full), svg("path", { d, ...arrow }),
+  const arrow = kind === "fact" ? {} : { "marker-end": `url(#arrow-${kind})` };
+  return svg("g", { class: `edge ${kind}` }, svg("title", {}, step), svg("path", { d, ...arrow }),
     svg("text", { x: at.x, y: at.y - 8, "text-anchor": "middle" }, label));
 }
 
