@@ -25,6 +25,7 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.models import build_model
 from dihedral.predictor import Predictor
+from dihedral.serving.batching import AT_ONCE
 
 
 def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
@@ -32,9 +33,10 @@ def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
     Predictor(model.requires_grad_(False), graph).save(folder)
 
 
-def start_server(models: list[str]) -> tuple[subprocess.Popen[str], str]:
-    """The process and its address, once it answers."""
-    command = [sys.executable, "-m", "dihedral", "serve", *models, "--port", "0"]
+def start_server(models: list[str], at_once: int = AT_ONCE) -> tuple[subprocess.Popen[str], str]:
+    """The process and its address, once it answers; at_once=1 answers every question alone."""
+    script = f"import dihedral.serving.batching as b; b.AT_ONCE = {at_once}; from dihedral.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
     line = server.stdout.readline()
@@ -93,15 +95,16 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder) / "model", graph, options.dimension)
-        server, address = start_server([str(Path(folder) / "model")])
-        try:
-            load(address, paths, 8, 2, None)
-            for clients, rate in ((1, None), (8, None), (8, 200.0)):
-                rows.append(load(address, paths, clients, options.seconds, rate))
-                print(json.dumps(rows[-1]), flush=True)
-        finally:
-            server.terminate()
-            server.wait()
+        for at_once in (AT_ONCE, 1):
+            server, address = start_server([str(Path(folder) / "model")], at_once)
+            try:
+                load(address, paths, 8, 2, None)
+                for clients, rate in ((1, None), (8, None), (8, 200.0)):
+                    rows.append({"at_once": at_once} | load(address, paths, clients, options.seconds, rate))
+                    print(json.dumps(rows[-1]), flush=True)
+            finally:
+                server.terminate()
+                server.wait()
     save(
         "serving",
         {"graph": options.graph, "entities": graph.num_entities, "dimension": options.dimension, "rows": rows},
