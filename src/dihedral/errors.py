@@ -33,7 +33,7 @@ def close_matches(name: str, names: Iterable[str], limit: int = 3) -> str:
     return f"; did you mean {shown}?" if shown else ""
 
 
-def close_names(name: str, names: Iterable[str], limit: int = 3, *, most_compared: int = MOST_COMPARED) -> list[str]:
+def close_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """The names that a misspelt one may stand for, the closest first.
 
     >>> close_names("prent", ["parent", "child"])
@@ -45,8 +45,8 @@ def close_names(name: str, names: Iterable[str], limit: int = 3, *, most_compare
         by_key.setdefault(candidate.casefold(), candidate)
     found = sorted((key for key in by_key if wanted and key.startswith(wanted)), key=len)[:limit]
     pool = list(by_key)
-    if len(pool) > most_compared:  # comparing takes microseconds a name: keep to those that begin alike
-        pool = [key for key in pool if key[:2] == wanted[:2]][:most_compared]
+    if len(pool) > MOST_COMPARED:  # comparing takes microseconds a name: keep to those that begin alike
+        pool = [key for key in pool if key[:2] == wanted[:2]][:MOST_COMPARED]
     found += [key for key in difflib.get_close_matches(wanted, pool, limit, 0.6) if key not in found]
     if len(found) < limit:
         found += [key for key in by_key if wanted and wanted in key and key not in found]

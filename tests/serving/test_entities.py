@@ -45,6 +45,13 @@ def test_a_hundred_thousand_names_are_searched_in_milliseconds():
         assert time.perf_counter() - started < 0.05, text
 
 
+def test_neighbours_begin_most_alike():
+    names = [f"{letter}{i}" for letter in "cab" for i in range(5)]
+    index = NameIndex(Vocabulary(names))
+    assert [names[i] for i in index.around("b2x", 4)] == ["b1", "b2", "b3", "b4"]
+    assert len(index.around("zzz", 4)) <= 4 and len(index.around("", 100)) == 15
+
+
 def test_the_facts_of_an_entity_are_those_of_the_graph_in_both_directions():
     graph = dh.make_family(40)
     facts = FactIndex(graph)

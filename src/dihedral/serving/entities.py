@@ -44,6 +44,11 @@ class NameIndex:
             place = int(self.starts[row]) + len(self.keys[row])  # on to the next name
         return [self.order[row] for row in found]
 
+    def around(self, wanted: str, count: int) -> list[int]:
+        """The numbers of names that stand next to a text in alphabetical order: those that begin most alike."""
+        first = max(0, bisect_left(self.keys, _key(wanted)) - count // 2)
+        return self.order[first : first + count]
+
 
 def _key(name: str) -> str:
     return name.casefold().replace("\n", " ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 import dihedral as dh
 from dihedral.algebra import Algebra, MinedRule, Row
 from dihedral.errors import DihedralError, close_names
-from dihedral.graph.triples import Vocabulary
 from dihedral.paths import INVERSE
 from dihedral.predictor import Predictor
 from dihedral.serving.entities import FactIndex, NameIndex
@@ -20,16 +20,16 @@ from dihedral.serving.messages import MOST_TOP
 from dihedral.storage import describe
 from dihedral.training.checkpoint import RunFolder
 
-MOST_COMPARED = 2000  # names that a misspelt one is compared with: a wrong question must stay cheap
+MOST_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
 MOST_RULES = 200  # of each kind
 
 
 class UnknownNameError(DihedralError):
     """A name that the model, or the server, does not have; `suggestions` are close ones."""
 
-    def __init__(self, kind: str, name: str, names: Vocabulary | list[str]) -> None:
+    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
         super().__init__(f"{kind} {name!r:.200} is not known")
-        self.suggestions = close_names(name[:200], names, most_compared=MOST_COMPARED)
+        self.suggestions = close_names(name[:200], names)
 
 
 class Served:
@@ -49,11 +49,18 @@ class Served:
 
     def check_entity(self, name: str) -> int:
         """The number of an entity."""
-        return _number(self.graph.entities, name)
+        names = self.graph.entities
+        if name not in names:  # the vocabulary's own error compares with all names, which takes too long here
+            alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MOST_COMPARED)]
+            raise UnknownNameError("entity", name, [names[i] for i in alike])
+        return names.id(name)
 
     def check_relation(self, name: str) -> int:
         """The number of a relation."""
-        return _number(self.graph.relations, name)
+        names = self.graph.relations
+        if name not in names:
+            raise UnknownNameError("relation", name, names)
+        return names.id(name)
 
     def check_steps(self, steps: list[str]) -> None:
         for step in steps:
@@ -114,12 +121,6 @@ class Served:
             if isinstance(row, dict):
                 rows.append(row)
         return rows
-
-
-def _number(names: Vocabulary, name: str) -> int:
-    if name not in names:  # the vocabulary's own error compares with all names, which takes too long here
-        raise UnknownNameError(names.kind, name, names)
-    return names.id(name)
 
 
 def read_models(folders: list[str]) -> dict[str, Served]:
