@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -260,9 +260,13 @@ def _query(served: Served, asked: m.Query) -> m.PathAnswers:
 @api.get("/relations", tags=["algebra"])
 def relations(served: Chosen) -> m.Relations:
     """All relations: their facts, how symmetric they are, and the relation nearest to their inverse."""
-    return m.Relations(
-        model=served.name, relations=[_summary(served, number, 1) for number in range(served.graph.num_relations)]
-    )
+    return _relations(served)
+
+
+@lru_cache(maxsize=32)  # hundreds of relations take a while, and every page of the explorer asks
+def _relations(served: Served) -> m.Relations:
+    summaries = [_summary(served, number, 1) for number in range(served.graph.num_relations)]
+    return m.Relations(model=served.name, relations=summaries)
 
 
 @api.get("/relations/{name:path}", tags=["algebra"])

@@ -69,19 +69,19 @@ class Batcher:
 
 
 def answer(served: Served, questions: list[Question]) -> list[list[Prediction]]:
-    """All questions of one side and kind in one product, each cut to its own top."""
-    alike: dict[tuple[Side, Known], list[int]] = defaultdict(list)
+    """All questions of one side, kind and top in one product."""
+    alike: dict[tuple[Side, Known, int], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
-        alike[question.side, question.known].append(number)
+        alike[question.side, question.known, question.top].append(number)
     answers: list[list[Prediction]] = [[] for _ in questions]
-    for (side, known), numbers in alike.items():
+    for (side, known, top), numbers in alike.items():
         found = served.predictor.predict_many(
             side,
             [questions[i].anchor for i in numbers],
             [questions[i].relation for i in numbers],
-            top=max(questions[i].top for i in numbers),
+            top=top,
             known=known,
         )
         for i, predictions in zip(numbers, found, strict=True):
-            answers[i] = predictions[: questions[i].top]
+            answers[i] = predictions
     return answers
