@@ -29,6 +29,16 @@ def close_matches(name: str, names: Iterable[str], limit: int = 3) -> str:
     >>> close_matches("prent", ["parent", "child"])
     "; did you mean 'parent'?"
     """
+    shown = ", ".join(map(repr, close_names(name, names, limit)))
+    return f"; did you mean {shown}?" if shown else ""
+
+
+def close_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """The names that a misspelt one may stand for, the closest first.
+
+    >>> close_names("prent", ["parent", "child"])
+    ['parent']
+    """
     wanted = name.casefold()
     by_key: dict[str, str] = {}
     for candidate in names:
@@ -40,5 +50,4 @@ def close_matches(name: str, names: Iterable[str], limit: int = 3) -> str:
     found += [key for key in difflib.get_close_matches(wanted, pool, limit, 0.6) if key not in found]
     if len(found) < limit:
         found += [key for key in by_key if len(wanted) > 2 and wanted in key and key not in found]
-    shown = ", ".join(repr(by_key[key]) for key in found[:limit])
-    return f"; did you mean {shown}?" if shown else ""
+    return [by_key[key] for key in found[:limit]]

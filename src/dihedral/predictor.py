@@ -111,7 +111,7 @@ class Predictor:
             for side in SIDES
         }
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration | None:
         """The curves from scores to probabilities, if they were fitted (`calibrate`)."""
         found = self.metrics.get("calibration")
@@ -123,6 +123,7 @@ class Predictor:
         if calibration is None:
             raise DihedralError("this model's graph has no valid triples; probabilities need some to be fitted on")
         measured = {split: measure_calibration(self, calibration, split, seed + 1) for split in ("valid", "test")}
+        self.__dict__.pop("calibration", None)
         self.metrics["calibration"] = {"curves": calibration.to_dict(), **measured}
 
     @cached_property
@@ -193,26 +194,59 @@ class Predictor:
         side: Side = "tail" if head is not None else "head"
         anchor = head if head is not None else tail
         assert anchor is not None
-        names = self.graph.entities
-        anchors = torch.tensor([names.id(anchor)], device=self.device)
-        relations = torch.tensor([self.graph.relations.id(relation)], device=self.device)
-        anchor, relation = names[anchors[0]], self.graph.relations[relations[0]]  # in full, if asked for by a prefix
-        allowed = self.allowed(among, int(relations[0]), side)
-        ids, scores = (found[0] for found in self.top(anchors, relations, side, top, known=known, allowed=allowed))
-        is_known = torch.isin(ids, self.known[side].of(anchors, relations)[1])
-        likely = self._likely(scores, relations.expand(len(scores)))
+        allowed = self.allowed(among, self.graph.relations.id(relation), side)
+        return self.predict_many(side, [anchor], [relation], top=top, known=known, allowed=allowed)[0]
+
+    def predict_many(
+        self,
+        side: Side,
+        anchors: Sequence[str],
+        relations: Sequence[str],
+        *,
+        top: int = 10,
+        known: Known = "include",
+        allowed: Tensor | None = None,
+    ) -> list[list[Prediction]]:
+        """The same for many questions (anchor, relation, ?) or (?, relation, anchor) at once, in one product.
+
+        >>> from dihedral import make_family, train
+        >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+        >>> found = predictor.predict_many("tail", ["man_0000", "man_0001"], ["spouse", "child"], top=3)
+        >>> [len(each) for each in found]
+        [3, 3]
+        """
+        names, kinds = self.graph.entities, self.graph.relations
+        questions = [torch.from_numpy(names.ids(anchors)), torch.from_numpy(kinds.ids(relations))]
+        anchor_ids, relation_ids = (ids.long().to(self.device) for ids in questions)
+        ids, scores = self.top(anchor_ids, relation_ids, side, top, known=known, allowed=allowed)
+        row, answer = self.known[side].of(anchor_ids, relation_ids)
+        place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # a number for each (question, entity)
+        is_known = torch.isin(place + ids, row * len(names) + answer)
+        likely = self._likely(scores, relation_ids[:, None].expand_as(scores))
         return [
-            Prediction(anchor, relation, names[i], score, fact, p)
-            if side == "tail"
-            else Prediction(names[i], relation, anchor, score, fact, p)
-            for i, score, fact, p in zip(ids.tolist(), scores.tolist(), is_known.tolist(), likely, strict=True)
-            if score > float("-inf")
+            [
+                Prediction(names[a], kinds[r], names[i], score, fact, p)  # names in full, if asked for by a prefix
+                if side == "tail"
+                else Prediction(names[i], kinds[r], names[a], score, fact, p)
+                for i, score, fact, p in zip(*found, strict=True)
+                if score > float("-inf")
+            ]
+            for a, r, *found in zip(
+                anchor_ids.tolist(),
+                relation_ids.tolist(),
+                ids.tolist(),
+                scores.tolist(),
+                is_known.tolist(),
+                likely,
+                strict=True,
+            )
         ]
 
-    def _likely(self, scores: Tensor, relations: Tensor) -> list[float] | list[None]:
-        """Probabilities where the model is calibrated."""
-        calibration = self.calibration
-        return [None] * len(scores) if calibration is None else calibration.probabilities(scores, relations).tolist()
+    def _likely(self, scores: Tensor, relations: Tensor) -> list[Any]:
+        """Probabilities of scores [...], or nothing in their place where the model is not calibrated."""
+        if self.calibration is None:
+            return np.full(tuple(scores.shape), None).tolist()
+        return self.calibration.probabilities(scores, relations).tolist()
 
     def members(self, relation: str, entity: str) -> list[str]:
         """The heads of (?, relation, entity) that the graph knows: the members of a type, say."""

@@ -89,3 +89,10 @@ def test_a_fact_of_an_entity_and_itself_does_not_support_itself():
     predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu")
     found = dh.explain(predictor, "a", "r", "a", top=20)
     assert all(("a", "r", "a") not in path.facts for path in found.paths)
+
+
+def test_ranks_of_predictions_are_whole_numbers_as_those_of_facts_are(predictor):
+    """The best unknown answer, with known ones left out, is first."""
+    for head in ("man_0000", "woman_0100"):
+        best = predictor.predict(head=head, relation="sibling", top=1, known="exclude")[0]
+        assert explain(predictor, head, "sibling", best.tail).ranks["tail"] == 1

@@ -167,7 +167,7 @@ class Algebra:
 
     def inverse_pairs(self, top: int = 10) -> list[Rule]:
         """Pairs r₁, r₂ whose product is nearest to the identity; r₁ = r₂ says r₁ is an involution."""
-        shares = self._agreements(self.group.inverse(self.codes), np.arange(len(self))[:, None])
+        shares = self.agreements(self.group.inverse(self.codes), np.arange(len(self))[:, None])
         first, second = np.triu_indices(len(self))
         order = np.argsort(-shares[first, second], kind="stable")[:top]
         pairs = [(self.names[first[i]], self.names[second[i]]) for i in order]
@@ -178,7 +178,7 @@ class Algebra:
         found: list[tuple[float, int, int, int]] = []
         for i, codes in enumerate(self.codes):
             others = np.stack([np.full(len(self), i), np.arange(len(self))], axis=1)
-            shares = self._agreements(self.group.product(codes, self.codes), others)
+            shares = self.agreements(self.group.product(codes, self.codes), others)
             flat = np.argsort(-shares, axis=None, kind="stable")[:top]
             rows, columns = np.unravel_index(flat, shares.shape)
             found += [(float(shares[j, k]), i, int(j), int(k)) for j, k in zip(rows, columns, strict=True)]
@@ -186,7 +186,7 @@ class Algebra:
         named = [tuple(self.names[r] for r in rule[1:]) for rule in best]
         return [Rule((r1, r2), r3, (self[r1] @ self[r2]).agreement(self[r3])) for r1, r2, r3 in named]
 
-    def _agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
+    def agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
         """Weighed share of components in which rows [n, L] agree with each relation: [n, R].
 
         made_of [n, m]: the relations that each row is made of. A geometric mean is a product of powers, one

@@ -21,6 +21,7 @@ from dihedral.cli import (
     recipes,
     reproduce,
     rules,
+    serve,
     similar,
     train,
     tune,
@@ -55,6 +56,7 @@ app.command("similar")(similar.command)
 app.command("explain")(explain.command)
 app.command("rules")(rules.command)
 app.command("query")(query.command)
+app.command("serve")(serve.command)
 app.command("info")(info.command)
 app.command("export")(export.command)
 app.command("recipes")(recipes.command)

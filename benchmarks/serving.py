@@ -1,0 +1,116 @@
+"""Single predictions over HTTP: how many a second and how long they take, with a model of WN18RR's size.
+
+The weights are random: the time does not depend on them. The server is a process of its own; the clients are
+threads of another one on the same machine, each with one open connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+import dihedral as dh
+from benchmarks.record import RESULTS, save
+from dihedral.models import build_model
+from dihedral.predictor import Predictor
+from dihedral.serving.batching import AT_ONCE
+
+
+def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
+    model = build_model("dihedral-gumbel", graph.num_entities, graph.num_relations, dimension=dimension)
+    Predictor(model.requires_grad_(False), graph).save(folder)
+
+
+def start_server(models: list[str], at_once: int = AT_ONCE) -> tuple[subprocess.Popen[str], str]:
+    """The process and its address, once it answers; at_once=1 answers every question alone."""
+    script = f"import dihedral.serving.batching as b; b.AT_ONCE = {at_once}; from dihedral.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", *models, "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    return server, line.rsplit("http://", 1)[1].strip()
+
+
+def load(address: str, paths: list[str], clients: int, seconds: float, rate: float | None) -> dict[str, Any]:
+    """Ask for a while from many clients; with a rate, questions come at fixed times whether or not others are done."""
+    times: list[list[float]] = [[] for _ in range(clients)]
+    begin = time.perf_counter() + 0.2
+
+    def ask(client: int) -> None:
+        connection = http.client.HTTPConnection(address)
+        number = 0
+        while True:
+            due = max(time.perf_counter(), begin) if rate is None else begin + (number * clients + client) / rate
+            if due > begin + seconds:
+                break
+            time.sleep(max(0.0, due - time.perf_counter()))
+            connection.request("GET", paths[(number * clients + client) % len(paths)])
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 200, response.status
+            times[client].append(time.perf_counter() - due)  # waiting for an earlier answer counts
+            number += 1
+        connection.close()
+
+    threads = [threading.Thread(target=ask, args=(client,)) for client in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - begin
+    all_times = 1000 * np.concatenate([np.array(each) for each in times])
+    p50, p95, p99 = (round(float(value), 2) for value in np.percentile(all_times, [50, 95, 99]))
+    return {
+        "clients": clients, "asked_per_second": rate, "answered_per_second": round(len(all_times) / took, 1),
+        "requests": len(all_times), "p50_ms": p50, "p95_ms": p95, "p99_ms": p99,
+        "max_ms": round(float(all_times.max()), 2),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graph", default="wn18rr")
+    parser.add_argument("--dimension", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    graph = dh.load_graph(options.graph)
+    rng = np.random.default_rng(0)
+    paths = [
+        f"/v1/predict?head={quote(head, safe='')}&relation={quote(relation, safe='')}"
+        for head, relation, _ in graph.labels(graph.train[rng.integers(len(graph.train), size=1000)])
+    ]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder) / "model", graph, options.dimension)
+        for at_once in (AT_ONCE, 1):
+            server, address = start_server([str(Path(folder) / "model")], at_once)
+            try:
+                load(address, paths, 8, 2, None)
+                for clients, rate in ((1, None), (8, None), (8, 200.0)):
+                    rows.append({"at_once": at_once} | load(address, paths, clients, options.seconds, rate))
+                    print(json.dumps(rows[-1]), flush=True)
+            finally:
+                server.terminate()
+                server.wait()
+    save(
+        "serving",
+        {"graph": options.graph, "entities": graph.num_entities, "dimension": options.dimension, "rows": rows},
+        options.out,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,447 @@
+"""The HTTP API: one function an endpoint, which asks the library and shapes the answer."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import numpy as np
+import torch
+from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse
+
+import dihedral as dh
+from dihedral.algebra import Match, MinedRule
+from dihedral.algebra import Share as RowShare
+from dihedral.algebra.rules import Kind
+from dihedral.errors import DihedralError
+from dihedral.predictor import Prediction
+from dihedral.serving import messages as m
+from dihedral.serving.batching import Batcher, Question
+from dihedral.serving.guard import Guard, Metrics, problem
+from dihedral.serving.served import Served, UnknownNameError
+
+STATIC = Path(__file__).parent / "static"
+BODY_LIMIT = 1 << 20
+WORKERS = max(1, min(4, os.cpu_count() or 1))
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": m.Problem, "description": "The body cannot be read."},
+    401: {"model": m.Problem, "description": "The API key is missing or wrong."},
+    404: {"model": m.Problem, "description": "A name is not known; close ones are suggested."},
+    413: {"model": m.Problem, "description": "The body is too large."},
+    422: {"model": m.Problem, "description": "The request makes no sense."},
+}
+api = APIRouter(prefix="/v1", responses=PROBLEMS)
+pages = APIRouter()
+
+
+def create_app(models: dict[str, Served], *, api_key: str | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
+    """The app that serves these models; the first is the one meant where none is named."""
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def run(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
+        yield
+
+    app = FastAPI(
+        title="dihedral",
+        version=dh.__version__,
+        description="Link prediction with relations that are readable elements of a dihedral group.",
+        lifespan=run,
+        docs_url=None,  # FastAPI's own pages load scripts from elsewhere; ours is at /docs too
+        redoc_url=None,
+        responses={},
+    )
+    app.state.models = models
+    app.state.metrics = metrics
+    app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
+    app.state.slow = anyio.CapacityLimiter(1)  # mining rules: one model at a time
+    app.include_router(api)
+    app.include_router(pages)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_exception_handler(UnknownNameError, _unknown_name)
+    app.add_exception_handler(DihedralError, _wrong_input)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_middleware(Guard, metrics=metrics, api_key=api_key, body_limit=body_limit)
+    return app
+
+
+def set_threads() -> None:
+    """Torch's threads, so that all workers together use the cores once."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // WORKERS))
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+async def _unknown_name(request: Request, error: Any) -> Response:
+    return problem(404, str(error), error.suggestions)
+
+
+async def _wrong_input(request: Request, error: Exception) -> Response:
+    return problem(422, str(error))
+
+
+async def _malformed(request: Request, error: Any) -> Response:
+    parts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
+    return problem(422, "; ".join(parts))
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return problem(error.status_code, str(error.detail), headers=error.headers)
+
+
+# --- the model meant ------------------------------------------------------------------------------
+
+
+def find_model(request: Request, name: str | None) -> Served:
+    models: dict[str, Served] = request.app.state.models
+    if name is None:
+        return next(iter(models.values()))
+    if name not in models:
+        raise UnknownNameError("model", name, list(models))
+    return models[name]
+
+
+def _chosen(
+    request: Request,
+    model: Annotated[
+        str | None, Query(max_length=m.MOST_NAME, description="A model's name; the first one if not given.")
+    ] = None,
+) -> Served:
+    return find_model(request, model)
+
+
+Chosen = Annotated[Served, Depends(_chosen)]
+
+
+# --- predictions ----------------------------------------------------------------------------------
+
+
+@api.get("/predict", tags=["predictions"])
+async def predict(request: Request, asked: Annotated[m.PredictParams, Query()]) -> m.Predictions:
+    """The best completions of a triple of which two parts are given."""
+    served = find_model(request, asked.model)
+    return m.Predictions(model=served.name, predictions=(await _predict(request, served, [asked]))[0])
+
+
+@api.post("/predict", tags=["predictions"])
+async def predict_batch(
+    request: Request, served: Chosen, asked: Annotated[m.Predict, Body()]
+) -> m.Predictions | m.PredictionLists:
+    """The same for one question, or for many as {"questions": [...]}."""
+    if isinstance(asked, m.PredictOne):
+        return m.Predictions(model=served.name, predictions=(await _predict(request, served, [asked]))[0])
+    return m.PredictionLists(model=served.name, answers=await _predict(request, served, asked.questions))
+
+
+async def _predict(request: Request, served: Served, asked: list[m.PredictOne]) -> list[list[m.Predicted]]:
+    questions: list[Question] = []
+    for each in asked:
+        given = [part for part in (each.head, each.relation, each.tail) if part is not None]
+        if len(given) != 2:
+            raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
+        for entity in (each.head, each.tail):
+            if entity is not None:
+                served.check_entity(entity)
+        if each.relation is not None:
+            served.check_relation(each.relation)
+            anchor = each.head if each.head is not None else each.tail
+            assert anchor is not None
+            side: Any = "tail" if each.head is not None else "head"
+            questions.append(Question(side, anchor, each.relation, each.top, each.known))
+    batcher: Batcher = request.app.state.batchers[served.name]
+    found = iter(await batcher.ask(questions))
+    answers = []
+    for each in asked:
+        if each.relation is None:
+            answers.append(
+                await anyio.to_thread.run_sync(
+                    partial(served.predictor.predict, head=each.head, tail=each.tail, top=each.top, known=each.known)
+                )
+            )
+        else:
+            answers.append(next(found))
+    return [[_predicted(one) for one in answer] for answer in answers]
+
+
+def _predicted(one: Prediction) -> m.Predicted:
+    return m.Predicted.model_construct(
+        head=one.head, relation=one.relation, tail=one.tail, score=one.score,
+        probability=getattr(one, "probability", None), known=one.known,
+    )  # fmt: skip
+
+
+@api.get("/explain", tags=["predictions"])
+def explain(request: Request, asked: Annotated[m.ExplainParams, Query()]) -> m.Explained:
+    """The paths of known facts that support a triple, alike facts, and the elements that carry its score."""
+    return _explain(find_model(request, asked.model), asked)
+
+
+@api.post("/explain", tags=["predictions"])
+def explain_posted(served: Chosen, asked: m.Explain) -> m.Explained:
+    """The same, asked by a body."""
+    return _explain(served, asked)
+
+
+def _explain(served: Served, asked: m.Explain) -> m.Explained:
+    served.check_entity(asked.head)
+    served.check_entity(asked.tail)
+    number = served.check_relation(asked.relation)
+    predictor, relations = served.predictor, served.graph.relations
+    found = dh.explain(predictor, asked.head, asked.relation, asked.tail, top=asked.top)
+    scored = predictor.predict(head=asked.head, tail=asked.tail, top=len(relations))
+    this = next(each for each in scored if each.relation == relations[number])
+    return m.Explained(
+        model=served.name,
+        head=asked.head,
+        relation=asked.relation,
+        tail=asked.tail,
+        known=found.known,
+        score=found.score,
+        probability=getattr(this, "probability", None),
+        ranks=found.ranks,
+        supported=found.supported,
+        paths=[
+            m.Path(
+                relations=list(path.relations), entities=list(path.entities), support=path.support,
+                confidence=path.confidence, pairs=path.pairs,
+            )
+            for path in found.paths
+        ],
+        alike=[
+            m.Alike(head=each.fact[0], relation=each.fact[1], tail=each.fact[2], likeness=each.likeness)
+            for each in found.alike
+        ],
+        elements=found.elements,
+    )  # fmt: skip
+
+
+@api.get("/query", tags=["predictions"])
+def query(request: Request, asked: Annotated[m.QueryParams, Query()]) -> m.PathAnswers:
+    """Where a path of relations leads from an entity; repeat `via` for each step."""
+    return _query(find_model(request, asked.model), asked)
+
+
+@api.post("/query", tags=["predictions"])
+def query_posted(served: Chosen, asked: m.Query) -> m.PathAnswers:
+    """The same, asked by a body."""
+    return _query(served, asked)
+
+
+def _query(served: Served, asked: m.Query) -> m.PathAnswers:
+    served.check_entity(asked.start)
+    served.check_steps(asked.via)
+    found = served.predictor.query(asked.start, asked.via, top=asked.top, mode=asked.mode)
+    answers = [
+        m.PathAnswer(entity=each.entity, score=each.score, through=list(each.through))
+        for each in found
+        if math.isfinite(each.score)  # a beam gives -inf to what no way leads to
+    ]
+    return m.PathAnswers(model=served.name, answers=answers)
+
+
+# --- the algebra ----------------------------------------------------------------------------------
+
+
+@api.get("/relations", tags=["algebra"])
+def relations(served: Chosen) -> m.Relations:
+    """All relations: their facts, how symmetric they are, and the relation nearest to their inverse."""
+    return _relations(served)
+
+
+@lru_cache(maxsize=32)  # hundreds of relations take a while, and every page of the explorer asks
+def _relations(served: Served) -> m.Relations:
+    summaries = [_summary(served, number, 1) for number in range(served.graph.num_relations)]
+    return m.Relations(model=served.name, relations=summaries)
+
+
+@api.get("/relations/{name:path}", tags=["algebra"])
+async def relation(request: Request, served: Chosen, name: str) -> m.RelationDetail:
+    """One relation: its elements of D_K, the relations nearest to its inverse, the compositions it is part of."""
+    number = served.check_relation(name)
+    summary, a = _summary(served, number, 5), served.algebra
+    if a is None:
+        return m.RelationDetail(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
+    mined = [rule for rule in await _rules(request, served) if rule.kind == "composition"]
+    taking_part = [rule for rule in mined if name == rule.head or name in (step.lstrip("~") for step in rule.body)]
+    return m.RelationDetail(
+        **dict(summary),
+        model=served.name,
+        K=a.group.K,
+        elements=a[name].elements(),
+        compositions=[_rule(rule) for rule in taking_part],
+    )
+
+
+def _summary(served: Served, number: int, inverses: int) -> m.RelationSummary:
+    name, facts = served.graph.relations[number], int(served.fact_counts[number])
+    if served.algebra is None:
+        return m.RelationSummary(name=name, facts=facts, symmetry=None, skewness=None, inverses=[])
+    a = served.algebra
+    row, names = a[name], served.graph.relations
+    nearest = np.argsort(-served.inverse_shares[number], kind="stable")[:inverses]
+    return m.RelationSummary(
+        name=name,
+        facts=facts,
+        symmetry=_share(row.symmetry()),
+        skewness=_share(row.skewness()),
+        inverses=[_nearest(Match(names[i], (~row).agreement(a[names[i]]))) for i in nearest],
+    )
+
+
+@api.get("/compose", tags=["algebra"])
+def compose(request: Request, asked: Annotated[m.ComposeParams, Query()]) -> m.Product:
+    """The product of relations and inverses: its elements, and the relations nearest to it."""
+    return _compose(find_model(request, asked.model), asked)
+
+
+@api.post("/compose", tags=["algebra"])
+def compose_posted(served: Chosen, asked: m.Compose) -> m.Product:
+    """The same, asked by a body."""
+    return _compose(served, asked)
+
+
+def _compose(served: Served, asked: m.Compose) -> m.Product:
+    served.check_steps(asked.steps)
+    row = served.product(asked.steps)
+    return m.Product(
+        model=served.name,
+        steps=asked.steps,
+        K=row.algebra.group.K,
+        elements=row.elements(),
+        identity=_share(row.identity()),
+        symmetry=_share(row.symmetry()),
+        skewness=_share(row.skewness()),
+        nearest=[_nearest(match) for match in row.nearest(asked.top)],
+    )
+
+
+@api.get("/rules", tags=["algebra"])
+async def rules(
+    request: Request,
+    served: Chosen,
+    kind: Kind | None = None,
+    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 100,
+) -> m.Rules:
+    """The rules that the model believes in, with their counts in the graph; the first call takes a while."""
+    found = [rule for rule in await _rules(request, served) if kind is None or rule.kind == kind]
+    return m.Rules(model=served.name, rules=[_rule(rule) for rule in found[:top]])
+
+
+async def _rules(request: Request, served: Served) -> list[MinedRule]:
+    if "rules" in vars(served):
+        return served.rules
+    return await anyio.to_thread.run_sync(lambda: served.rules, limiter=request.app.state.slow)
+
+
+def _rule(rule: MinedRule) -> m.Rule:
+    return m.Rule.model_validate(rule.to_dict())
+
+
+def _share(share: RowShare) -> m.Share:
+    return m.Share(weighed=float(share), count=share.count)
+
+
+def _nearest(match: Match) -> m.Nearest:
+    return m.Nearest(relation=match.relation, share=_share(match.share))
+
+
+# --- entities -------------------------------------------------------------------------------------
+
+
+@api.get("/entities", tags=["entities"])
+async def entities(
+    served: Chosen,
+    search: Annotated[str, Query(max_length=m.MOST_NAME, description="The beginning or a part of a name.")] = "",
+    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
+) -> m.Entities:
+    """Entities by name as one types; without a search those with most facts."""
+    found = served.index.search(search, top) if search else served.busiest[:top]
+    counts, names = served.facts.counts, served.graph.entities
+    return m.Entities(
+        model=served.name, total=len(names), entities=[m.Entity(name=names[i], facts=int(counts[i])) for i in found]
+    )
+
+
+@api.get("/entities/{name:path}", tags=["entities"])
+def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200) -> m.EntityFacts:
+    """The known facts of an entity; direction out: it is the head, in: it is the tail."""
+    number = served.check_entity(name)
+    names, relation_names = served.graph.entities, served.graph.relations
+    facts = [
+        m.Fact(
+            direction=fact.direction,
+            relation=relation_names[fact.relation],
+            entity=names[fact.entity],
+            split=fact.split,
+        )
+        for fact in served.facts.of(number, top)
+    ]
+    return m.EntityFacts(model=served.name, name=name, total=int(served.facts.counts[number]), facts=facts)
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+@api.get("/models", tags=["models"])
+async def models(request: Request) -> m.Models:
+    """The models that this server holds."""
+    held: dict[str, Served] = request.app.state.models
+    return m.Models(default=next(iter(held)), models=[m.ModelSummary(**_about(served)) for served in held.values()])
+
+
+@api.get("/info", tags=["models"])
+def info(served: Chosen) -> m.Info:
+    """Recipe, metrics and training curve of a model."""
+    about = served.description
+    return m.Info(**_about(served), recipe=about["recipe"], metrics=about["metrics"], curve=served.curve)
+
+
+def _about(served: Served) -> dict[str, Any]:
+    about = served.description
+    return {
+        "name": served.name,
+        "kind": about["model"],
+        "K": about["settings"].get("K"),
+        "facts": len(served.graph.known),
+        **{key: about[key] for key in ("dimension", "graph", "entities", "relations")},
+    }
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+@pages.get("/healthz", tags=["server"])
+async def healthz() -> m.Health:
+    """Whether the server answers."""
+    return m.Health()
+
+
+@pages.get("/metrics", tags=["server"], response_class=Response, responses={401: PROBLEMS[401]})
+async def metrics(request: Request) -> Response:
+    """Counts and times of requests, for Prometheus."""
+    return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@pages.get("/", include_in_schema=False)
+async def explorer() -> FileResponse:
+    return FileResponse(STATIC / "index.html")
+
+
+@pages.get("/docs", include_in_schema=False)
+async def docs() -> FileResponse:
+    return FileResponse(STATIC / "docs.html")

@@ -1,0 +1,91 @@
+"""Entities as a server looks them up: names found while one types, and the facts of one entity."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dihedral.graph import Graph
+from dihedral.graph.triples import SPLITS, Vocabulary
+
+
+class NameIndex:
+    """Names in lower case, sorted, and joined to one text: a search is a bisection and a scan by C code.
+
+    >>> NameIndex(Vocabulary(["Ann", "bob", "Joanna"])).search("an", 5)
+    [0, 2]
+    """
+
+    def __init__(self, names: Vocabulary) -> None:
+        keys = [_key(name) for name in names]
+        self.order = sorted(range(len(keys)), key=keys.__getitem__)
+        self.keys = [keys[i] for i in self.order]
+        self.text = "\n".join(self.keys)
+        lengths = np.fromiter((len(key) + 1 for key in self.keys), np.int64, len(self.keys))
+        self.starts = np.cumsum(lengths) - lengths  # where each name begins in the text
+
+    def search(self, wanted: str, limit: int) -> list[int]:
+        """The numbers of names that begin with a text, then of those that hold it, each in alphabetical order."""
+        key = _key(wanted)
+        first = bisect_left(self.keys, key)
+        last = first
+        while last < len(self.keys) and last - first < limit and self.keys[last].startswith(key):
+            last += 1
+        found = list(range(first, last))
+        place = 0
+        while key and len(found) < limit and (place := self.text.find(key, place)) >= 0:
+            row = int(np.searchsorted(self.starts, place, side="right")) - 1
+            if not first <= row < last:
+                found.append(row)
+            place = int(self.starts[row]) + len(self.keys[row])  # on to the next name
+        return [self.order[row] for row in found]
+
+    def around(self, wanted: str, count: int) -> list[int]:
+        """The numbers of names that stand next to a text in alphabetical order: those that begin most alike."""
+        first = max(0, bisect_left(self.keys, _key(wanted)) - count // 2)
+        return self.order[first : first + count]
+
+
+def _key(name: str) -> str:
+    return name.casefold().replace("\n", " ")
+
+
+class EntityFact(NamedTuple):
+    """A fact as one of its entities sees it."""
+
+    direction: Literal["out", "in"]  # out: the entity is the head; in: the tail
+    relation: int
+    entity: int  # the other one
+    split: str
+
+
+class FactIndex:
+    """The known facts of each entity, both ways, in compressed rows."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.triples = graph.known
+        self.split = np.repeat(np.arange(len(SPLITS)), [len(graph.split(name)) for name in SPLITS])
+        self.out, self.out_starts = _by_entity(self.triples[:, 0], graph.num_entities)
+        self.into, self.into_starts = _by_entity(self.triples[:, 2], graph.num_entities)
+        self.counts = np.diff(self.out_starts) + np.diff(self.into_starts)  # facts of each entity: [N]
+
+    def of(self, entity: int, most: int) -> Iterator[EntityFact]:
+        """Facts with the entity as head and those with it as tail, up to `most` of each."""
+        sides: tuple[tuple[Literal["out", "in"], int, Any, Any], ...] = (
+            ("out", 2, self.out, self.out_starts),
+            ("in", 0, self.into, self.into_starts),
+        )
+        for direction, other, rows, starts in sides:
+            for row in rows[starts[entity] : starts[entity + 1]][:most].tolist():
+                fact = self.triples[row]
+                yield EntityFact(direction, int(fact[1]), int(fact[other]), SPLITS[self.split[row]])
+
+
+def _by_entity(column: NDArray[np.int32], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers ordered by a column, and where those of each entity begin."""
+    order = np.argsort(column, kind="stable")
+    return order, np.searchsorted(column[order], np.arange(size + 1))

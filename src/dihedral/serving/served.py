@@ -1,0 +1,140 @@
+"""A model as a server holds it: the predictor, and what is worked out once and then only looked up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dihedral as dh
+from dihedral.algebra import Algebra, MinedRule, Row
+from dihedral.errors import DihedralError, close_names
+from dihedral.paths import INVERSE
+from dihedral.predictor import Predictor
+from dihedral.serving.entities import FactIndex, NameIndex
+from dihedral.serving.messages import MOST_TOP
+from dihedral.storage import describe
+from dihedral.training.checkpoint import RunFolder
+
+MOST_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
+MOST_RULES = 200  # of each kind
+
+
+class UnknownNameError(DihedralError):
+    """A name that the model, or the server, does not have; `suggestions` are close ones."""
+
+    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
+        super().__init__(f"{kind} {name!r:.200} is not known")
+        self.suggestions = close_names(name[:200], names)
+
+
+class Served:
+    """One model under a name."""
+
+    def __init__(self, name: str, predictor: Predictor, folder: Path | None = None) -> None:
+        self.name = name
+        self.predictor = predictor
+        self.graph = predictor.graph
+        self.folder = folder
+        self.index = NameIndex(self.graph.entities)
+        self.facts = FactIndex(self.graph)
+        self.busiest: list[int] = np.argsort(-self.facts.counts, kind="stable")[:MOST_TOP].tolist()
+        self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
+        self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
+        predictor.known, predictor.candidates, predictor.steps  # noqa: B018  worked out now, not at the first question
+
+    def check_entity(self, name: str) -> int:
+        """The number of an entity."""
+        names = self.graph.entities
+        if name not in names:  # the vocabulary's own error compares with all names, which takes too long here
+            alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MOST_COMPARED)]
+            raise UnknownNameError("entity", name, [names[i] for i in alike])
+        return names.id(name)
+
+    def check_relation(self, name: str) -> int:
+        """The number of a relation."""
+        names = self.graph.relations
+        if name not in names:
+            raise UnknownNameError("relation", name, names)
+        return names.id(name)
+
+    def check_steps(self, steps: list[str]) -> None:
+        for step in steps:
+            self.check_relation(step.removeprefix(INVERSE))
+
+    def rows(self) -> Algebra:
+        """The algebra; a model without group elements has none."""
+        if self.algebra is None:
+            kind = self.predictor.model.relations.kind
+            raise DihedralError(f"model {self.name!r} is a {kind!r} model without group elements; ask a DihEdral model")
+        return self.algebra
+
+    def product(self, steps: list[str]) -> Row:
+        """The product of relations and inverses, in order."""
+        a = self.rows()
+        rows = [~a[step.removeprefix(INVERSE)] if step.startswith(INVERSE) else a[step] for step in steps]
+        whole = rows[0]
+        for row in rows[1:]:
+            whole = whole @ row
+        return whole
+
+    @cached_property
+    def inverse_shares(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """How far the inverse of each relation agrees with each: [R, R]."""
+        a = self.rows()
+        return a.agreements(a.group.inverse(a.codes), np.arange(len(a))[:, None])
+
+    @cached_property
+    def rules(self) -> list[MinedRule]:
+        """All rules that the model believes in; seconds of work for a large graph."""
+        self.rows()
+        return dh.find_rules(self.predictor, top=MOST_RULES)
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What the folder says of the model: its settings, recipe, metrics."""
+        if self.folder is not None:
+            return describe(self.folder)
+        relations, graph = self.predictor.model.relations, self.graph
+        return {
+            "model": relations.kind, "settings": relations.settings(), "entities": graph.num_entities,
+            "relations": graph.num_relations, "dimension": relations.dimension, "graph": graph.name,
+            "recipe": self.predictor.recipe, "metrics": self.predictor.metrics,
+        }  # fmt: skip
+
+    @cached_property
+    def curve(self) -> list[dict[str, Any]]:
+        """The log of the training run, an epoch a row, where the folder has kept it."""
+        log = RunFolder(self.folder).log if self.folder is not None else None
+        if log is None or not log.is_file():
+            return []
+        rows = []
+        for line in log.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:  # a line that was being written when the run was killed
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+        return rows
+
+
+def read_models(folders: list[str]) -> dict[str, Served]:
+    """Models from `name=DIR` or `DIR`, which is called after its folder."""
+    models: dict[str, Served] = {}
+    for text in folders:
+        name, equals, folder = text.partition("=")
+        if not equals or Path(text).exists():
+            name, folder = Path(text).resolve().name, text
+        if not name:
+            raise DihedralError(f"model {text!r} has no name; write name=DIR or DIR")
+        if name in models:
+            raise DihedralError(f"two models are called {name!r}; give them names: name=DIR")
+        models[name] = Served(name, dh.load(folder), Path(folder))
+    if not models:
+        raise DihedralError("no model is given; name at least one model folder")
+    return models

@@ -1,0 +1,150 @@
+// Pages of the algebra: the table of relations, one relation, the calculator of compositions.
+
+import { ask } from "./api.js";
+import { bar, el, number, percent, plural, short, soft } from "./dom.js";
+import { relationStep } from "./entity.js";
+import { elementBars, shareText } from "./pictures.js";
+import { to } from "./routes.js";
+
+const formula = (steps) => steps.map((step, i) => [i > 0 && " · ", relationStep(step)]);
+
+// --- the table of relations ------------------------------------------------------------------------
+
+const COLUMNS = [
+  { key: "name", title: "Relation", value: (row) => row.name.toLowerCase(), cell: (row) => relationStep(row.name) },
+  { key: "facts", title: "Facts", value: (row) => -row.facts, cell: (row) => number(row.facts), kind: "number" },
+  { key: "symmetry", title: "Symmetric", value: (row) => -(row.symmetry?.weighed ?? -1), cell: (row) => shareCell(row.symmetry) },
+  { key: "skewness", title: "Skew", value: (row) => -(row.skewness?.weighed ?? -1), cell: (row) => shareCell(row.skewness) },
+  { key: "inverse", title: "Inverse", value: (row) => -(row.inverses[0]?.share.weighed ?? -1), cell: inverseCell },
+  { key: "composition", title: "Composition", value: (row) => -(row.composition?.score ?? -1), cell: compositionCell },
+];
+
+const shareCell = (share) => share && el("span", { class: "share", title: shareText(share) }, bar(share.weighed), percent(share.weighed));
+
+function inverseCell(row) {
+  const [best] = row.inverses;
+  return best && el("span", { title: shareText(best.share) }, relationStep(best.relation), el("small", {}, percent(best.share.weighed)));
+}
+
+function compositionCell(row) {
+  if (row.symmetry === null) return null;
+  if (row.composition === undefined) return el("span", { class: "muted" }, "…");
+  const rule = row.composition;
+  return rule && el("span", { title: ruleTitle(rule) }, formula(rule.body), el("small", {}, rule.score.toFixed(2)));
+}
+
+const ruleTitle = (rule) => `the model believes it to ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs`;
+
+export async function relationsPage(_, model) {
+  const { relations } = await ask("/v1/relations", { model });
+  let sorted = { key: "facts", down: false };
+  const body = el("tbody", {});
+  const head = el("tr", {});
+  const draw = () => {
+    const column = COLUMNS.find((each) => each.key === sorted.key);
+    const order = (a, b) => (column.value(a) < column.value(b) ? -1 : column.value(a) > column.value(b) ? 1 : 0) * (sorted.down ? -1 : 1);
+    head.replaceChildren(...COLUMNS.map((each) => el("th", { scope: "col", class: each.kind,
+      "aria-sort": each.key !== sorted.key ? "none" : sorted.down ? "descending" : "ascending" },
+      el("button", { "data-sort": each.key, onclick: () => sort(each.key) }, each.title))));
+    body.replaceChildren(...relations.toSorted(order).map((row) => el("tr", {}, COLUMNS.map((each) =>
+      el("td", { "data-label": each.title, class: each.kind }, each.cell(row))))));
+  };
+  const sort = (key) => {
+    sorted = { key, down: sorted.key === key && !sorted.down };
+    draw();
+    head.querySelector(`[data-sort=${key}]`).focus();
+  };
+  draw();
+  const readable = relations.some((row) => row.symmetry !== null); // others have no rules to ask for
+  if (readable) ask("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
+    for (const row of relations) row.composition = rules.find((rule) => rule.head === row.name) ?? null;
+    draw();
+  });
+  return {
+    title: "Relations",
+    content: [
+      el("div", { class: "title" }, el("h1", {}, "Relations"),
+        el("p", { class: "muted" }, "Read off the group elements: shares of components, weighed by what each adds to the scores of facts.")),
+      el("div", { class: "card table" }, el("table", {}, el("thead", {}, head), body)),
+    ],
+  };
+}
+
+const noElements = (title) => el("div", { class: "title" }, el("h1", {}, title),
+  el("p", { class: "muted" }, "The relations of this model are no group elements: there is nothing to read or multiply."));
+
+// --- one relation ----------------------------------------------------------------------------------
+
+export async function relationPage([name], model) {
+  const found = await ask(`/v1/relations/${encodeURIComponent(name)}`, { model });
+  if (found.K === null) return { title: name, content: [noElements(name)] };
+  return {
+    title: name,
+    content: [
+      el("div", { class: "title" }, el("h1", {}, soft(name, 200)),
+        el("p", { class: "muted" }, `${plural(found.facts, "fact")} · `, el("a", { href: to("compose", name) }, "compose with others"))),
+      el("dl", { class: "figures" },
+        figure("symmetric", found.symmetry), figure("skew-symmetric", found.skewness)),
+      el("div", { class: "two" },
+        el("section", { class: "card" }, el("h2", {}, `Elements of D${sub(found.K)}`),
+          el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon; the bars count them."), elementBars(found.elements)),
+        el("section", {}, el("h2", {}, "Nearest to its inverse"), nearestList(found.inverses),
+          el("h2", {}, "Compositions"), found.compositions.length === 0 && el("p", { class: "muted" }, "none that the model believes in"),
+          el("ul", { class: "rules" }, found.compositions.slice(0, 12).map(ruleItem)))),
+    ],
+  };
+}
+
+const sub = (K) => String(K).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
+
+const figure = (label, share) => el("div", { title: shareText(share) }, el("dt", {}, label), el("dd", {}, percent(share.weighed)));
+
+const nearestList = (matches) => el("ul", { class: "nearest" }, matches.map((match) => el("li", { title: shareText(match.share) },
+  el("span", { class: "name" }, relationStep(match.relation)), bar(match.share.weighed), el("span", { class: "value" }, percent(match.share.weighed)))));
+
+export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
+  el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationStep(rule.head)),
+  el("span", { class: "muted" }, `${rule.score.toFixed(2)} · true for ${percent(rule.confidence)} of ${number(rule.body_pairs)} `,
+    rule.kind === "composition" && el("a", { href: to("compose", ...rule.body) }, "multiply")));
+
+// --- the calculator --------------------------------------------------------------------------------
+
+export async function composePage(steps, model) {
+  const { relations } = await ask("/v1/relations", { model });
+  if (relations.every((row) => row.symmetry === null)) return { title: "Compose", content: [noElements("Compose relations")] };
+  const product = steps.length ? await ask("/v1/compose", { steps, top: 6, model }) : null;
+  const go = (next) => { location.hash = to("compose", ...next); };
+  const select = el("select", { "aria-label": "Relation to add" }, relations.map((row) => el("option", { value: row.name }, short(row.name, 60))));
+  const chips = steps.map((step, i) => {
+    const back = step.startsWith("~");
+    const name = back ? step.slice(1) : step;
+    const turned = steps.with(i, back ? name : `~${name}`);
+    return el("li", { class: "chip" }, el("span", { title: name }, short(name)),
+      el("button", { type: "button", class: "turn", "aria-pressed": String(back), "aria-label": `inverse of ${name}`, title: "inverse", onclick: () => go(turned) }, "−1"),
+      el("button", { type: "button", class: "drop", "aria-label": `remove ${name}`, title: "remove", onclick: () => go(steps.toSpliced(i, 1)) }, "×"));
+  });
+  const add = (event) => { event.preventDefault(); go([...steps, select.value]); };
+  const examples = el("p", { class: "examples muted" });
+  ask("/v1/rules", { model, kind: "composition", top: 4 }).then(({ rules }) => {
+    const links = rules.map((rule) => el("a", { href: to("compose", ...rule.body) }, rule.body.map((step) => step.startsWith("~") ? `${short(step.slice(1), 24)}⁻¹` : short(step, 24)).join(" · ")));
+    if (links.length) examples.replaceChildren("Try ", ...links.flatMap((link, i) => [i ? ", " : "", link]));
+  }, () => {});
+  return {
+    title: "Compose",
+    content: [
+      el("div", { class: "title" }, el("h1", {}, "Compose relations"),
+        el("p", { class: "muted" }, "First one relation, then the next: a product of group elements, component by component. The order matters.")),
+      el("form", { class: "card calculator", onsubmit: add },
+        steps.length > 0 && el("ol", { class: "factors", "aria-label": "Factors" }, chips.flatMap((chip, i) => i ? [el("li", { class: "dot", "aria-hidden": "true" }, "·"), chip] : [chip])),
+        el("div", { class: "row" }, select, el("button", { type: "submit", disabled: steps.length >= 16 }, "Add"),
+          steps.length > 1 && el("button", { type: "button", class: "quiet", onclick: () => go(steps.toReversed()) }, "Swap the order"),
+          steps.length > 0 && el("button", { type: "button", class: "quiet", onclick: () => go([]) }, "Clear")),
+        examples),
+      product && el("div", { class: "two" },
+        el("section", { class: "card" }, el("h2", {}, "The product"), elementBars(product.elements)),
+        el("section", {}, el("h2", {}, "Nearest relations"), nearestList(product.nearest),
+          el("p", { class: "muted" }, "Shares of components in which the product holds the same element as the relation."),
+          el("dl", { class: "figures small" }, figure("identity", product.identity), figure("symmetric", product.symmetry), figure("skew-symmetric", product.skewness)))),
+    ],
+  };
+}

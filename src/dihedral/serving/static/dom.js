@@ -1,0 +1,38 @@
+// Elements from plain values; names only ever become text nodes and attributes.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+// The last parts of a Freebase path, or of any long name.
+export function short(name, most = 40) {
+  const back = name.startsWith("~") ? "~" : "";
+  let text = name.slice(back.length);
+  if (text.split("/").length > 3) text = "…/" + text.replaceAll("./", "/").split("/").slice(-2).join("/");
+  return back + (text.length <= most ? text : text.slice(0, most - 1) + "…");
+}
+
+// A name that may break after its underscores and slashes, not in the middle of a word.
+export const soft = (name, most) => short(name, most).split(/(?<=[_/.])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);
+
+export const percent = (share) => `${Math.round(100 * share)} %`;
+export const number = (value) => value.toLocaleString("en");
+export const plural = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
+
+// A thin bar for a share of 1; its width is set by the style object, which the content policy allows.
+export function bar(share, kind = "") {
+  const inner = el("span", { class: "bar-fill" });
+  inner.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  return el("span", { class: `bar-track ${kind}`, "aria-hidden": "true" }, inner);
+}

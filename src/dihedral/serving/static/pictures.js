@@ -1,0 +1,171 @@
+// Pictures in SVG: the elements of D_K, the paths behind a prediction, curves of training.
+
+import { el, number, percent, plural, short, svg } from "./dom.js";
+
+// --- elements of D_K -------------------------------------------------------------------------------
+
+// "O4^1" is the rotation by one quarter, "F4^0" the reflection at the first axis.
+function readElement(name) {
+  const [, letter, K, m] = name.match(/^([OF])(\d+)\^(\d+)$/);
+  return { reflects: letter === "F", K: Number(K), m: Number(m) };
+}
+
+export function elementTitle(name) {
+  const { reflects, K, m } = readElement(name);
+  const degrees = Math.round((reflects ? 180 : 360) * m / K * 10) / 10;
+  if (reflects) return `mirror at ${degrees}°`;
+  return m === 0 ? "identity" : `turn by ${degrees}°`;
+}
+
+// A polygon with a flag in it, moved by the element; a mirror shows its axis.
+export function symmetry(name, size = 34) {
+  const { reflects, K, m } = readElement(name);
+  const angle = 2 * Math.PI * m / K;
+  const [c, s] = [Math.cos(angle), Math.sin(angle)];
+  // the matrix of Eq. 1 with the y axis pointing down, as the screen has it
+  const moved = reflects ? [c, -s, -s, -c] : [c, -s, s, c];
+  const corners = Array.from({ length: Math.max(K, 3) }, (_, i) => {
+    const turn = 2 * Math.PI * i / Math.max(K, 3) + (K % 4 === 0 ? Math.PI / K : Math.PI / 2);
+    return `${(15 * Math.cos(turn)).toFixed(2)},${(-15 * Math.sin(turn)).toFixed(2)}`;
+  });
+  const half = angle / 2;
+  const axis = reflects && svg("line", { class: "axis", x1: -15 * Math.cos(half), y1: 15 * Math.sin(half),
+    x2: 15 * Math.cos(half), y2: -15 * Math.sin(half) });
+  return svg("svg", { class: "symmetry", viewBox: "-15.5 -15.5 31 31", width: size, height: size, role: "img",
+    "aria-label": elementTitle(name) },
+    svg("title", {}, elementTitle(name)),
+    svg("polygon", { class: "shape", points: corners.join(" ") }),
+    axis,
+    svg("g", { transform: `matrix(${moved.map((x) => x.toFixed(4)).join(" ")} 0 0)` },
+      svg("path", { class: "flag", d: "M-4.5 7.5V-7.5H5.5M-4.5 -1H3" })));
+}
+
+// One row an element: its symmetry, its name, a bar and the count.
+export function elementBars(elements) {
+  const counts = Object.entries(elements);
+  const most = Math.max(1, ...counts.map(([, count]) => count));
+  const total = counts.reduce((sum, [, count]) => sum + count, 0);
+  return el("ol", { class: "elements" }, counts.map(([name, count]) => {
+    const { reflects } = readElement(name);
+    const width = 100 * count / most;
+    return el("li", { title: `${elementTitle(name)}: ${count} of ${total} components` },
+      symmetry(name),
+      el("span", { class: "element-name" }, elementTitle(name), el("small", {}, name)),
+      svg("svg", { class: "element-bar", viewBox: "0 0 100 12", preserveAspectRatio: "none", "aria-hidden": "true" },
+        svg("rect", { class: "track", x: 0, y: 0, width: 100, height: 12 }),
+        svg("rect", { class: reflects ? "mirror" : "turn", x: 0, y: 0, width, height: 12 })),
+      el("span", { class: "count" }, number(count)));
+  }));
+}
+
+// --- the paths behind a prediction -----------------------------------------------------------------
+
+const LANE = 84;
+
+// Head on the left, tail on the right, the predicted edge dashed on top, a lane below for each path.
+export function explanationGraph(found, linkOf) {
+  const frame = el("div", { class: "graph" });
+  const draw = () => {
+    const width = Math.max(280, frame.clientWidth || 720);
+    frame.replaceChildren(graphAt(found, linkOf, width));
+  };
+  new ResizeObserver(draw).observe(frame);
+  return frame;
+}
+
+function graphAt(found, linkOf, width) {
+  const height = 40 + (found.paths.length + 1) * LANE;
+  const inset = Math.min(110, width * 0.15);
+  const laneY = (lane) => 46 + lane * LANE;
+  const { paths, level } = lanesOf(found.paths);
+  const y = level > 0 ? laneY(level) : paths.length ? height / 2 : laneY(0.6);
+  const [left, right, centre] = [{ x: inset, y }, { x: width - inset, y }, width / 2];
+  const letters = Math.max(8, Math.floor((width - 2 * inset) / 2 / 7.2) - 2);
+  const narrow = width < 560; // edges bend at once, so that their names stand on level parts
+  const asked = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation);
+  const drawn = paths.flatMap((path, i) => {
+    const at = { x: centre, y: laneY(i + 1) };
+    const single = path.relations.length === 1;
+    const support = svg("text", { class: "support", x: at.x, y: at.y + (single ? 18 : 38), "text-anchor": "middle" }, `support ${path.support.toFixed(2)}`);
+    const ends = single ? [[left, right]] : [[left, at], [at, right]];
+    const edges = ends.map(([from, to], n) => edge(from, to, single || narrow ? at.y : null,
+      stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n]));
+    return [...edges, support, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
+  });
+  const says = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": says },
+    svg("defs", {}, ["known", "guess"].map((kind) =>
+      svg("marker", { id: `arrow-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
+        orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" })))),
+    asked, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
+}
+
+// A path of one step lies level between the two ends, with others above and below; which lane that is, 0 for none.
+function lanesOf(paths) {
+  const [single, ...more] = paths.filter((path) => path.relations.length === 1);
+  const others = paths.filter((path) => path.relations.length > 1);
+  if (!single) return { paths: others, level: 0 };
+  const above = Math.floor(others.length / 2);
+  return { paths: [...others.slice(0, above), single, ...others.slice(above), ...more], level: above + 1 };
+}
+
+// The arrow that says which way a fact points stands beside its name: many edges meet at the ends.
+const stepLabel = (step, letters) => step.startsWith("~") ? `← ${short(step.slice(1), letters - 1)}` : `${short(step, letters - 1)} →`;
+
+// An edge between two nodes, along the height `by` where it is not direct.
+function edge(from, to, by, label, kind, step) {
+  const gap = 13;
+  const at = { x: (from.x + to.x) / 2, y: by ?? (from.y + to.y) / 2 };
+  let d;
+  if (by === null) {
+    const steer = (to.x - from.x) * 0.45;
+    d = `M${from.x + gap} ${from.y}C${from.x + steer} ${from.y} ${to.x - steer} ${to.y} ${to.x - gap} ${to.y}`;
+  } else if (kind !== "fact") { // what is asked about goes over the top
+    const steer = Math.min(120, (to.x - from.x) * 0.3);
+    d = `M${from.x} ${from.y - gap}C${from.x} ${by} ${from.x + steer / 2} ${by} ${from.x + steer} ${by}` +
+      `L${to.x - steer} ${by}C${to.x - steer / 2} ${by} ${to.x} ${by} ${to.x} ${to.y - gap}`;
+  } else {
+    const bend = Math.min(90, (to.x - from.x) * 0.2);
+    const [x, end] = [from.x + gap, to.x - gap];
+    d = `M${x} ${from.y}` + (from.y === by ? "" : `C${x + bend} ${from.y} ${x} ${by} ${x + bend} ${by}`) +
+      (to.y === by ? `L${end} ${by}` : `L${end - bend} ${by}C${end} ${by} ${end - bend} ${to.y} ${end} ${to.y}`);
+  }
+  const arrow = kind === "fact" ? {} : { "marker-end": `url(#arrow-${kind})` };
+  return svg("g", { class: `edge ${kind}` }, svg("title", {}, step), svg("path", { d, ...arrow }),
+    svg("text", { x: at.x, y: at.y - 8, "text-anchor": "middle" }, label));
+}
+
+function node(at, name, linkOf, letters, kind) {
+  return svg("a", { class: `node ${kind}`, href: linkOf(name) }, svg("title", {}, name),
+    svg("rect", { class: "hit", x: at.x - 34, y: at.y - 14, width: 68, height: 44 }),
+    svg("circle", { cx: at.x, cy: at.y, r: kind === "end" ? 10 : 7 }),
+    svg("text", { x: at.x, y: at.y + (kind === "end" ? 27 : 23), "text-anchor": "middle" }, short(name, letters)));
+}
+
+// --- curves of training ----------------------------------------------------------------------------
+
+export function curve(rows, key, title, kind) {
+  const points = rows.filter((row) => typeof row[key] === "number" && typeof row.epoch === "number");
+  if (points.length < 2) return null;
+  const [width, height, pad] = [440, 190, { left: 46, right: 12, top: 14, bottom: 30 }];
+  const values = points.map((row) => row[key]);
+  const [low, high] = [key === "loss" ? Math.min(...values) : 0, Math.max(...values)];
+  const last = points.at(-1).epoch;
+  const x = (epoch) => pad.left + (width - pad.left - pad.right) * epoch / last;
+  const y = (value) => height - pad.bottom - (height - pad.top - pad.bottom) * (value - low) / (high - low || 1);
+  const digits = high < 2 ? 2 : 1;
+  return el("figure", { class: "curve" },
+    el("figcaption", {}, title, el("strong", {}, values.at(-1).toFixed(high < 2 ? 3 : 2))),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by epoch, at last ${values.at(-1)}` },
+      [low, (low + high) / 2, high].map((value) => [
+        svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: y(value), y2: y(value) }),
+        svg("text", { x: pad.left - 8, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(digits)),
+      ]),
+      svg("text", { x: pad.left, y: height - 8 }, "0"),
+      svg("text", { x: width - pad.right, y: height - 8, "text-anchor": "end" }, `epoch ${last}`),
+      svg("polyline", { class: kind, points: points.map((row) => `${x(row.epoch).toFixed(1)},${y(row[key]).toFixed(1)}`).join(" ") }),
+      points.length <= 40 && points.map((row) => svg("circle", { class: kind, cx: x(row.epoch), cy: y(row[key]), r: 2.4 },
+        svg("title", {}, `epoch ${row.epoch}: ${row[key]}`)))));
+}
+
+export const shareText = (share) => `${percent(share.weighed)} (${percent(share.count)} counted alike)`;

@@ -1,0 +1,21 @@
+// Addresses of pages: #/entity/NAME?model=NAME, every part encoded.
+
+export function read(hash = location.hash) {
+  const [path, query] = hash.replace(/^#\/?/, "").split("?");
+  const parts = path.split("/").filter((part) => part !== "").map(decode);
+  return { page: parts[0] ?? "", parts: parts.slice(1), model: new URLSearchParams(query ?? "").get("model") };
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand, with a lone %
+  }
+}
+
+export function to(page, ...parts) {
+  const { model } = read();
+  const path = [page, ...parts].map(encodeURIComponent).join("/");
+  return `#/${path}${model ? `?model=${encodeURIComponent(model)}` : ""}`;
+}

@@ -1,0 +1,73 @@
+// The search box: entities as one types, by mouse or by keys.
+
+import { ask } from "./api.js";
+import { el, plural } from "./dom.js";
+import { read, to } from "./routes.js";
+
+export function startSearch() {
+  const input = document.getElementById("search");
+  const list = document.getElementById("found");
+  let active = -1;
+  let asked = 0;
+  let timer = 0;
+
+  const options = () => [...list.querySelectorAll("[role=option]")];
+
+  function show(open) {
+    list.hidden = !open;
+    input.setAttribute("aria-expanded", String(open));
+    if (!open) choose(-1);
+  }
+
+  function choose(place) {
+    const all = options();
+    active = all.length ? (place + all.length) % all.length : -1;
+    if (place < 0) active = -1;
+    all.forEach((option, i) => option.setAttribute("aria-selected", String(i === active)));
+    if (active < 0) return input.removeAttribute("aria-activedescendant");
+    input.setAttribute("aria-activedescendant", all[active].id);
+    all[active].scrollIntoView({ block: "nearest" });
+  }
+
+  function open(name) {
+    input.value = "";
+    show(false);
+    input.blur();
+    location.hash = to("entity", name);
+  }
+
+  async function look() {
+    const mine = ++asked;
+    const text = input.value.trim();
+    if (!text) return show(false);
+    const found = await ask("/v1/entities", { search: text, top: 12, model: read().model }).catch(() => null);
+    if (mine !== asked || !found) return; // an older question, overtaken
+    list.replaceChildren(...found.entities.map((entity, i) =>
+      el("li", { role: "option", id: `found-${i}`, "data-name": entity.name, "aria-selected": "false",
+        onmousedown: (event) => { event.preventDefault(); open(entity.name); } },
+        el("span", { class: "name" }, entity.name), el("small", {}, plural(entity.facts, "fact")))));
+    if (!found.entities.length) list.replaceChildren(el("li", { class: "nothing" }, "no such entity"));
+    show(true);
+    choose(found.entities.length ? 0 : -1);
+  }
+
+  input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 60); });
+  input.addEventListener("focus", look);
+  input.addEventListener("blur", () => show(false));
+  input.addEventListener("keydown", (event) => {
+    const all = options();
+    if (event.key === "ArrowDown") choose(active + 1);
+    else if (event.key === "ArrowUp") choose(active <= 0 ? all.length - 1 : active - 1);
+    else if (event.key === "Enter" && active >= 0 && !list.hidden) open(all[active].dataset.name);
+    else if (event.key === "Escape") { show(false); input.blur(); }
+    else return;
+    event.preventDefault();
+  });
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest?.("input, textarea, select");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      input.focus();
+    }
+  });
+}

@@ -1,0 +1,46 @@
+"""`dihedral serve`: says where it listens, stops in peace, refuses what cannot be served."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+
+def test_it_prints_its_address_answers_and_stops_in_peace(model_folder):
+    command = [sys.executable, "-m", "dihedral", "serve", f"mine={model_folder}", "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    assert line.startswith("serving mine at http://127.0.0.1:")
+    connection = http.client.HTTPConnection(line.split("http://")[1].strip(), timeout=20)
+    connection.request("GET", "/v1/models")
+    assert json.loads(connection.getresponse().read())["default"] == "mine"
+    connection.close()
+    server.send_signal(signal.SIGINT)
+    _, errors = server.communicate(timeout=20)
+    assert server.returncode == 0 and errors.strip() == "stopped"
+
+
+def test_a_port_that_is_taken_is_one_sentence(cli, model_folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = cli("serve", model_folder, "--port", taken.getsockname()[1])
+    assert done.code == 2 and "cannot listen at 127.0.0.1" in done.err and "--port" in done.err
+
+
+def test_a_folder_without_a_model_is_refused(cli, tmp_path):
+    done = cli("serve", tmp_path)
+    assert done.code == 2 and "is not a model folder" in done.err
+
+
+def test_without_the_extra_it_says_what_to_install(python, model_folder):
+    script = "import sys; sys.modules['fastapi'] = None; from dihedral.cli import main; main()"
+    done = python("-c", script, "serve", model_folder)
+    assert done.returncode == 2 and "pip install 'dihedral[serve]'" in done.stderr

@@ -1,0 +1,47 @@
+"""A small FAMILY model on disk, and the app that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+import dihedral as dh
+from dihedral.serving.app import create_app
+from dihedral.serving.served import Served, read_models
+
+
+@pytest.fixture(scope="session")
+def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eighty people, with the log of the training."""
+    folder = tmp_path_factory.mktemp("serving") / "family"
+    dh.train(dh.make_family(80), "demo/family", dimension=64, epochs=20, progress=False, device="cpu", out=folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plain_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model without group elements."""
+    folder = tmp_path_factory.mktemp("serving") / "plain"
+    recipe = dh.Recipe(model="complex", dimension=8, epochs=1)
+    dh.train(dh.make_family(40), recipe, progress=False, device="cpu").save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def models(family_folder: Path, plain_folder: Path) -> dict[str, Served]:
+    return read_models([str(family_folder), f"other={plain_folder}"])
+
+
+@pytest.fixture(scope="session")
+def app(models: dict[str, Served]) -> FastAPI:
+    return create_app(models)
+
+
+@pytest.fixture(scope="session")
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client

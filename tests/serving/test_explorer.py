@@ -1,0 +1,204 @@
+"""The explorer in a real browser: search, look, click a prediction, see why; nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+ARGUMENTS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address(family_folder: Path, plain_folder: Path) -> Iterator[str]:
+    """A server of its own process."""
+    command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), f"plain={plain_folder}", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert server.stdout is not None
+    yield server.stdout.readline().split()[-1]
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=20) == 0
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = shutil.which("chromium")
+    if program is None:
+        message = "chromium is not installed; the explorer's tests need it (Debian: apt install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """open_page("#/relations"): a page; at the end, nothing may have gone wrong or outside on any."""
+    contexts, requests, complaints = [], [], []
+
+    def open_it(route: str, width: int = 1200, height: int = 900, scheme: str = "light"):
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{address}/{route}")
+        page.wait_for_selector("main h1")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert [url for url in requests if not url.startswith(address)] == []
+    assert complaints == []
+
+
+def test_from_a_search_to_an_explanation(open_page):
+    page = open_page("")
+    page.keyboard.press("/")
+    page.keyboard.type("man_000", delay=20)
+    expect(page.locator("#found [role=option]")).to_have_count(10)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main[data-page=entity] h1")
+    assert page.inner_text("h1") == "man_0001" and page.url.endswith("#/entity/man_0001")
+    assert page.locator(".chips a").count() > 0
+    page.locator(".guesses a").first.click()
+    page.wait_for_selector("main[data-page=why] .graph svg")
+    assert page.locator(".graph .edge").count() >= 1 and page.locator(".graph .node").count() >= 2
+    assert page.inner_text(".badge") == "predicted"
+    assert page.locator(".alike li").count() > 0 and page.locator(".carried svg").count() > 0
+
+
+def test_a_supported_fact_shows_its_paths(open_page, models):
+    graph = models["family"].graph
+    facts = set(graph.labels(graph.train))
+    head, relation, tail = next(f for f in sorted(facts) if f[1] == "spouse" and (f[2], "spouse", f[0]) in facts)
+    page = open_page(f"#/why/{head}/{relation}/{tail}")
+    page.wait_for_selector(".graph .edge.fact")
+    ways = page.locator(".ways li").count()
+    assert ways >= 1 and page.locator(".graph .edge").count() > ways
+    assert page.inner_text(".badge") == "a fact of training"
+    page.locator(".graph .node.end").last.click()
+    page.wait_for_selector("main[data-page=entity]")
+    assert page.inner_text("h1") == tail
+
+
+def test_the_calculator_multiplies_inverts_and_removes(open_page):
+    page = open_page("#/compose")
+    page.select_option("form select", "spouse")
+    page.click("text=Add")
+    page.wait_for_selector(".chip")
+    page.select_option("form select", "parent")
+    page.click("text=Add")
+    expect(page.locator(".chip")).to_have_count(2)
+    assert page.locator(".elements li").count() == 8 and page.locator(".nearest li").count() == 6
+    counts = [int(text) for text in page.locator(".elements .count").all_inner_texts()]
+    assert sum(counts) == 32
+    page.click("[aria-label='inverse of parent']")
+    page.wait_for_url("**/#/compose/spouse/~parent")
+    page.wait_for_selector("[aria-label='inverse of parent'][aria-pressed=true]")
+    page.click("[aria-label='remove spouse']")
+    expect(page.locator(".chip")).to_have_count(1)
+    page.go_back()
+    expect(page.locator(".chip")).to_have_count(2)
+
+
+def test_relations_are_sorted_by_a_click_and_lead_to_their_elements(open_page):
+    page = open_page("#/relations")
+    expect(page.locator("main")).not_to_contain_text("…")
+    page.click("[data-sort=name]")
+    names = page.locator("tbody td:first-child").all_inner_texts()
+    assert names == sorted(names) and len(names) == 6
+    page.click("[data-sort=name]")
+    assert page.locator("tbody td:first-child").all_inner_texts() == names[::-1]
+    page.click("tbody a >> text=/^spouse$/")
+    page.wait_for_selector("main[data-page=relation] .elements .symmetry")
+    assert page.locator(".elements .symmetry").count() == 8
+    assert page.locator(".elements .axis").count() == 4
+
+
+def test_the_model_page_has_metrics_and_curves(open_page):
+    page = open_page("#/model")
+    assert page.locator("tbody tr").count() == 2
+    assert page.locator(".curve polyline").count() == 2
+
+
+def test_another_model_is_chosen_and_kept_along_links(open_page):
+    page = open_page("#/")
+    page.select_option("#models", "plain")
+    expect(page.locator("h1")).to_have_text("plain")
+    page.click("nav >> text=Relations")
+    page.wait_for_selector("main[data-page=relations]")
+    assert page.url.endswith("#/relations?model=plain")
+    page.click("tbody a >> text=/^spouse$/")
+    expect(page.locator("main")).to_contain_text("no group elements")
+
+
+def test_a_wrong_address_says_so_and_suggests(browser, address):
+    page = browser.new_page()
+    page.goto(f"{address}/#/entity/man_000")
+    page.wait_for_selector("main a")
+    assert "not known" in page.inner_text("main") and "man_0000" in page.inner_text("main")
+    page.goto(f"{address}/#/nowhere")
+    page.wait_for_selector("text=There is no such page.")
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "route",
+    ["", "#/entity/man_0000", "#/why/man_0000/spouse/woman_0020", "#/relations", "#/relation/parent",
+     "#/compose/spouse/~parent/child_in_law", "#/model", "docs"],
+)  # fmt: skip
+def test_a_phone_need_not_scroll_sideways(open_page, route):
+    page = open_page(route, width=360, height=740)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_dark_where_the_reader_prefers_it(open_page):
+    def lightness(scheme: str) -> int:
+        colour = open_page("#/", scheme=scheme).evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)[:3]))
+
+    assert lightness("dark") < 120 < 640 < lightness("light")
+
+
+def test_the_docs_page_lists_the_endpoints(open_page):
+    page = open_page("docs")
+    page.wait_for_selector(".endpoint")
+    assert "/v1/predict" in page.inner_text("main") and page.locator(".endpoint").count() > 12
+
+
+def test_a_key_is_asked_for_and_used(browser, family_folder):
+    command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "DIHEDRAL_API_KEY": "sesame"}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert server.stdout is not None
+        page = browser.new_page()
+        page.goto(server.stdout.readline().split()[-1])
+        page.fill("form.key input", "sesame")
+        page.click("form.key button")
+        page.wait_for_selector("main h1")
+        assert page.inner_text("h1") == "family"
+        page.close()
+    finally:
+        server.terminate()
+        server.wait()
