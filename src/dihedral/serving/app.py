@@ -42,6 +42,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": m.Problem, "description": "The body is too large."},
     422: {"model": m.Problem, "description": "The request makes no sense."},
 }
+MOST_SIMILAR = 8
+
 api = APIRouter(prefix="/v1", responses=PROBLEMS)
 pages = APIRouter()
 
@@ -181,7 +183,7 @@ async def _predict(request: Request, served: Served, asked: list[m.PredictOne]) 
 def _predicted(one: Prediction) -> m.Predicted:
     return m.Predicted.model_construct(
         head=one.head, relation=one.relation, tail=one.tail, score=one.score,
-        probability=getattr(one, "probability", None), known=one.known,
+        probability=one.probability, known=one.known,
     )  # fmt: skip
 
 
@@ -212,7 +214,7 @@ def _explain(served: Served, asked: m.Explain) -> m.Explained:
         tail=asked.tail,
         known=found.known,
         score=found.score,
-        probability=getattr(this, "probability", None),
+        probability=this.probability,
         ranks=found.ranks,
         supported=found.supported,
         paths=[
@@ -379,7 +381,7 @@ async def entities(
 
 @api.get("/entities/{name:path}", tags=["entities"])
 def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200) -> m.EntityFacts:
-    """The known facts of an entity; direction out: it is the head, in: it is the tail."""
+    """The known facts of an entity (direction out: it is the head, in: it is the tail), and entities like it."""
     number = served.check_entity(name)
     names, relation_names = served.graph.entities, served.graph.relations
     facts = [
@@ -391,7 +393,9 @@ def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MOST_
         )
         for fact in served.facts.of(number, top)
     ]
-    return m.EntityFacts(model=served.name, name=name, total=int(served.facts.counts[number]), facts=facts)
+    similar = [m.SimilarEntity(**each._asdict()) for each in served.predictor.similar(name, top=MOST_SIMILAR)]
+    total = int(served.facts.counts[number])
+    return m.EntityFacts(model=served.name, name=name, total=total, facts=facts, similar=similar)
 
 
 # --- models ---------------------------------------------------------------------------------------

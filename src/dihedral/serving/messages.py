@@ -248,11 +248,17 @@ class Fact(BaseModel):
     split: str
 
 
+class SimilarEntity(BaseModel):
+    entity: str
+    similarity: float  # cosine
+
+
 class EntityFacts(BaseModel):
     model: str
     name: str
     total: int
     facts: list[Fact]
+    similar: list[SimilarEntity]
 
 
 class ModelSummary(BaseModel):

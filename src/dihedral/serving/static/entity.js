@@ -31,7 +31,9 @@ export async function entityPage([name], model) {
         el("p", { class: "muted" }, `${plural(found.total, "known fact")} of ${plural(new Set(found.facts.map((fact) => fact.relation)).size, "relation")}`)),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Known"), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
-          found.total === 0 && el("p", { class: "muted" }, "no facts")),
+          found.total === 0 && el("p", { class: "muted" }, "no facts"),
+          el("h2", {}, "Similar"), el("ul", { class: "chips" }, found.similar.map((each) => el("li", {}, entityLink(each.entity),
+            el("small", { title: "cosine of the two vectors" }, each.similarity.toFixed(2)))))),
         predicted),
     ],
   };
