@@ -87,3 +87,22 @@ def test_curves_survive_their_own_format():
     curves = Calibration(torch.rand(3), torch.rand(3), torch.rand(3))
     again = Calibration.from_dict(curves.to_dict())
     torch.testing.assert_close(again.slope, curves.slope, atol=1e-5, rtol=0)
+
+
+def test_a_higher_score_is_never_less_likely():
+    """Also where a few triples of valid say otherwise."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        facts = {(f"e{a}", f"r{r}", f"e{b}") for a, r, b in rng.integers([20, 3, 20], size=(160, 3)).tolist()}
+        predictor = dh.train(dh.load_graph(sorted(facts)), "demo/umls", epochs=3, progress=False, device="cpu")
+        predictor.metrics.pop("calibration", None)
+        predictor.calibrate()
+        assert (predictor.calibration.slope >= 0).all()
+
+
+def test_too_few_valid_triples_give_no_probabilities():
+    graph = dh.load_graph([(f"e{i}", "r", f"e{i + 1}") for i in range(40)])
+    predictor = dh.train(graph, "demo/umls", epochs=1, progress=False, device="cpu")
+    assert predictor.calibration is None
+    with pytest.raises(DihedralError, match="has 0 valid triples; probabilities need 10 or more"):
+        predictor.calibrate()

@@ -74,3 +74,9 @@ def test_a_translation_is_not_bilinear(family):
     predictor = dh.train(family, dh.Recipe(model="transe", dimension=8, epochs=1), progress=False, device="cpu")
     with pytest.raises(DihedralError, match="not bilinear"):
         fold_in(predictor, "new", [("new", "spouse", "man_0001")])
+
+
+def test_a_folded_model_does_not_claim_what_was_measured_before(predictor):
+    grown = fold_in(predictor, "new", [("new", "spouse", "man_0001")] * 3)
+    assert "test" not in grown.metrics and len(grown.graph.train) == len(predictor.graph.train) + 1
+    assert grown.metrics["calibration"] is not predictor.metrics["calibration"]

@@ -3,7 +3,8 @@
 Scores of different relations are not comparable, so each relation has a logistic curve of its own, drawn towards one
 that all share: a relation with few facts keeps close to it. Curves are fitted on valid triples and as many false ones,
 half of them with a random entity and half with one that the relation is known to take there. A probability
-is to be read against that mix: one half is where true and false are as many.
+is to be read against that mix, in which true and false are as many; of all triples there could be, few are true.
+A curve never falls: of two answers to one question the one with the higher score is the likelier.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 BINS = 15
 SHRINK_SLOPE, SHRINK_OFFSET = 2.0, 0.2  # how strongly a relation's own curve is drawn to the common one
+SHRINK_COMMON = 0.5  # and that one to a gentle slope through nought
+LEAST_VALID = 10  # triples; fewer say nothing
 ENOUGH = 50  # valid and false triples of a relation for a threshold of its own
 TRIES = 20  # to draw a false triple that is not a known fact
 
@@ -44,7 +47,7 @@ class Calibration:
         return torch.sigmoid(logits).to(scores.device)
 
     def to_dict(self) -> dict[str, list[float]]:
-        return {name: [round(value, 5) for value in getattr(self, name).tolist()] for name in _CURVES}
+        return {name: [float(f"{value:.6g}") for value in getattr(self, name).tolist()] for name in _CURVES}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Calibration:
@@ -101,9 +104,9 @@ def labelled(predictor: Predictor, split: str, seed: int) -> tuple[Tensor, Tenso
 
 
 def fit_calibration(predictor: Predictor, seed: int = 0) -> Calibration | None:
-    """Fitted on valid; nothing where valid holds no triples."""
+    """Fitted on valid; nothing where valid holds too few triples."""
     scores, relations, truth = labelled(predictor, "valid", seed)
-    if not len(scores):
+    if len(predictor.graph.valid) < LEAST_VALID or not len(scores):
         return None
     count = predictor.graph.num_relations
     scale = scores.abs().mean().clamp(min=1e-6)  # so that slopes are of the order of one
@@ -114,18 +117,24 @@ def fit_calibration(predictor: Predictor, seed: int = 0) -> Calibration | None:
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        slope, offset = common[:, None] + own
+        slope, offset = _curves(common, own)
         fit = F.binary_cross_entropy_with_logits(slope[relations] * scores / scale + offset[relations], truth,
                                                  reduction="sum")  # fmt: skip
-        total = fit + (strength * own.square().sum(dim=1)).sum()
+        total = fit + (strength * own.square().sum(dim=1)).sum() + SHRINK_COMMON * common.square().sum()
         total.backward()
         return total
 
     optimiser.step(loss)
-    slope, offset = (common[:, None] + own).detach()
+    slope, offset = (part.detach() for part in _curves(common, own))
     curves = Calibration(slope / scale, offset, torch.full((count,), 0.5))
     threshold = _thresholds(curves.probabilities(scores, relations), relations, truth, count)
     return Calibration(curves.slope, curves.offset, threshold)
+
+
+def _curves(common: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes, which are never negative, and offsets: each [R]."""
+    slope, offset = common[:, None] + own
+    return F.softplus(slope), offset
 
 
 def _thresholds(probabilities: Tensor, relations: Tensor, truth: Tensor, count: int) -> Tensor:

@@ -98,7 +98,7 @@ def _recipe(recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
 def _limits(model: Model, graph: Graph, metrics: dict[str, Any]) -> str:
     lines = [
         f"It knows the {graph.num_entities} entities and {graph.num_relations} relations above and no others.",
-        "Scores order answers to one question; they are not probabilities, and not comparable between questions.",
+        _of_probabilities(metrics),
         "It repeats what its data says, gaps and prejudices included; a high rank is a guess, not a fact.",
         f"The folder holds the names and all {len(graph.known)} triples of the data: share it only if you may share "
         "those.",
@@ -108,6 +108,19 @@ def _limits(model: Model, graph: Graph, metrics: dict[str, Any]) -> str:
     if "test" not in metrics:
         lines.append("It was not measured on test triples.")
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _of_probabilities(metrics: dict[str, Any]) -> str:
+    fitted = metrics.get("calibration")
+    if not fitted:
+        return "Scores order answers to one question; they are not probabilities, and not comparable between questions."
+    measured = fitted["test"] if fitted["test"]["triples"] else fitted["valid"]
+    error = measured["expected_calibration_error"]
+    return (
+        "Scores order answers to one question. Probabilities were fitted on valid for a mix with as many true triples "
+        f"as false ones (expected calibration error {error:.3f}); of all triples there "
+        "could be, far fewer are true."
+    )
 
 
 def _table(header: list[str], rows: list[list[Any]]) -> str:

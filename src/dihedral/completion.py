@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.scratch import Scratch
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, check_triples
 from dihedral.evaluation.ranking import MEMORY_MB, score_all, tile_rows
-from dihedral.files import atomic_path
+from dihedral.files import atomic_path, make_folder
 from dihedral.graph.known import Side
+from dihedral.graph.readers import split_line, usual_columns
 from dihedral.predictor import Among, Known, Predictor
 
 PARTS = ("head", "relation", "tail")
@@ -29,32 +30,44 @@ OnProgress = Callable[[int, int], None]
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Rows of head, relation and tail, one of them empty or `?`, from a TSV, CSV or Parquet file."""
-    if not path.exists():
+    """Rows of head, relation and tail, one of them empty or `?`, from a TSV, CSV or Parquet file.
+
+    A header is known by the usual names of columns, in any order, as in files of triples.
+    """
+    if not path.is_file():
         raise DihedralError(f"file {str(path)!r} does not exist; give a TSV, CSV or Parquet file of questions")
     try:
-        table = _read_table(path)
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        rows = _parquet_rows(path) if path.suffix.lower() == ".parquet" else _text_rows(path)
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DihedralError(f"file {str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
-    if table.num_columns != 3:
-        raise DihedralError(f"file {str(path)!r} has {table.num_columns} columns; questions have head, relation, tail")
-    columns = table.select(PARTS) if set(table.column_names) == set(PARTS) else table
-    rows = list(zip(*(column.cast(pa.string()).to_pylist() for column in columns.columns), strict=True))
-    if rows and rows[0] == PARTS:
-        rows = rows[1:]
     return [tuple(None if part is None or part in MISSING else part for part in row) for row in rows]  # type: ignore[misc]
 
 
-def _read_table(path: Path) -> pa.Table:
-    if path.suffix == ".parquet":
-        return papq.read_table(path)
-    names = [str(i) for i in range(3)]
-    return pacsv.read_csv(
-        path,
-        read_options=pacsv.ReadOptions(column_names=names),
-        parse_options=pacsv.ParseOptions(delimiter="," if path.suffix == ".csv" else "\t"),
-        convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
-    )
+def _parquet_rows(path: Path) -> list[list[str | None]]:
+    table = papq.read_table(path)
+    places = usual_columns(table.column_names) or range(min(3, table.num_columns))
+    if len(places) != 3:
+        raise DihedralError(f"file {str(path)!r} has {table.num_columns} columns; questions have head, relation, tail")
+    columns = [table.column(place).cast(pa.string()).to_pylist() for place in places]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _text_rows(path: Path) -> list[list[str]]:
+    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
+    rows: list[list[str]] = []
+    places: Sequence[int] = range(3)
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        if not line.strip(delimiter + " "):
+            continue
+        cells = split_line(line, delimiter)
+        if len(cells) < 3:
+            raise DihedralError(f"{path}, line {number}: {len(cells)} columns; questions have head, relation, tail")
+        header = usual_columns(cells) if number == 1 else None
+        if header:
+            places = header
+        else:
+            rows.append([cells[place] for place in places])
+    return rows
 
 
 def complete(
@@ -66,12 +79,13 @@ def complete(
     among: Among = None,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
-    """The best answers of each question: a row an answer, with the question's number and the answer's rank.
+    """The best answers of each question: a row an answer, with the question's number (from 1) and the answer's rank.
 
     The same answers as `predictor.predict` gives one by one.
     """
     if top < 1:
         raise DihedralError(f"top is {top}; ask for at least 1 answer a question")
+    check_triples(questions)
     groups: dict[tuple[str, int], list[int]] = {}  # by the part asked for, and the relation where entities are limited
     for number, question in enumerate(questions):
         missing = [part for part, value in zip(PARTS, question, strict=True) if value is None]
@@ -115,14 +129,16 @@ def _entities(
     row, place = torch.nonzero(scores > float("-inf"), as_tuple=True)
     answers = ids[row, place]
     triples = [anchors[row], relations[row], answers] if side == "tail" else [answers, relations[row], anchors[row]]
-    return _table(predictor, torch.stack(triples, dim=1), scores[row, place], torch.tensor(numbers)[row.cpu()], place)
+    return _table(
+        predictor, torch.stack(triples, dim=1), scores[row, place], torch.tensor(numbers)[row.cpu()] + 1, place
+    )
 
 
 def _relations(predictor: Predictor, questions: list[Question], numbers: list[int], top: int, known: Known) -> pa.Table:
     rows = []
     for number, (head, _, tail) in zip(numbers, questions, strict=True):
         for rank, p in enumerate(predictor.predict(head=head, tail=tail, top=top, known=known), start=1):
-            rows.append({"question": number, "rank": rank, **p._asdict()})
+            rows.append({"question": number + 1, "rank": rank, **p._asdict()})
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
@@ -167,7 +183,8 @@ def missing_facts(
     if top < 1:
         raise DihedralError(f"top is {top}; ask for at least 1 fact")
     graph, device = predictor.graph, predictor.device
-    names = list(relations) or list(graph.relations)
+    relations = (relations,) if isinstance(relations, str) else relations
+    names = list(dict.fromkeys(relations)) or list(graph.relations)
     candidates, calibration = predictor.candidates, predictor.calibration
     best = torch.empty(0, 3, dtype=torch.int64, device=device)
     best_scores = best_value = torch.empty(0, device=device)
@@ -199,10 +216,16 @@ def missing_facts(
     )
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """As Parquet, CSV or TSV, by the file's suffix."""
+def check_table_path(path: Path) -> None:
+    """Before the work: a table is written as Parquet, CSV or TSV."""
     if path.suffix not in (".parquet", ".csv", ".tsv"):
         raise DihedralError(f"out is {str(path)!r}; its name must end in .parquet, .csv or .tsv")
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """As Parquet, CSV or TSV, by the file's suffix."""
+    check_table_path(path)
+    make_folder(path.parent)
     with atomic_path(path) as part:
         if path.suffix == ".parquet":
             papq.write_table(table, part)

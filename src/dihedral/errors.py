@@ -23,6 +23,13 @@ def check_seed(seed: int) -> int:
     return seed
 
 
+def check_triples(triples: Iterable[object]) -> None:
+    """Each is three parts: head, relation, tail."""
+    for triple in triples:
+        if not isinstance(triple, (tuple, list)) or len(triple) != 3:
+            raise DihedralError(f"{triple!r} is no triple; give head, relation and tail")
+
+
 def close_matches(name: str, names: Iterable[str], limit: int = 3) -> str:
     """A tail for an error message: `; did you mean 'a', 'b'?`, or nothing.
 

@@ -8,14 +8,16 @@ do, and the same questions with random entities as low as random triples do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, check_triples
 from dihedral.graph.known import Side
+from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Vocabulary
 from dihedral.models import Model
 from dihedral.predictor import Predictor
@@ -28,6 +30,11 @@ RIDGE = 0.3  # of the mean squared length of a question: keeps the vector short 
 def fold_in(predictor: Predictor, name: str, facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
     """A predictor that knows one entity more; every fact names it once, as head or as tail, beside a known entity."""
     graph, model = predictor.graph, predictor.model
+    check_triples(facts)
+    full = lambda each: expand(each, graph.entities.prefixes)  # noqa: E731
+    name, facts = full(name), list(dict.fromkeys((full(h), r, full(t)) for h, r, t in facts))
+    if not name:
+        raise DihedralError("the new entity has no name; give one")
     if name in graph.entities:
         raise DihedralError(f"entity {name!r} is in the graph already; a new one needs another name")
     if not facts:
@@ -46,7 +53,8 @@ def fold_in(predictor: Predictor, name: str, facts: Sequence[tuple[str, str, str
     names = Vocabulary([*graph.entities, name], prefixes=graph.entities.prefixes)
     wider = replace(graph, entities=names, train=np.concatenate([graph.train, own]))
     grown = Model(torch.cat([model.entities.detach(), vector[None]]), model.relations)
-    return Predictor(grown, wider, recipe=predictor.recipe, metrics=predictor.metrics)
+    kept = {key: deepcopy(predictor.metrics[key]) for key in ("calibration",) if key in predictor.metrics}
+    return Predictor(grown, wider, recipe=predictor.recipe, metrics=kept)  # no longer the model that was measured
 
 
 def _solve(predictor: Predictor, facts: Tensor, new: int, seed: int) -> Tensor:

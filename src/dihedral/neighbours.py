@@ -59,6 +59,10 @@ class NearestAnswers:
         self, anchors: Tensor, relations: Tensor, side: Side, count: int = BEST, *, known: Known = "include"
     ) -> tuple[Tensor, Tensor]:
         """Ids and scores, each [questions, count]; a place that nothing was found for has id -1 and score -inf."""
+        if known not in ("include", "exclude"):
+            raise DihedralError(f"known is {known!r}; choose include or exclude")
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 answer")
         predictor = self.predictor
         queries = predictor.model.queries(anchors, relations, side, predictor.operators)
         rows = np.ascontiguousarray(queries.float().cpu().numpy())
@@ -71,9 +75,9 @@ class NearestAnswers:
         )
         scores[ids < 0] = float("-inf")
         if more:
-            taken = torch.zeros(len(ids), predictor.graph.num_entities, dtype=torch.bool)
-            taken[row.cpu(), answers.cpu()] = True
-            scores[taken.gather(1, ids.clamp(min=0))] = float("-inf")
+            entities = predictor.graph.num_entities  # a number for each (question, entity)
+            place = torch.arange(len(ids))[:, None] * entities
+            scores[torch.isin(place + ids, (row * entities + answers).cpu())] = float("-inf")
             scores, order = scores.sort(dim=1, descending=True, stable=True)
             ids = ids.gather(1, order)
         ids, scores = ids[:, :count], scores[:, :count]

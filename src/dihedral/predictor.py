@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.calibration import Calibration, fit_calibration, measure_calibration
+from dihedral.calibration import LEAST_VALID, Calibration, fit_calibration, measure_calibration
 from dihedral.card import write_card
 from dihedral.device import choose_device
 from dihedral.engine.scratch import Scratch
-from dihedral.errors import DihedralError, close_matches
+from dihedral.errors import DihedralError, check_triples, close_matches
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
 from dihedral.export import export_model
 from dihedral.graph import Graph, KnownAnswers
@@ -121,7 +121,9 @@ class Predictor:
         """Fit probabilities and thresholds on valid, and measure them on test; they are saved with the model."""
         calibration = fit_calibration(self, seed)
         if calibration is None:
-            raise DihedralError("this model's graph has no valid triples; probabilities need some to be fitted on")
+            raise DihedralError(
+                f"the graph has {len(self.graph.valid)} valid triples; probabilities need {LEAST_VALID} or more"
+            )
         measured = {split: measure_calibration(self, calibration, split, seed + 1) for split in ("valid", "test")}
         self.__dict__.pop("calibration", None)
         self.metrics["calibration"] = {"curves": calibration.to_dict(), **measured}
@@ -215,6 +217,10 @@ class Predictor:
         >>> [len(each) for each in found]
         [3, 3]
         """
+        if len(anchors) != len(relations):
+            raise DihedralError(
+                f"{len(anchors)} entities and {len(relations)} relations are given; give as many of both"
+            )
         names, kinds = self.graph.entities, self.graph.relations
         questions = [torch.from_numpy(names.ids(anchors)), torch.from_numpy(kinds.ids(relations))]
         anchor_ids, relation_ids = (ids.long().to(self.device) for ids in questions)
@@ -287,7 +293,9 @@ class Predictor:
         if calibration is None:
             raise DihedralError("this model has no thresholds; call calibrate() first")
         entities, relations = self.graph.entities, self.graph.relations
-        ids = torch.tensor([[entities.id(h), relations.id(r), entities.id(t)] for h, r, t in triples]).view(-1, 3)
+        check_triples(triples)
+        numbers = [[entities.id(h), relations.id(r), entities.id(t)] for h, r, t in triples]
+        ids = torch.tensor(numbers, dtype=torch.int64).view(-1, 3)
         with torch.no_grad():
             scores = self.model.score(ids.to(self.device), self.operators).cpu()
         likely = calibration.probabilities(scores, ids[:, 1])
@@ -312,8 +320,12 @@ class Predictor:
         With known="exclude", known answers have the score -inf and come last; so do entities outside the
         mask `allowed` [N].
         """
-        if side not in SIDES or known not in ("include", "exclude"):
-            raise DihedralError(f"side is {side!r} and known {known!r}; choose head or tail, include or exclude")
+        if side not in SIDES:
+            raise DihedralError(f"side is {side!r}; choose head or tail")
+        if known not in ("include", "exclude"):
+            raise DihedralError(f"known is {known!r}; choose include or exclude")
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 answer")
         candidates = self.candidates
         count = min(count, len(candidates))
         ids, values = [], []

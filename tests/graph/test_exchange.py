@@ -54,11 +54,6 @@ def test_a_table_holds_each_name_once(family):
     ]
 
 
-def test_a_column_named_split_that_says_something_else_is_no_split():
-    table = pa.table({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "c"], "split": ["banana", "train"]})
-    assert load_graph(table, valid=0, test=0).notes == ("split with seed 0",)
-
-
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "Arrow"])
 def test_tables_for_train_valid_and_test(make):
     parts = [FACTS[:2], FACTS[2:3], FACTS[3:]]

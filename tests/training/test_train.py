@@ -35,7 +35,9 @@ def test_the_umls_demo_learns_umls_within_a_minute(benchmark_graph):
 def test_settings_override_the_recipe(family):
     predictor = dh.train(family, "demo/family", dimension="12", epochs=2, hard=True, progress=False)
     assert predictor.model.dimension == 12
-    assert predictor.recipe == load_recipe("demo/family").replace(dimension=12, epochs=2, hard=True).to_dict()
+    named = load_recipe("demo/family")
+    assert predictor.recipe["about"] == f"{named.about}; here with dimension = 12, epochs = 2, hard = True"
+    assert predictor.recipe | {"about": named.about} == named.replace(dimension=12, epochs=2, hard=True).to_dict()
 
 
 def test_a_recipe_may_be_an_object_a_name_or_a_file(family, tmp_path):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
 from dihedral.cli.output import Json, counted_bar, print_json, print_table, remark
 from dihedral.cli.predict import read_among
-from dihedral.completion import complete, missing_facts, read_questions, write_table
+from dihedral.completion import check_table_path, complete, missing_facts, read_questions, write_table
+from dihedral.errors import DihedralError
 
 
 def command(
@@ -35,6 +36,12 @@ def command(
 
     Example: dihedral complete out/umls --queries questions.tsv --out predictions.parquet
     """
+    if out is not None:
+        check_table_path(out)
+    if queries is not None and relation:
+        raise DihedralError("relation is given with queries; it limits missing facts, which are named without queries")
+    if queries is None and known != "include":
+        raise DihedralError(f"known is {known!r} without queries; missing facts are never known ones")
     predictor = dh.load(model)
     limit = None if among == "all" else read_among(predictor, among)
     if queries is not None:
@@ -51,7 +58,11 @@ def command(
     elif json:
         print_json(found.to_pylist())
     else:
-        rows = [
-            [v if not isinstance(v, bool) else ("yes" if v else "") for v in row.values()] for row in found.to_pylist()
-        ]
-        print_table("", found.column_names, rows)
+        rows = [[_cell(value) for value in row.values()] for row in found.to_pylist()]
+        print_table("", found.column_names, rows, predictor.graph.entities.short)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return "" if value is None else value

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.sources import ARCHIVES
+from dihedral.graph.triples import SPLITS
 
 console = Console()
 notes = Console(stderr=True)
@@ -126,7 +127,7 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
         graph = load_graph(source, columns=names, seed=seed, progress=show, **shares)
     if whole:
         graph.split(str(all_as))  # an unknown name is refused here
-        parts: dict[str, Any] = {"train": graph.train[:0], str(all_as): graph.train}
+        parts: dict[str, Any] = dict.fromkeys(SPLITS, graph.train[:0]) | {str(all_as): graph.known}
         graph = replace(graph, **parts, notes=())
     for note in graph.notes:
         remark(f"note: {note}", style="yellow")

@@ -21,8 +21,9 @@ def command(
 
     Example: dihedral similar out/umls virus
     """
-    found = dh.load(model).similar(entity, top=top)
+    predictor = dh.load(model)
+    found = predictor.similar(entity, top=top)
     if json:
         print_json([each._asdict() for each in found])
     else:
-        print_table("", ["entity", "similarity"], [list(each) for each in found])
+        print_table("", ["entity", "similarity"], [list(each) for each in found], predictor.graph.entities.short)

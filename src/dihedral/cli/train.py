@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,9 +50,9 @@ def command(
     Example: dihedral train umls --recipe demo/umls --out out/umls --set epochs=40
     """
     settings = parse_settings(set_ or [])
-    named = load_recipe(recipe).replace(**settings) if recipe is not None else None  # refused before data are read
+    named = load_recipe(recipe).changed(settings) if recipe is not None else None  # refused before data are read
     graph = read_data(data, columns, split_seed)
-    chosen = named or choose_for(graph).replace(**settings)
+    chosen = named or choose_for(graph, settings)
     remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
     finished = resume and holds_model(out) and not overwrite
     loggers: list[Logger] = [TensorBoardLogger(tensorboard)] if tensorboard is not None else []
@@ -86,9 +87,9 @@ def command(
     remark(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})")
 
 
-def choose_for(graph: Graph) -> Recipe:
+def choose_for(graph: Graph, settings: Mapping[str, Any]) -> Recipe:
     """The recipe for a graph's size; says which, and whether there is a tuned one."""
-    chosen = choose_recipe(graph)
+    chosen = choose_recipe(graph).changed(settings)
     tuned = best_recipe(graph)
     remark(f"no --recipe: {chosen.about}" + (f" (tuned, and slower: --recipe {tuned})" if tuned else ""))
     return chosen

@@ -69,9 +69,9 @@ def command(
         graph = read_data(data, columns)
         by_grid(graph, data, recipe, choices, settings, log, options, top, json)
         return
-    named = load_recipe(recipe).replace(**settings) if recipe is not None else None
+    named = load_recipe(recipe).changed(settings) if recipe is not None else None
     graph = read_data(data, columns)
-    base = named or choose_for(graph).replace(**settings)
+    base = named or choose_for(graph, settings)
     space = make_space(base, choices, fixed=tuple(settings))
     task = Search(graph, base, space, out or Path("out/tune") / graph.name, seed=seed, device=device)
     trials = trials if trials is not None or minutes is not None else TRIALS

@@ -23,9 +23,9 @@ from dihedral.graph.split import split_triples
 from dihedral.graph.triples import SPLITS, Graph, Triples, build_graph, drop_duplicates
 
 ROLES = (  # usual names of the three columns
-    ("head", "h", "subject", "source"),
-    ("relation", "r", "predicate"),
-    ("tail", "t", "object", "target"),
+    ("head", "h", "subject", "source", "s"),
+    ("relation", "r", "predicate", "p"),
+    ("tail", "t", "object", "target", "o"),
 )
 BLOCK_BYTES = 16 << 20  # text is read and numbered block by block
 
@@ -51,8 +51,33 @@ def read_graph(
         return _read_splits(path, columns, numbering, name)
     if not path.exists():
         raise DihedralError(f"file {str(path)!r} does not exist; give a folder, a file or a benchmark's name")
-    triples = _read_source(Source(str(path), path), columns, numbering)
+    source = Source(str(path), path)
+    table = _table_with_splits(source)
+    if table is not None:
+        return read_arrow(table, columns=columns, name=name)
+    triples = _read_source(source, columns, numbering)
     return _split_one(triples, numbering, name, valid, test, seed)
+
+
+def _table_with_splits(source: Source) -> pa.Table | None:
+    """A file that names the split of each triple in a column of its header, whole; any other is nothing here."""
+    try:
+        if source.suffix == ".parquet":
+            return papq.read_table(source.native()) if "split" in papq.read_schema(source.native()).names else None
+        delimiter = TEXT_SUFFIXES.get(source.suffix)
+        if delimiter is None:
+            return None
+        with source.plain() as stream:
+            cells = split_line(stream.readline().decode("utf-8-sig", "replace"), delimiter)
+        if "split" not in cells or usual_columns(cells) is None:
+            return None
+        return pacsv.read_csv(
+            source.native(),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter == "," else False),
+            convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(cells, pa.string())),
+        )
+    except (pa.ArrowException, OSError):
+        return None  # the reader of triples says what is wrong
 
 
 def read_arrow(
@@ -105,12 +130,16 @@ def _as_table(source: Any) -> pa.Table:
 
 
 def _split_column(table: pa.Table) -> NDArray[np.int32] | None:
-    """The column `split` as places in SPLITS, if there is one and it names nothing else."""
-    if table.schema.names.count("split") != 1 or table.column("split").null_count:
+    """The column `split` as places in SPLITS, if there is one."""
+    if table.schema.names.count("split") != 1:
         return None
-    numbers: dict[str, int] = {name: i for i, name in enumerate(SPLITS)}
+    numbers: dict[str, int] = {}
     splits = encode(table.column("split"), numbers, "column split")
-    return splits if len(numbers) == len(SPLITS) else None
+    places = {name: i for i, name in enumerate(SPLITS)} | dict.fromkeys(("dev", "val", "validation"), 1)
+    for name in numbers:
+        if name.lower() not in places:
+            raise DihedralError(f"column split says {name!r}; it names train, valid or test")
+    return np.array([places[name.lower()] for name in numbers] or [0], np.int32)[splits]
 
 
 def _split_one(triples: Triples, numbering: Numbering, name: str, valid: float, test: float, seed: int) -> Graph:
@@ -169,8 +198,8 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numberi
         first = stream.readline().decode("utf-8-sig", "replace")
     if not first.strip():
         raise DihedralError(f"{where} is empty or starts with an empty line; expected one triple a line")
-    cells = _cells(first, delimiter)
-    header = columns is not None or _usual_columns(cells) is not None
+    cells = split_line(first, delimiter)
+    header = columns is not None or usual_columns(cells) is not None
     names = cells if header else ["head", "relation", "tail"]
     try:
         reader = pacsv.open_csv(
@@ -186,7 +215,7 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numberi
         raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _cells(line: str, delimiter: str) -> list[str]:
+def split_line(line: str, delimiter: str) -> list[str]:
     if '"' not in line or delimiter != ",":
         return line.rstrip("\r\n").split(delimiter)
     try:
@@ -207,7 +236,7 @@ def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
             if names.count(name) > 1:
                 raise DihedralError(f"{where} has {names.count(name)} columns named {name!r}; a name must be unique")
         return table.select([names.index(name) for name in columns])
-    usual = _usual_columns(names)
+    usual = usual_columns(names)
     if usual is not None:
         return table.select(usual)
     if len(names) != 3:
@@ -215,7 +244,7 @@ def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
     return table
 
 
-def _usual_columns(names: Sequence[str]) -> list[int] | None:
+def usual_columns(names: Sequence[str]) -> list[int] | None:
     """Where head, relation and tail stand among column names, if each has one of its usual names."""
     lower = [name.strip().lower() for name in names]
     places = [[lower.index(name) for name in role if name in lower] for role in ROLES]
@@ -232,7 +261,7 @@ def _explain_bad_line(source: Source, delimiter: str, expected: int) -> None:
                 raise DihedralError(f"{source.where}, line {number}: not UTF-8 text; save the file as UTF-8") from None
     with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
         for number, line in enumerate(text, start=1):
-            cells = _cells(line, delimiter)
+            cells = split_line(line, delimiter)
             if len(cells) != expected and line.strip():
                 kind = "tab" if delimiter == "\t" else "comma"
                 raise DihedralError(

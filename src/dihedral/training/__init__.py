@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dihedral.calibration import LEAST_VALID
 from dihedral.device import choose_device
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
@@ -55,7 +56,7 @@ def train(
         recipe = choose_recipe(graph)
         if progress:
             print(f"no recipe given: {recipe.about}", file=sys.stderr)
-    recipe = load_recipe(recipe).replace(**settings)
+    recipe = load_recipe(recipe).changed(settings)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is not None and holds_model(folder) and not overwrite:
@@ -95,7 +96,7 @@ def train(
             trainer.folder.clear()
         trainer.run()
     predictor = finish(trainer)
-    if len(graph.valid):
+    if len(graph.valid) >= LEAST_VALID:
         predictor.calibrate(seed=seed)
     if folder is not None and trainer.folder is not None:
         predictor.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]

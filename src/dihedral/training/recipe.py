@@ -161,6 +161,16 @@ class Recipe:
         """A copy with other settings; text is read as the setting's type."""
         return dataclasses.replace(self, **_known(changes))
 
+    def changed(self, settings: Mapping[str, Any]) -> Recipe:
+        """A copy with other settings that says so in `about`."""
+        if not settings:
+            return self
+        new = self.replace(**settings)
+        told = ", ".join(f"{key} = {getattr(new, key)}" for key in settings if key != "about")
+        return (
+            new if "about" in settings or not told else new.replace(about=f"{new.about}; here with {told}".lstrip("; "))
+        )
+
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -1,0 +1,43 @@
+"""Triples held in memory, and columns that name their split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as papq
+import pytest
+
+import dihedral as dh
+from dihedral import DihedralError
+
+FACTS = [("a", "r", "b"), ("b", "r", "c"), ("c", "s", "a")]
+
+
+@pytest.mark.parametrize("source", [FACTS, FACTS[:2], tuple(map(list, FACTS)), np.array(FACTS)])
+def test_a_list_of_triples_is_a_graph(source):
+    graph = dh.load_graph(source, valid=0.0, test=0.0)
+    assert set(graph.labels(graph.train)) == set(map(tuple, np.array(source).tolist()))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
+def test_a_file_with_a_column_of_splits_is_kept_to(tmp_path, family, suffix):
+    table = family.to_arrow()
+    path = tmp_path / f"family.{suffix}"
+    if suffix == "parquet":
+        papq.write_table(table, path)
+    elif suffix == "tsv":
+        rows = [table.column_names, *(row.values() for row in table.to_pylist())]
+        path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    else:
+        pacsv.write_csv(table, path)
+    again = dh.load_graph(path)
+    for split in ("train", "valid", "test"):
+        assert set(again.labels(again.split(split))) == set(family.labels(family.split(split)))
+
+
+def test_usual_other_names_of_valid_are_understood_and_others_refused():
+    table = pa.table({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "a"], "split": ["train", "dev"]})
+    assert len(dh.load_graph(table).valid) == 1
+    with pytest.raises(DihedralError, match="column split says 'holdout'; it names train, valid or test"):
+        dh.load_graph(table.set_column(3, "split", pa.array(["train", "holdout"])))
