@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BINS = 15
 SHRINK_SLOPE, SHRINK_OFFSET = 2.0, 0.2  # how strongly a relation's own curve is drawn to the common one
-SHRINK_COMMON = 0.5  # and that one to a gentle slope through nought
+SHRINK_COMMON = 0.1  # and that one to a gentle slope through nought
 LEAST_VALID = 10  # triples; fewer say nothing
 ENOUGH = 50  # valid and false triples of a relation for a threshold of its own
 TRIES = 20  # to draw a false triple that is not a known fact
