@@ -251,6 +251,52 @@ def test_a_body_that_is_no_json_is_refused(client, body):
     assert refused.status_code in (400, 422) and refused.json()["detail"]
 
 
+def test_broken_json_is_400_and_says_so(client):
+    refused = client.post("/v1/predict", content=b'{"head": ', headers={"content-type": "application/json"})
+    assert refused.status_code == 400 and refused.json()["detail"].startswith("the body is not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"head": "man_0000", "relation": "spouse", "top": 0}, "top: "),
+        ({"questions": [{"head": "man_0000", "relation": "spouse"}, {"head": 5}]}, "question 2: head: "),
+        ([1, 2], "the body: "),
+    ],
+)
+def test_a_wrong_field_is_called_by_its_name(client, body, detail):
+    found = client.post("/v1/predict", json=body).json()["detail"]
+    assert found.startswith(detail) and "body." not in found and "one" not in found
+
+
+def test_an_unknown_name_in_a_batch_says_in_which_question(client):
+    questions = [{"head": "man_0000", "relation": "spouse"}, {"head": "man_000", "relation": "spouse"}]
+    refused = client.post("/v1/predict", json={"questions": questions})
+    assert refused.status_code == 404 and refused.json()["detail"] == "question 2: entity 'man_000' is not known"
+    assert "man_0000" in refused.json()["suggestions"]
+
+
+def test_an_unknown_model_is_told_which_there_are(client):
+    detail = client.get("/v1/info?model=zzz").json()["detail"]
+    assert detail == "model 'zzz' is not known; this server has 'family', 'other'"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("predict", {"head": "man_0000", "relation": "spouse"}),
+        ("predict", {"questions": [{"head": "man_0000", "relation": "spouse"}]}),
+        ("query", {"start": "man_0000", "via": ["spouse"]}),
+    ],
+)
+def test_a_body_may_name_the_model(client, path, body):
+    assert client.post(f"/v1/{path}", json=body | {"model": "other"}).json()["model"] == "other"
+
+
+def test_monitors_may_ask_for_the_head_only(client):
+    assert client.head("/healthz").status_code == 200 and client.head("/healthz").content == b""
+
+
 def test_a_large_body_is_413_with_or_without_its_length(models):
     with TestClient(create_app(models, body_limit=1000)) as client:
         body = json.dumps({"questions": [{"head": "man_0000", "relation": "spouse"}] * 100}).encode()

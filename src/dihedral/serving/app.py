@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -98,8 +98,20 @@ async def _wrong_input(request: Request, error: Exception) -> Response:
 
 
 async def _malformed(request: Request, error: Any) -> Response:
-    parts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
-    return problem(422, "; ".join(parts))
+    errors = error.errors()
+    if errors[0]["type"] == "json_invalid":
+        return problem(400, f"the body is not JSON: {errors[0]['ctx']['error']} at character {errors[0]['loc'][-1]}")
+    return problem(422, "; ".join(_sentence(each) for each in errors[:5]))
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    """What is wrong with a field, called as the asker calls it."""
+    place, *loc = error["loc"]
+    if place == "body" and loc[:1] in (["one"], ["many"]):  # our own name for the kind of body
+        loc = loc[1:]
+    if loc[:1] in (["questions"], ["triples"]) and len(loc) > 1:
+        loc = [f"{loc[0][:-1]} {loc[1] + 1}", *loc[2:]]
+    return f"{': '.join(map(str, loc)) or f'the {place}'}: {error['msg']}"
 
 
 async def _refused(request: Request, error: Any) -> Response:
@@ -114,16 +126,16 @@ def find_model(request: Request, name: str | None) -> Served:
     if name is None:
         return next(iter(models.values()))
     if name not in models:
-        raise UnknownNameError("model", name, list(models))
+        raise UnknownNameError("model", name, models, f"; this server has {', '.join(map(repr, models))}")
     return models[name]
 
 
-def _chosen(
-    request: Request,
-    model: Annotated[
-        str | None, Query(max_length=m.MOST_NAME, description="A model's name; the first one if not given.")
-    ] = None,
-) -> Served:
+ModelParam = Annotated[
+    str | None, Query(max_length=m.MOST_NAME, description="A model's name; the first one if not given.")
+]
+
+
+def _chosen(request: Request, model: ModelParam = None) -> Served:
     return find_model(request, model)
 
 
@@ -134,7 +146,7 @@ Chosen = Annotated[Served, Depends(_chosen)]
 
 
 @api.get("/predict", tags=["predictions"])
-async def predict(request: Request, asked: Annotated[m.PredictParams, Query()]) -> m.Predictions:
+async def predict(request: Request, asked: Annotated[m.PredictOne, Query()]) -> m.Predictions:
     """The best completions of a triple of which two parts are given."""
     served = find_model(request, asked.model)
     return m.Predictions(model=served.name, predictions=(await _predict(request, served, [asked]))[0])
@@ -142,25 +154,25 @@ async def predict(request: Request, asked: Annotated[m.PredictParams, Query()]) 
 
 @api.post("/predict", tags=["predictions"])
 async def predict_batch(
-    request: Request, served: Chosen, asked: Annotated[m.Predict, Body()]
+    request: Request, asked: Annotated[m.Predict, Body()], model: ModelParam = None
 ) -> m.Predictions | m.PredictionLists:
     """The same for one question, or for many as {"questions": [...]}."""
+    served = find_model(request, asked.model or model)
     if isinstance(asked, m.PredictOne):
         return m.Predictions(model=served.name, predictions=(await _predict(request, served, [asked]))[0])
     return m.PredictionLists(model=served.name, answers=await _predict(request, served, asked.questions))
 
 
-async def _predict(request: Request, served: Served, asked: list[m.PredictOne]) -> list[list[m.Predicted]]:
+async def _predict(request: Request, served: Served, asked: Sequence[m.PredictQuestion]) -> list[list[m.Predicted]]:
     questions: list[Question] = []
-    for each in asked:
-        given = [part for part in (each.head, each.relation, each.tail) if part is not None]
-        if len(given) != 2:
-            raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
-        for entity in (each.head, each.tail):
-            if entity is not None:
-                served.check_entity(entity)
+    for number, each in enumerate(asked, start=1):
+        try:
+            _check(served, each)
+        except DihedralError as error:
+            if len(asked) > 1:
+                error.args = (f"question {number}: {error}",)
+            raise
         if each.relation is not None:
-            served.check_relation(each.relation)
             anchor = each.head if each.head is not None else each.tail
             assert anchor is not None
             side: Any = "tail" if each.head is not None else "head"
@@ -180,6 +192,17 @@ async def _predict(request: Request, served: Served, asked: list[m.PredictOne]) 
     return [[_predicted(one) for one in answer] for answer in answers]
 
 
+def _check(served: Served, asked: m.PredictQuestion) -> None:
+    given = [part for part in (asked.head, asked.relation, asked.tail) if part is not None]
+    if len(given) != 2:
+        raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
+    for entity in (asked.head, asked.tail):
+        if entity is not None:
+            served.check_entity(entity)
+    if asked.relation is not None:
+        served.check_relation(asked.relation)
+
+
 def _predicted(one: Prediction) -> m.Predicted:
     return m.Predicted.model_construct(
         head=one.head, relation=one.relation, tail=one.tail, score=one.score,
@@ -188,15 +211,15 @@ def _predicted(one: Prediction) -> m.Predicted:
 
 
 @api.get("/explain", tags=["predictions"])
-def explain(request: Request, asked: Annotated[m.ExplainParams, Query()]) -> m.Explained:
+def explain(request: Request, asked: Annotated[m.Explain, Query()]) -> m.Explained:
     """The paths of known facts that support a triple, alike facts, and the elements that carry its score."""
     return _explain(find_model(request, asked.model), asked)
 
 
 @api.post("/explain", tags=["predictions"])
-def explain_posted(served: Chosen, asked: m.Explain) -> m.Explained:
+def explain_posted(request: Request, asked: m.Explain, model: ModelParam = None) -> m.Explained:
     """The same, asked by a body."""
-    return _explain(served, asked)
+    return _explain(find_model(request, asked.model or model), asked)
 
 
 def _explain(served: Served, asked: m.Explain) -> m.Explained:
@@ -233,15 +256,15 @@ def _explain(served: Served, asked: m.Explain) -> m.Explained:
 
 
 @api.get("/query", tags=["predictions"])
-def query(request: Request, asked: Annotated[m.QueryParams, Query()]) -> m.PathAnswers:
+def query(request: Request, asked: Annotated[m.Query, Query()]) -> m.PathAnswers:
     """Where a path of relations leads from an entity; repeat `via` for each step."""
     return _query(find_model(request, asked.model), asked)
 
 
 @api.post("/query", tags=["predictions"])
-def query_posted(served: Chosen, asked: m.Query) -> m.PathAnswers:
+def query_posted(request: Request, asked: m.Query, model: ModelParam = None) -> m.PathAnswers:
     """The same, asked by a body."""
-    return _query(served, asked)
+    return _query(find_model(request, asked.model or model), asked)
 
 
 def _query(served: Served, asked: m.Query) -> m.PathAnswers:
@@ -306,15 +329,15 @@ def _summary(served: Served, number: int, inverses: int) -> m.RelationSummary:
 
 
 @api.get("/compose", tags=["algebra"])
-def compose(request: Request, asked: Annotated[m.ComposeParams, Query()]) -> m.Product:
+def compose(request: Request, asked: Annotated[m.Compose, Query()]) -> m.Product:
     """The product of relations and inverses: its elements, and the relations nearest to it."""
     return _compose(find_model(request, asked.model), asked)
 
 
 @api.post("/compose", tags=["algebra"])
-def compose_posted(served: Chosen, asked: m.Compose) -> m.Product:
+def compose_posted(request: Request, asked: m.Compose, model: ModelParam = None) -> m.Product:
     """The same, asked by a body."""
-    return _compose(served, asked)
+    return _compose(find_model(request, asked.model or model), asked)
 
 
 def _compose(served: Served, asked: m.Compose) -> m.Product:
@@ -429,6 +452,7 @@ def _about(served: Served) -> dict[str, Any]:
 # --- pages ----------------------------------------------------------------------------------------
 
 
+@pages.head("/healthz", include_in_schema=False)  # monitors ask so
 @pages.get("/healthz", tags=["server"])
 async def healthz() -> m.Health:
     """Whether the server answers."""
@@ -441,6 +465,7 @@ async def metrics(request: Request) -> Response:
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
+@pages.head("/", include_in_schema=False)
 @pages.get("/", include_in_schema=False)
 async def explorer() -> FileResponse:
     return FileResponse(STATIC / "index.html")

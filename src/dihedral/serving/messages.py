@@ -30,7 +30,7 @@ class Asked(BaseModel):
 # --- asked ----------------------------------------------------------------------------------------
 
 
-class PredictOne(Asked):
+class PredictQuestion(Asked):
     """Give two of head, relation and tail: the third is predicted."""
 
     head: Name | None = None
@@ -40,10 +40,17 @@ class PredictOne(Asked):
     known: Literal["include", "exclude"] = Field("include", description="Facts that the graph holds already.")
 
 
+class PredictOne(PredictQuestion):
+    """One question."""
+
+    model: ModelName = None
+
+
 class PredictMany(Asked):
     """A batch of questions."""
 
-    questions: list[PredictOne] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    model: ModelName = None
 
 
 def _which(content: Any) -> str:
@@ -62,6 +69,7 @@ class Explain(Asked):
     relation: Name
     tail: Name
     top: Annotated[int, Field(ge=1, le=50, description="How many paths and alike facts.")] = 5
+    model: ModelName = None
 
 
 class Query(Asked):
@@ -73,6 +81,7 @@ class Query(Asked):
     mode: Literal["product", "beam"] = Field(
         "product", description="product: the whole path at once; beam: step by step, and says through which entities."
     )
+    model: ModelName = None
 
 
 class Compose(Asked):
@@ -80,21 +89,6 @@ class Compose(Asked):
 
     steps: Steps
     top: Top = 5
-
-
-class PredictParams(PredictOne):
-    model: ModelName = None
-
-
-class ExplainParams(Explain):
-    model: ModelName = None
-
-
-class QueryParams(Query):
-    model: ModelName = None
-
-
-class ComposeParams(Compose):
     model: ModelName = None
 
 

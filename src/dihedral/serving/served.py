@@ -27,8 +27,8 @@ MOST_RULES = 200  # of each kind
 class UnknownNameError(DihedralError):
     """A name that the model, or the server, does not have; `suggestions` are close ones."""
 
-    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
-        super().__init__(f"{kind} {name!r:.200} is not known")
+    def __init__(self, kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
+        super().__init__(f"{kind} {name!r:.200} is not known{hint}")
         self.suggestions = close_names(name[:200], names)
 
 
