@@ -6,11 +6,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
-from dihedral.graph.triples import Graph
+from dihedral.graph.triples import Graph, Vocabulary
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.messages import MOST_QUESTIONS, MOST_STEPS, MOST_TOP
 from dihedral.serving.served import Served, read_models
@@ -66,7 +67,20 @@ def test_an_explanation_is_that_of_the_library(client, predictor):
     assert found["score"] == pytest.approx(expected.score, rel=1e-4) and found["ranks"] == expected.ranks
     assert [path["entities"] for path in found["paths"]] == [list(path.entities) for path in expected.paths]
     assert found["elements"].keys() == expected.elements.keys()
+    predicted = predictor.predict(head=triple[0], tail=triple[2], top=6)
+    same = next(each for each in predicted if each.relation == triple[1])
+    assert same.probability is not None and found["probability"] == pytest.approx(same.probability, rel=1e-4)
     assert client.post("/v1/explain", json=asked).json() == found
+
+
+def test_an_explanation_names_the_split_that_holds_the_triple(client, predictor):
+    graph = predictor.graph
+    for split in ("train", "valid", "test"):
+        head, relation, tail = next(iter(graph.labels(graph.split(split))))
+        found = client.get("/v1/explain", params={"head": head, "relation": relation, "tail": tail}).json()
+        assert found["known"] and found["split"] == split
+    found = client.get("/v1/explain?head=man_0000&relation=spouse&tail=man_0000").json()
+    assert found["split"] is None and not found["known"]
 
 
 @pytest.mark.parametrize("mode", ["product", "beam"])
@@ -158,6 +172,53 @@ def test_names_with_slashes_and_spaces_are_names(tmp_path):
         assert client.get("/v1/relations/%2Fpeople%2Fborn%3F").json()["facts"] == 2
         found = client.get("/v1/info").json()
         assert found["curve"] == [] and found["graph"] == "unnamed"
+
+
+@pytest.fixture(scope="module")
+def odd_client():
+    """IRIs with a prefix, a name that paths cannot hold, a long one, and a relation that looks like an inverse."""
+    ex, long = "http://example.org/", "n" * 3000
+    entities = Vocabulary([f"{ex}n1", f"{ex}n2", "..", long], prefixes={"ex": ex})
+    relations = Vocabulary([f"{ex}knows", "~back", "..", "back"], "relation", {"ex": ex})
+    rows = [(i, r, (i + 1) % 4) for i in range(4) for r in range(4)]
+    none = np.empty((0, 3), np.int32)
+    graph = Graph(entities, relations, np.array(rows, np.int32), none, none)
+    predictor = dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu")
+    with TestClient(create_app({"odd": Served("odd", predictor)})) as client:
+        yield client
+
+
+def test_a_prefix_stands_for_its_namespace_everywhere(odd_client):
+    n1, n2, knows = "http://example.org/n1", "http://example.org/n2", "http://example.org/knows"
+    found = odd_client.get("/v1/predict?head=ex:n1&relation=ex:knows&top=1").json()["predictions"][0]
+    assert (found["head"], found["relation"]) == (n1, knows)
+    explained = odd_client.get("/v1/explain?head=ex:n1&relation=ex:knows&tail=ex:n2").json()
+    assert (explained["head"], explained["relation"], explained["tail"]) == (n1, knows, n2)
+    assert odd_client.get("/v1/entities/ex:n1").json()["name"] == n1
+    assert odd_client.get("/v1/relations/ex:knows").json()["name"] == knows
+    assert odd_client.get("/v1/compose?steps=ex:knows&steps=~ex:knows").json()["identity"]["count"] == 1
+    assert odd_client.get("/v1/query?start=ex:n1&via=~ex:knows").status_code == 200
+    assert [each["name"] for each in odd_client.get("/v1/entities?search=ex:n").json()["entities"]] == [n1, n2]
+    assert odd_client.get("/v1/info").json()["prefixes"]["ex"] == "http://example.org/"
+    assert odd_client.get("/v1/entities/ex:n7").status_code == 404
+
+
+def test_a_name_that_no_path_can_hold_is_asked_for_by_a_parameter(odd_client):
+    assert odd_client.get("/v1/entity", params={"name": ".."}).json()["total"] == 8
+    assert odd_client.get("/v1/relation", params={"name": ".."}).json()["facts"] == 4
+
+
+def test_a_long_name_is_a_name(odd_client):
+    long = "n" * 3000
+    assert odd_client.get("/v1/entity", params={"name": long}).json()["name"] == long
+    assert odd_client.post("/v1/predict", json={"head": long, "relation": "back"}).status_code == 200
+
+
+def test_a_relation_that_is_called_like_an_inverse_is_meant_before_the_inverse(odd_client):
+    one = odd_client.get("/v1/compose", params={"steps": "~back"}).json()
+    assert one["elements"] == odd_client.get("/v1/relation", params={"name": "~back"}).json()["elements"]
+    both = odd_client.get("/v1/compose", params={"steps": ["~~back", "~back"]}).json()
+    assert both["identity"]["count"] == 1
 
 
 def test_models_are_named_and_chosen_by_name(client):
@@ -316,6 +377,13 @@ def test_the_key_is_asked_for_everywhere_but_for_health_and_the_page(models):
             assert client.get(path, headers={"X-API-Key": "sesame"}).status_code == 200
         for path in ("/healthz", "/", "/docs", "/static/explorer.js"):
             assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["sésame", "open\nsesame", " sesame"])
+def test_a_key_that_no_header_can_carry_is_refused_at_the_start(models, key):
+    with pytest.raises(dh.DihedralError, match="ASCII") as refused:
+        create_app(models, api_key=key)
+    assert key not in str(refused.value)
 
 
 def test_metrics_count_requests_by_pattern_status_and_time(models):

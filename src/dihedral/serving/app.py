@@ -28,7 +28,7 @@ from dihedral.errors import DihedralError
 from dihedral.predictor import Prediction
 from dihedral.serving import messages as m
 from dihedral.serving.batching import Batcher, Question
-from dihedral.serving.guard import Guard, Metrics, problem
+from dihedral.serving.guard import Guard, Metrics, check_key, problem
 from dihedral.serving.served import Served, UnknownNameError
 
 STATIC = Path(__file__).parent / "static"
@@ -50,6 +50,7 @@ pages = APIRouter()
 
 def create_app(models: dict[str, Served], *, api_key: str | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
     """The app that serves these models; the first is the one meant where none is named."""
+    check_key(api_key)
     metrics = Metrics()
 
     @asynccontextmanager
@@ -130,9 +131,8 @@ def find_model(request: Request, name: str | None) -> Served:
     return models[name]
 
 
-ModelParam = Annotated[
-    str | None, Query(max_length=m.MOST_NAME, description="A model's name; the first one if not given.")
-]
+ModelParam = Annotated[str | None, Query(description="A model's name; the first one if not given.")]
+NameParam = Annotated[str, Query(min_length=1, description="A name in full, or with a prefix.")]
 
 
 def _chosen(request: Request, model: ModelParam = None) -> Served:
@@ -223,21 +223,21 @@ def explain_posted(request: Request, asked: m.Explain, model: ModelParam = None)
 
 
 def _explain(served: Served, asked: m.Explain) -> m.Explained:
-    served.check_entity(asked.head)
-    served.check_entity(asked.tail)
-    number = served.check_relation(asked.relation)
-    predictor, relations = served.predictor, served.graph.relations
-    found = dh.explain(predictor, asked.head, asked.relation, asked.tail, top=asked.top)
-    scored = predictor.predict(head=asked.head, tail=asked.tail, top=len(relations))
-    this = next(each for each in scored if each.relation == relations[number])
+    h, t = served.check_entity(asked.head), served.check_entity(asked.tail)
+    r = served.check_relation(asked.relation)
+    entities, relations, calibration = served.graph.entities, served.graph.relations, served.predictor.calibration
+    found = dh.explain(served.predictor, entities[h], relations[r], entities[t], top=asked.top)
+    likely = calibration.probabilities(torch.tensor(found.score), torch.tensor(r)) if calibration else None
+    split = served.facts.split_of(h, r, t)
     return m.Explained(
         model=served.name,
-        head=asked.head,
-        relation=asked.relation,
-        tail=asked.tail,
-        known=found.known,
+        head=entities[h],
+        relation=relations[r],
+        tail=entities[t],
+        known=split is not None,  # as /v1/predict has it; found.known is that of training
+        split=split,
         score=found.score,
-        probability=this.probability,
+        probability=None if likely is None else float(likely),
         ranks=found.ranks,
         supported=found.supported,
         paths=[
@@ -269,7 +269,8 @@ def query_posted(request: Request, asked: m.Query, model: ModelParam = None) -> 
 
 def _query(served: Served, asked: m.Query) -> m.PathAnswers:
     served.check_entity(asked.start)
-    served.check_steps(asked.via)
+    for step in asked.via:
+        served.read_step(step)
     found = served.predictor.query(asked.start, asked.via, top=asked.top, mode=asked.mode)
     answers = [
         m.PathAnswer(entity=each.entity, score=each.score, through=list(each.through))
@@ -297,12 +298,23 @@ def _relations(served: Served) -> m.Relations:
 @api.get("/relations/{name:path}", tags=["algebra"])
 async def relation(request: Request, served: Chosen, name: str) -> m.RelationDetail:
     """One relation: its elements of D_K, the relations nearest to its inverse, the compositions it is part of."""
+    return await _relation(request, served, name)
+
+
+@api.get("/relation", tags=["algebra"])
+async def relation_named(request: Request, served: Chosen, name: NameParam) -> m.RelationDetail:
+    """The same for any name, also one such as `..` that no path can hold."""
+    return await _relation(request, served, name)
+
+
+async def _relation(request: Request, served: Served, name: str) -> m.RelationDetail:
     number = served.check_relation(name)
+    name = served.graph.relations[number]
     summary, a = _summary(served, number, 5), served.algebra
     if a is None:
         return m.RelationDetail(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
     mined = [rule for rule in await _rules(request, served) if rule.kind == "composition"]
-    taking_part = [rule for rule in mined if name == rule.head or name in (step.lstrip("~") for step in rule.body)]
+    taking_part = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
     return m.RelationDetail(
         **dict(summary),
         model=served.name,
@@ -341,7 +353,6 @@ def compose_posted(request: Request, asked: m.Compose, model: ModelParam = None)
 
 
 def _compose(served: Served, asked: m.Compose) -> m.Product:
-    served.check_steps(asked.steps)
     row = served.product(asked.steps)
     return m.Product(
         model=served.name,
@@ -391,11 +402,11 @@ def _nearest(match: Match) -> m.Nearest:
 @api.get("/entities", tags=["entities"])
 async def entities(
     served: Chosen,
-    search: Annotated[str, Query(max_length=m.MOST_NAME, description="The beginning or a part of a name.")] = "",
+    search: Annotated[str, Query(description="The beginning or a part of a name.")] = "",
     top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
 ) -> m.Entities:
     """Entities by name as one types; without a search those with most facts."""
-    found = served.index.search(search, top) if search else served.busiest[:top]
+    found = served.search(search, top) if search else served.busiest[:top]
     counts, names = served.facts.counts, served.graph.entities
     return m.Entities(
         model=served.name, total=len(names), entities=[m.Entity(name=names[i], facts=int(counts[i])) for i in found]
@@ -405,8 +416,21 @@ async def entities(
 @api.get("/entities/{name:path}", tags=["entities"])
 def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200) -> m.EntityFacts:
     """The known facts of an entity (direction out: it is the head, in: it is the tail), and entities like it."""
+    return _entity(served, name, top)
+
+
+@api.get("/entity", tags=["entities"])
+def entity_named(
+    served: Chosen, name: NameParam, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200
+) -> m.EntityFacts:
+    """The same for any name, also one such as `..` that no path can hold."""
+    return _entity(served, name, top)
+
+
+def _entity(served: Served, name: str, top: int) -> m.EntityFacts:
     number = served.check_entity(name)
     names, relation_names = served.graph.entities, served.graph.relations
+    name = names[number]
     facts = [
         m.Fact(
             direction=fact.direction,
@@ -435,7 +459,13 @@ async def models(request: Request) -> m.Models:
 def info(served: Chosen) -> m.Info:
     """Recipe, metrics and training curve of a model."""
     about = served.description
-    return m.Info(**_about(served), recipe=about["recipe"], metrics=about["metrics"], curve=served.curve)
+    return m.Info(
+        **_about(served),
+        prefixes=served.prefixes,
+        recipe=about["recipe"],
+        metrics=about["metrics"],
+        curve=served.curve,
+    )
 
 
 def _about(served: Served) -> dict[str, Any]:

@@ -6,15 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from dihedral.graph.triples import Split
+
 MOST_TOP = 1000
 MOST_QUESTIONS = 256
 MOST_STEPS = 16
-MOST_NAME = 2000  # letters
 
-Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
-ModelName = Annotated[
-    str | None, Field(max_length=MOST_NAME, description="A model's name; the first one if not given.")
-]
+Name = Annotated[str, Field(min_length=1)]  # as long as names of a graph are; the body's limit is limit enough
+ModelName = Annotated[str | None, Field(description="A model's name; the first one if not given.")]
 Top = Annotated[int, Field(ge=1, le=MOST_TOP, description="How many answers.")]
 Steps = Annotated[
     list[Name], Field(min_length=1, max_length=MOST_STEPS, description="Relations in order; ~name walks backwards.")
@@ -142,6 +141,7 @@ class Explained(BaseModel):
     relation: str
     tail: str
     known: bool
+    split: Split | None  # that holds it
     score: float
     probability: float | None
     ranks: dict[str, float]
@@ -239,7 +239,7 @@ class Fact(BaseModel):
     direction: Literal["out", "in"]
     relation: str
     entity: str
-    split: str
+    split: Split
 
 
 class SimilarEntity(BaseModel):
@@ -272,6 +272,7 @@ class Models(BaseModel):
 
 
 class Info(ModelSummary):
+    prefixes: dict[str, str]  # of names that are IRIs: ex:ann may be asked for http://example.org/ann
     recipe: dict[str, Any]
     metrics: dict[str, Any]
     curve: list[dict[str, Any]]

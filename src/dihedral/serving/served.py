@@ -13,6 +13,8 @@ import numpy as np
 import dihedral as dh
 from dihedral.algebra import Algebra, MinedRule, Row
 from dihedral.errors import DihedralError, close_names
+from dihedral.graph.prefixes import expand
+from dihedral.graph.triples import Vocabulary
 from dihedral.paths import INVERSE
 from dihedral.predictor import Predictor
 from dihedral.serving.entities import FactIndex, NameIndex
@@ -50,7 +52,7 @@ class Served:
     def check_entity(self, name: str) -> int:
         """The number of an entity."""
         names = self.graph.entities
-        if name not in names:  # the vocabulary's own error compares with all names, which takes too long here
+        if not _has(names, name):  # the vocabulary's own error compares with all names, which takes too long here
             alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MOST_COMPARED)]
             raise UnknownNameError("entity", name, [names[i] for i in alike])
         return names.id(name)
@@ -58,13 +60,27 @@ class Served:
     def check_relation(self, name: str) -> int:
         """The number of a relation."""
         names = self.graph.relations
-        if name not in names:
+        if not _has(names, name):
             raise UnknownNameError("relation", name, names)
         return names.id(name)
 
-    def check_steps(self, steps: list[str]) -> None:
-        for step in steps:
-            self.check_relation(step.removeprefix(INVERSE))
+    def read_step(self, step: str) -> tuple[str, bool]:
+        """The relation of a step, and whether it is walked backwards; a relation may itself be called `~name`."""
+        names = self.graph.relations
+        back = step.startswith(INVERSE) and step not in names
+        return names[self.check_relation(step.removeprefix(INVERSE) if back else step)], back
+
+    def search(self, text: str, limit: int) -> list[int]:
+        """The numbers of entities whose names begin with or hold a text; `ex:a` is also read as its namespace and a."""
+        full = expand(text, self.graph.entities.prefixes)
+        found = self.index.search(full, limit)
+        if full != text:
+            found += [number for number in self.index.search(text, limit) if number not in found]
+        return found[:limit]
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        return self.graph.relations.prefixes | self.graph.entities.prefixes
 
     def rows(self) -> Algebra:
         """The algebra; a model without group elements has none."""
@@ -76,7 +92,7 @@ class Served:
     def product(self, steps: list[str]) -> Row:
         """The product of relations and inverses, in order."""
         a = self.rows()
-        rows = [~a[step.removeprefix(INVERSE)] if step.startswith(INVERSE) else a[step] for step in steps]
+        rows = [~a[name] if back else a[name] for name, back in map(self.read_step, steps)]
         whole = rows[0]
         for row in rows[1:]:
             whole = whole @ row
@@ -121,6 +137,10 @@ class Served:
             if isinstance(row, dict):
                 rows.append(row)
         return rows
+
+
+def _has(names: Vocabulary, name: str) -> bool:
+    return name in names or expand(name, names.prefixes) in names
 
 
 def read_models(folders: list[str]) -> dict[str, Served]:
