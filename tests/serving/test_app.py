@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
+from dihedral.completion import missing_facts
 from dihedral.graph.triples import Graph, Vocabulary
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.messages import MOST_QUESTIONS, MOST_STEPS, MOST_TOP
@@ -31,6 +32,7 @@ def predictor(models):
         {"head": "man_0000", "relation": "spouse", "top": 3},
         {"tail": "man_0000", "relation": "parent", "top": 3, "known": "exclude"},
         {"head": "man_0000", "tail": "woman_0020", "top": 2},
+        {"head": "man_0000", "relation": "spouse", "top": 80, "among": "range"},
     ],
 )
 def test_get_and_post_answer_as_the_library_does(client, predictor, asked):
@@ -50,6 +52,9 @@ def test_a_batch_is_answered_in_its_order(client, predictor):
         {"head": "man_0000", "relation": "spouse", "top": 1},
         {"head": "man_0000", "tail": "woman_0020", "top": 6},
         {"tail": "man_0001", "relation": "child", "top": 2, "known": "exclude"},
+        {"head": "man_0000", "relation": "spouse", "top": 80, "among": "range"},
+        {"head": "man_0000", "relation": "parent", "top": 80, "among": "range"},
+        {"head": "man_0000", "relation": "parent", "top": 80},
     ]
     answers = client.post("/v1/predict", json={"questions": questions}).json()["answers"]
     for question, found in zip(questions, answers, strict=True):
@@ -57,6 +62,36 @@ def test_a_batch_is_answered_in_its_order(client, predictor):
         assert [(p["head"], p["relation"], p["tail"]) for p in found] == [
             (p.head, p.relation, p.tail) for p in expected
         ]
+
+
+def test_triples_are_called_true_or_false_as_the_library_does(client, predictor):
+    triples = [*predictor.graph.labels(predictor.graph.test[:5]), ("man_0000", "spouse", "man_0000")]
+    asked = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in triples]
+    found = client.post("/v1/classify", json={"triples": asked}).json()["judgements"]
+    for each, expected in zip(found, predictor.classify(triples), strict=True):
+        assert (each["head"], each["true"]) == (expected.head, expected.true)
+        assert each["probability"] == pytest.approx(expected.probability, rel=1e-4)
+    wrong = client.post("/v1/classify", json={"triples": [asked[0], asked[1] | {"tail": "nobody"}]})
+    assert wrong.status_code == 404 and wrong.json()["detail"] == "triple 2: entity 'nobody' is not known"
+    assert client.post("/v1/classify", json={"triples": asked * MOST_QUESTIONS}).status_code == 422
+
+
+def test_missing_facts_are_those_of_the_library(client, predictor):
+    for relation in (None, "parent"):
+        found = client.get("/v1/missing", params={"top": 7} | ({"relation": relation} if relation else {})).json()
+        expected = missing_facts(predictor, relations=[relation] if relation else (), top=7).to_pylist()
+        assert [(p["head"], p["relation"], p["tail"]) for p in found["predictions"]] == [
+            (p["head"], p["relation"], p["tail"]) for p in expected
+        ]
+        assert not any(p["known"] for p in found["predictions"])
+
+
+def test_missing_facts_of_all_relations_are_refused_where_that_is_too_much(client, models, monkeypatch):
+    served = models["family"]
+    monkeypatch.setattr("dihedral.serving.served.MOST_SCORES", int(served.heads.max()) * 80)
+    refused = client.get("/v1/missing")
+    assert refused.status_code == 422 and "name a relation" in refused.json()["detail"]
+    assert client.get("/v1/missing?relation=parent").status_code == 200
 
 
 def test_an_explanation_is_that_of_the_library(client, predictor):
@@ -203,6 +238,11 @@ def test_a_prefix_stands_for_its_namespace_everywhere(odd_client):
     assert odd_client.get("/v1/entities/ex:n7").status_code == 404
 
 
+def test_a_model_without_thresholds_says_so(odd_client):
+    refused = odd_client.post("/v1/classify", json={"triples": [{"head": "..", "relation": "..", "tail": ".."}]})
+    assert refused.status_code == 422 and "no thresholds" in refused.json()["detail"]
+
+
 def test_a_name_that_no_path_can_hold_is_asked_for_by_a_parameter(odd_client):
     assert odd_client.get("/v1/entity", params={"name": ".."}).json()["total"] == 8
     assert odd_client.get("/v1/relation", params={"name": ".."}).json()["facts"] == 4
@@ -287,6 +327,9 @@ def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": 0}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": MOST_TOP + 1}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "known": "maybe"}),
+        ("/v1/predict", {"head": "man_0000", "relation": "spouse", "among": "all"}),
+        ("/v1/predict", {"head": "man_0000", "tail": "man_0001", "among": "range"}),
+        ("/v1/classify", {"triples": []}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "tpo": 3}),
         ("/v1/predict", {"head": 5, "relation": "spouse"}),
         ("/v1/predict", {"questions": []}),

@@ -70,7 +70,7 @@ def create_app(models: dict[str, Served], *, api_key: str | None = None, body_li
     app.state.models = models
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
-    app.state.slow = anyio.CapacityLimiter(1)  # mining rules: one model at a time
+    app.state.slow = anyio.CapacityLimiter(1)  # mining rules, missing facts: one at a time
     app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -176,7 +176,7 @@ async def _predict(request: Request, served: Served, asked: Sequence[m.PredictQu
             anchor = each.head if each.head is not None else each.tail
             assert anchor is not None
             side: Any = "tail" if each.head is not None else "head"
-            questions.append(Question(side, anchor, each.relation, each.top, each.known))
+            questions.append(Question(side, anchor, each.relation, each.top, each.known, each.among))
     batcher: Batcher = request.app.state.batchers[served.name]
     found = iter(await batcher.ask(questions))
     answers = []
@@ -201,6 +201,8 @@ def _check(served: Served, asked: m.PredictQuestion) -> None:
             served.check_entity(entity)
     if asked.relation is not None:
         served.check_relation(asked.relation)
+    elif asked.among is not None:
+        raise DihedralError("among limits entities, but the relation is asked for; leave it out")
 
 
 def _predicted(one: Prediction) -> m.Predicted:
@@ -208,6 +210,40 @@ def _predicted(one: Prediction) -> m.Predicted:
         head=one.head, relation=one.relation, tail=one.tail, score=one.score,
         probability=one.probability, known=one.known,
     )  # fmt: skip
+
+
+@api.post("/classify", tags=["predictions"])
+def classify(request: Request, asked: m.Classify, model: ModelParam = None) -> m.Judgements:
+    """True or false for each triple, and how likely it is among as many true as false ones."""
+    served = find_model(request, asked.model or model)
+    if served.predictor.calibration is None:
+        raise DihedralError(
+            f"model {served.name!r} has no thresholds; calibrate it on valid triples before it is saved"
+        )
+    entities, relations = served.graph.entities, served.graph.relations
+    triples = []
+    for number, each in enumerate(asked.triples, start=1):
+        try:
+            h, t = served.check_entity(each.head), served.check_entity(each.tail)
+            triples.append((entities[h], relations[served.check_relation(each.relation)], entities[t]))
+        except UnknownNameError as error:
+            error.args = (f"triple {number}: {error}",)
+            raise
+    found = served.predictor.classify(triples)
+    return m.Judgements(model=served.name, judgements=[m.Judgement(**each._asdict()) for each in found])
+
+
+@api.get("/missing", tags=["predictions"])
+async def missing(
+    request: Request,
+    served: Chosen,
+    relation: Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")] = None,
+    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
+) -> m.Predictions:
+    """The likeliest facts that the graph lacks, among entities that training has on that side of the relation."""
+    work = partial(served.missing, relation, top)
+    found = await anyio.to_thread.run_sync(work, limiter=request.app.state.slow)
+    return m.Predictions(model=served.name, predictions=[m.Predicted(**each) for each in found])
 
 
 @api.get("/explain", tags=["predictions"])

@@ -37,6 +37,9 @@ class PredictQuestion(Asked):
     tail: Name | None = None
     top: Top = 10
     known: Literal["include", "exclude"] = Field("include", description="Facts that the graph holds already.")
+    among: Literal["range"] | None = Field(
+        None, description="range: only entities that training has in that place of the relation."
+    )
 
 
 class PredictOne(PredictQuestion):
@@ -59,6 +62,19 @@ def _which(content: Any) -> str:
 
 
 Predict = Annotated[Annotated[PredictOne, Tag("one")] | Annotated[PredictMany, Tag("many")], Discriminator(_which)]
+
+
+class Triple(Asked):
+    head: Name
+    relation: Name
+    tail: Name
+
+
+class Classify(Asked):
+    """Triples to call true or false."""
+
+    triples: list[Triple] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    model: ModelName = None
 
 
 class Explain(Asked):
@@ -118,6 +134,19 @@ class Predictions(BaseModel):
 class PredictionLists(BaseModel):
     model: str
     answers: list[list[Predicted]]
+
+
+class Judgement(BaseModel):
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
+
+
+class Judgements(BaseModel):
+    model: str
+    judgements: list[Judgement]
 
 
 class Path(BaseModel):

@@ -12,6 +12,7 @@ import numpy as np
 
 import dihedral as dh
 from dihedral.algebra import Algebra, MinedRule, Row
+from dihedral.completion import missing_facts
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Vocabulary
@@ -24,6 +25,7 @@ from dihedral.training.checkpoint import RunFolder
 
 MOST_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
 MOST_RULES = 200  # of each kind
+MOST_SCORES = 2_000_000_000  # that one request may have looked through for missing facts: some ten seconds
 
 
 class UnknownNameError(DihedralError):
@@ -109,6 +111,24 @@ class Served:
         """All rules that the model believes in; seconds of work for a large graph."""
         self.rows()
         return dh.find_rules(self.predictor, top=MOST_RULES)
+
+    @cached_property
+    def heads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How many entities are heads of each relation in training: [R]."""
+        pairs = np.unique(self.graph.train[:, :2], axis=0)
+        return np.bincount(pairs[:, 1], minlength=self.graph.num_relations)
+
+    def missing(self, relation: str | None, top: int) -> list[dict[str, Any]]:
+        """The likeliest facts that the graph lacks, of one relation or of all."""
+        numbers = slice(None) if relation is None else self.check_relation(relation)
+        scores = int(self.heads[numbers].sum()) * self.graph.num_entities
+        if scores > MOST_SCORES:
+            other = "name a relation" if relation is None else "use `dihedral complete`"
+            raise DihedralError(
+                f"missing facts here take {scores:,} scores, a request at most {MOST_SCORES:,}; {other}"
+            )
+        found = missing_facts(self.predictor, relations=[relation] if relation else (), top=top, among="range")
+        return found.to_pylist()
 
     @cached_property
     def description(self) -> dict[str, Any]:
