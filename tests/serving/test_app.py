@@ -6,13 +6,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
 from dihedral.completion import missing_facts
-from dihedral.graph.triples import Graph, Vocabulary
+from dihedral.graph.triples import Graph
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.messages import MOST_QUESTIONS, MOST_STEPS, MOST_TOP
 from dihedral.serving.served import Served, read_models
@@ -210,16 +209,8 @@ def test_names_with_slashes_and_spaces_are_names(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def odd_client():
-    """IRIs with a prefix, a name that paths cannot hold, a long one, and a relation that looks like an inverse."""
-    ex, long = "http://example.org/", "n" * 3000
-    entities = Vocabulary([f"{ex}n1", f"{ex}n2", "..", long], prefixes={"ex": ex})
-    relations = Vocabulary([f"{ex}knows", "~back", "..", "back"], "relation", {"ex": ex})
-    rows = [(i, r, (i + 1) % 4) for i in range(4) for r in range(4)]
-    none = np.empty((0, 3), np.int32)
-    graph = Graph(entities, relations, np.array(rows, np.int32), none, none)
-    predictor = dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu")
-    with TestClient(create_app({"odd": Served("odd", predictor)})) as client:
+def odd_client(odd_folder):
+    with TestClient(create_app(read_models([f"odd={odd_folder}"]))) as client:
         yield client
 
 
