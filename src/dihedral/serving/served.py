@@ -25,7 +25,7 @@ from dihedral.training.checkpoint import RunFolder
 
 MOST_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
 MOST_RULES = 200  # of each kind
-MOST_SCORES = 2_000_000_000  # that one request may have looked through for missing facts: some ten seconds
+MOST_SCORES = 1_500_000_000  # that a request for missing facts may take: half a minute of one core at 2L = 200
 
 
 class UnknownNameError(DihedralError):
