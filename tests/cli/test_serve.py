@@ -40,6 +40,11 @@ def test_a_folder_without_a_model_is_refused(cli, tmp_path):
     assert done.code == 2 and "is not a model folder" in done.err
 
 
+def test_a_key_that_no_header_can_carry_is_refused(cli, model_folder):
+    done = cli("serve", model_folder, "--api-key", "sésame")
+    assert done.code == 2 and "ASCII" in done.err and "sésame" not in done.err
+
+
 def test_without_the_extra_it_says_what_to_install(python, model_folder):
     script = "import sys; sys.modules['fastapi'] = None; from dihedral.cli import main; main()"
     done = python("-c", script, "serve", model_folder)

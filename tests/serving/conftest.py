@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import dihedral as dh
+from dihedral.graph.triples import Graph, Vocabulary
 from dihedral.serving.app import create_app
 from dihedral.serving.served import Served, read_models
 
@@ -28,6 +30,19 @@ def plain_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serving") / "plain"
     recipe = dh.Recipe(model="complex", dimension=8, epochs=1)
     dh.train(dh.make_family(40), recipe, progress=False, device="cpu").save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """IRIs with a prefix, a name that no path can hold, a long one, and a relation that looks like an inverse."""
+    ex, long = "http://example.org/", "n" * 3000
+    entities = Vocabulary([f"{ex}n1", f"{ex}n2", "..", long], prefixes={"ex": ex})
+    relations = Vocabulary([f"{ex}knows", "~back", "..", "back"], "relation", {"ex": ex})
+    facts = np.array([(i, r, (i + 1) % 4) for i in range(4) for r in range(4)], np.int32)
+    graph = Graph(entities, relations, facts, facts[:0], facts[:0])
+    folder = tmp_path_factory.mktemp("serving") / "odd"
+    dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu").save(folder)
     return folder
 
 

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
+from dihedral.completion import missing_facts
 from dihedral.graph.triples import Graph
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.messages import MOST_QUESTIONS, MOST_STEPS, MOST_TOP
@@ -30,6 +31,7 @@ def predictor(models):
         {"head": "man_0000", "relation": "spouse", "top": 3},
         {"tail": "man_0000", "relation": "parent", "top": 3, "known": "exclude"},
         {"head": "man_0000", "tail": "woman_0020", "top": 2},
+        {"head": "man_0000", "relation": "spouse", "top": 80, "among": "range"},
     ],
 )
 def test_get_and_post_answer_as_the_library_does(client, predictor, asked):
@@ -49,6 +51,9 @@ def test_a_batch_is_answered_in_its_order(client, predictor):
         {"head": "man_0000", "relation": "spouse", "top": 1},
         {"head": "man_0000", "tail": "woman_0020", "top": 6},
         {"tail": "man_0001", "relation": "child", "top": 2, "known": "exclude"},
+        {"head": "man_0000", "relation": "spouse", "top": 80, "among": "range"},
+        {"head": "man_0000", "relation": "parent", "top": 80, "among": "range"},
+        {"head": "man_0000", "relation": "parent", "top": 80},
     ]
     answers = client.post("/v1/predict", json={"questions": questions}).json()["answers"]
     for question, found in zip(questions, answers, strict=True):
@@ -56,6 +61,36 @@ def test_a_batch_is_answered_in_its_order(client, predictor):
         assert [(p["head"], p["relation"], p["tail"]) for p in found] == [
             (p.head, p.relation, p.tail) for p in expected
         ]
+
+
+def test_triples_are_called_true_or_false_as_the_library_does(client, predictor):
+    triples = [*predictor.graph.labels(predictor.graph.test[:5]), ("man_0000", "spouse", "man_0000")]
+    asked = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in triples]
+    found = client.post("/v1/classify", json={"triples": asked}).json()["judgements"]
+    for each, expected in zip(found, predictor.classify(triples), strict=True):
+        assert (each["head"], each["true"]) == (expected.head, expected.true)
+        assert each["probability"] == pytest.approx(expected.probability, rel=1e-4)
+    wrong = client.post("/v1/classify", json={"triples": [asked[0], asked[1] | {"tail": "nobody"}]})
+    assert wrong.status_code == 404 and wrong.json()["detail"] == "triple 2: entity 'nobody' is not known"
+    assert client.post("/v1/classify", json={"triples": asked * MOST_QUESTIONS}).status_code == 422
+
+
+def test_missing_facts_are_those_of_the_library(client, predictor):
+    for relation in (None, "parent"):
+        found = client.get("/v1/missing", params={"top": 7} | ({"relation": relation} if relation else {})).json()
+        expected = missing_facts(predictor, relations=[relation] if relation else (), top=7).to_pylist()
+        assert [(p["head"], p["relation"], p["tail"]) for p in found["predictions"]] == [
+            (p["head"], p["relation"], p["tail"]) for p in expected
+        ]
+        assert not any(p["known"] for p in found["predictions"])
+
+
+def test_missing_facts_of_all_relations_are_refused_where_that_is_too_much(client, models, monkeypatch):
+    served = models["family"]
+    monkeypatch.setattr("dihedral.serving.served.MOST_SCORES", int(served.heads.max()) * 80)
+    refused = client.get("/v1/missing")
+    assert refused.status_code == 422 and "name a relation" in refused.json()["detail"]
+    assert client.get("/v1/missing?relation=parent").status_code == 200
 
 
 def test_an_explanation_is_that_of_the_library(client, predictor):
@@ -66,7 +101,20 @@ def test_an_explanation_is_that_of_the_library(client, predictor):
     assert found["score"] == pytest.approx(expected.score, rel=1e-4) and found["ranks"] == expected.ranks
     assert [path["entities"] for path in found["paths"]] == [list(path.entities) for path in expected.paths]
     assert found["elements"].keys() == expected.elements.keys()
+    predicted = predictor.predict(head=triple[0], tail=triple[2], top=6)
+    same = next(each for each in predicted if each.relation == triple[1])
+    assert same.probability is not None and found["probability"] == pytest.approx(same.probability, rel=1e-4)
     assert client.post("/v1/explain", json=asked).json() == found
+
+
+def test_an_explanation_names_the_split_that_holds_the_triple(client, predictor):
+    graph = predictor.graph
+    for split in ("train", "valid", "test"):
+        head, relation, tail = next(iter(graph.labels(graph.split(split))))
+        found = client.get("/v1/explain", params={"head": head, "relation": relation, "tail": tail}).json()
+        assert found["known"] and found["split"] == split
+    found = client.get("/v1/explain?head=man_0000&relation=spouse&tail=man_0000").json()
+    assert found["split"] is None and not found["known"]
 
 
 @pytest.mark.parametrize("mode", ["product", "beam"])
@@ -160,6 +208,50 @@ def test_names_with_slashes_and_spaces_are_names(tmp_path):
         assert found["curve"] == [] and found["graph"] == "unnamed"
 
 
+@pytest.fixture(scope="module")
+def odd_client(odd_folder):
+    with TestClient(create_app(read_models([f"odd={odd_folder}"]))) as client:
+        yield client
+
+
+def test_a_prefix_stands_for_its_namespace_everywhere(odd_client):
+    n1, n2, knows = "http://example.org/n1", "http://example.org/n2", "http://example.org/knows"
+    found = odd_client.get("/v1/predict?head=ex:n1&relation=ex:knows&top=1").json()["predictions"][0]
+    assert (found["head"], found["relation"]) == (n1, knows)
+    explained = odd_client.get("/v1/explain?head=ex:n1&relation=ex:knows&tail=ex:n2").json()
+    assert (explained["head"], explained["relation"], explained["tail"]) == (n1, knows, n2)
+    assert odd_client.get("/v1/entities/ex:n1").json()["name"] == n1
+    assert odd_client.get("/v1/relations/ex:knows").json()["name"] == knows
+    assert odd_client.get("/v1/compose?steps=ex:knows&steps=~ex:knows").json()["identity"]["count"] == 1
+    assert odd_client.get("/v1/query?start=ex:n1&via=~ex:knows").status_code == 200
+    assert [each["name"] for each in odd_client.get("/v1/entities?search=ex:n").json()["entities"]] == [n1, n2]
+    assert odd_client.get("/v1/info").json()["prefixes"]["ex"] == "http://example.org/"
+    assert odd_client.get("/v1/entities/ex:n7").status_code == 404
+
+
+def test_a_model_without_thresholds_says_so(odd_client):
+    refused = odd_client.post("/v1/classify", json={"triples": [{"head": "..", "relation": "..", "tail": ".."}]})
+    assert refused.status_code == 422 and "no thresholds" in refused.json()["detail"]
+
+
+def test_a_name_that_no_path_can_hold_is_asked_for_by_a_parameter(odd_client):
+    assert odd_client.get("/v1/entity", params={"name": ".."}).json()["total"] == 8
+    assert odd_client.get("/v1/relation", params={"name": ".."}).json()["facts"] == 4
+
+
+def test_a_long_name_is_a_name(odd_client):
+    long = "n" * 3000
+    assert odd_client.get("/v1/entity", params={"name": long}).json()["name"] == long
+    assert odd_client.post("/v1/predict", json={"head": long, "relation": "back"}).status_code == 200
+
+
+def test_a_relation_that_is_called_like_an_inverse_is_meant_before_the_inverse(odd_client):
+    one = odd_client.get("/v1/compose", params={"steps": "~back"}).json()
+    assert one["elements"] == odd_client.get("/v1/relation", params={"name": "~back"}).json()["elements"]
+    both = odd_client.get("/v1/compose", params={"steps": ["~~back", "~back"]}).json()
+    assert both["identity"]["count"] == 1
+
+
 def test_models_are_named_and_chosen_by_name(client):
     found = client.get("/v1/models").json()
     assert found["default"] == "family" and [each["name"] for each in found["models"]] == ["family", "other"]
@@ -226,6 +318,9 @@ def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": 0}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": MOST_TOP + 1}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "known": "maybe"}),
+        ("/v1/predict", {"head": "man_0000", "relation": "spouse", "among": "all"}),
+        ("/v1/predict", {"head": "man_0000", "tail": "man_0001", "among": "range"}),
+        ("/v1/classify", {"triples": []}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "tpo": 3}),
         ("/v1/predict", {"head": 5, "relation": "spouse"}),
         ("/v1/predict", {"questions": []}),
@@ -251,6 +346,52 @@ def test_a_body_that_is_no_json_is_refused(client, body):
     assert refused.status_code in (400, 422) and refused.json()["detail"]
 
 
+def test_broken_json_is_400_and_says_so(client):
+    refused = client.post("/v1/predict", content=b'{"head": ', headers={"content-type": "application/json"})
+    assert refused.status_code == 400 and refused.json()["detail"].startswith("the body is not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"head": "man_0000", "relation": "spouse", "top": 0}, "top: "),
+        ({"questions": [{"head": "man_0000", "relation": "spouse"}, {"head": 5}]}, "question 2: head: "),
+        ([1, 2], "the body: "),
+    ],
+)
+def test_a_wrong_field_is_called_by_its_name(client, body, detail):
+    found = client.post("/v1/predict", json=body).json()["detail"]
+    assert found.startswith(detail) and "body." not in found and "one" not in found
+
+
+def test_an_unknown_name_in_a_batch_says_in_which_question(client):
+    questions = [{"head": "man_0000", "relation": "spouse"}, {"head": "man_000", "relation": "spouse"}]
+    refused = client.post("/v1/predict", json={"questions": questions})
+    assert refused.status_code == 404 and refused.json()["detail"] == "question 2: entity 'man_000' is not known"
+    assert "man_0000" in refused.json()["suggestions"]
+
+
+def test_an_unknown_model_is_told_which_there_are(client):
+    detail = client.get("/v1/info?model=zzz").json()["detail"]
+    assert detail == "model 'zzz' is not known; this server has 'family', 'other'"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("predict", {"head": "man_0000", "relation": "spouse"}),
+        ("predict", {"questions": [{"head": "man_0000", "relation": "spouse"}]}),
+        ("query", {"start": "man_0000", "via": ["spouse"]}),
+    ],
+)
+def test_a_body_may_name_the_model(client, path, body):
+    assert client.post(f"/v1/{path}", json=body | {"model": "other"}).json()["model"] == "other"
+
+
+def test_monitors_may_ask_for_the_head_only(client):
+    assert client.head("/healthz").status_code == 200 and client.head("/healthz").content == b""
+
+
 def test_a_large_body_is_413_with_or_without_its_length(models):
     with TestClient(create_app(models, body_limit=1000)) as client:
         body = json.dumps({"questions": [{"head": "man_0000", "relation": "spouse"}] * 100}).encode()
@@ -270,6 +411,13 @@ def test_the_key_is_asked_for_everywhere_but_for_health_and_the_page(models):
             assert client.get(path, headers={"X-API-Key": "sesame"}).status_code == 200
         for path in ("/healthz", "/", "/docs", "/static/explorer.js"):
             assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["sésame", "open\nsesame", " sesame"])
+def test_a_key_that_no_header_can_carry_is_refused_at_the_start(models, key):
+    with pytest.raises(dh.DihedralError, match="ASCII") as refused:
+        create_app(models, api_key=key)
+    assert key not in str(refused.value)
 
 
 def test_metrics_count_requests_by_pattern_status_and_time(models):

@@ -21,9 +21,10 @@ ARGUMENTS = [
 
 
 @pytest.fixture(scope="module")
-def address(family_folder: Path, plain_folder: Path) -> Iterator[str]:
+def address(family_folder: Path, plain_folder: Path, odd_folder: Path) -> Iterator[str]:
     """A server of its own process."""
-    command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), f"plain={plain_folder}", "--port", "0"]
+    folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}"]
+    command = [sys.executable, "-m", "dihedral", "serve", *folders, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
     yield server.stdout.readline().split()[-1]
@@ -94,10 +95,53 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
     page.wait_for_selector(".graph .edge.fact")
     ways = page.locator(".ways li").count()
     assert ways >= 1 and page.locator(".graph .edge").count() > ways
-    assert page.inner_text(".badge") == "a fact of training"
+    assert page.inner_text(".badge") == "known, train split"
     page.locator(".graph .node.end").last.click()
     page.wait_for_selector("main[data-page=entity]")
     assert page.inner_text("h1") == tail
+
+
+def test_a_fact_of_the_test_split_is_called_so(open_page, models):
+    graph = models["family"].graph
+    page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.labels(graph.test)))))
+    assert page.inner_text(".badge") == "known, test split"
+
+
+def test_no_triple_is_called_certain_and_a_tooltip_says_among_what(open_page, models):
+    predictor = models["family"].predictor
+    likeliest = max(
+        predictor.classify(list(predictor.graph.labels(predictor.graph.train))), key=lambda j: j.probability
+    )
+    assert likeliest.probability > 0.995
+    page = open_page(f"#/why/{likeliest.head}/{likeliest.relation}/{likeliest.tail}")
+    shown = page.locator(".figures div").first
+    assert shown.locator("dd").inner_text() == "> 99 %"
+    assert shown.get_attribute("title") == "among as many true as false triples"
+
+
+def test_a_model_without_elements_has_no_dead_ends(open_page):
+    page = open_page("#/entity/man_0000?model=plain")
+    page.wait_for_selector(".guesses a")
+    assert "see why" not in page.inner_text("main")
+    assert page.locator("nav [data-page=compose]").is_hidden()
+    assert page.locator(".guesses a").first.get_attribute("href").startswith("#/entity/")
+    page.goto(page.url.replace("entity/man_0000", "relations"))
+    page.wait_for_selector("main[data-page=relations]")
+    assert page.locator("thead th").count() == 2 and "Read off" not in page.inner_text("main")
+
+
+def test_iris_are_shown_with_prefixes_and_odd_names_have_pages(open_page):
+    page = open_page("#/entity/ex:n1?model=odd")
+    assert page.inner_text("h1") == "ex:n1" and page.locator("h1").get_attribute("title") == "http://example.org/n1"
+    link = page.locator(".chips a", has_text="ex:n2").first
+    assert link.get_attribute("href") == "#/entity/http%3A%2F%2Fexample.org%2Fn2?model=odd"
+    page.fill("#search", "ex:n")
+    expect(page.locator("#found [role=option] .name").first).to_have_text("ex:n1")
+    for route in ("entity/..", "relation/..", "relation/~back"):
+        page = open_page(f"#/{route}?model=odd")
+        assert page.inner_text("h1") == route.split("/")[1]
+    page = open_page("#/compose/~back/~~back?model=odd")
+    assert page.locator(".chip .turn").evaluate_all("all => all.map((one) => one.ariaPressed)") == ["false", "true"]
 
 
 def test_the_calculator_multiplies_inverts_and_removes(open_page):

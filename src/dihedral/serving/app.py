@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from dihedral.errors import DihedralError
 from dihedral.predictor import Prediction
 from dihedral.serving import messages as m
 from dihedral.serving.batching import Batcher, Question
-from dihedral.serving.guard import Guard, Metrics, problem
+from dihedral.serving.guard import Guard, Metrics, check_key, problem
 from dihedral.serving.served import Served, UnknownNameError
 
 STATIC = Path(__file__).parent / "static"
@@ -50,6 +50,7 @@ pages = APIRouter()
 
 def create_app(models: dict[str, Served], *, api_key: str | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
     """The app that serves these models; the first is the one meant where none is named."""
+    check_key(api_key)
     metrics = Metrics()
 
     @asynccontextmanager
@@ -69,7 +70,7 @@ def create_app(models: dict[str, Served], *, api_key: str | None = None, body_li
     app.state.models = models
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
-    app.state.slow = anyio.CapacityLimiter(1)  # mining rules: one model at a time
+    app.state.slow = anyio.CapacityLimiter(1)  # mining rules, missing facts: one at a time
     app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -98,8 +99,20 @@ async def _wrong_input(request: Request, error: Exception) -> Response:
 
 
 async def _malformed(request: Request, error: Any) -> Response:
-    parts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
-    return problem(422, "; ".join(parts))
+    errors = error.errors()
+    if errors[0]["type"] == "json_invalid":
+        return problem(400, f"the body is not JSON: {errors[0]['ctx']['error']} at character {errors[0]['loc'][-1]}")
+    return problem(422, "; ".join(_sentence(each) for each in errors[:5]))
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    """What is wrong with a field, called as the asker calls it."""
+    place, *loc = error["loc"]
+    if place == "body" and loc[:1] in (["one"], ["many"]):  # our own name for the kind of body
+        loc = loc[1:]
+    if loc[:1] in (["questions"], ["triples"]) and len(loc) > 1:
+        loc = [f"{loc[0][:-1]} {loc[1] + 1}", *loc[2:]]
+    return f"{': '.join(map(str, loc)) or f'the {place}'}: {error['msg']}"
 
 
 async def _refused(request: Request, error: Any) -> Response:
@@ -114,16 +127,15 @@ def find_model(request: Request, name: str | None) -> Served:
     if name is None:
         return next(iter(models.values()))
     if name not in models:
-        raise UnknownNameError("model", name, list(models))
+        raise UnknownNameError("model", name, models, f"; this server has {', '.join(map(repr, models))}")
     return models[name]
 
 
-def _chosen(
-    request: Request,
-    model: Annotated[
-        str | None, Query(max_length=m.MOST_NAME, description="A model's name; the first one if not given.")
-    ] = None,
-) -> Served:
+ModelParam = Annotated[str | None, Query(description="A model's name; the first one if not given.")]
+NameParam = Annotated[str, Query(min_length=1, description="A name in full, or with a prefix.")]
+
+
+def _chosen(request: Request, model: ModelParam = None) -> Served:
     return find_model(request, model)
 
 
@@ -134,7 +146,7 @@ Chosen = Annotated[Served, Depends(_chosen)]
 
 
 @api.get("/predict", tags=["predictions"])
-async def predict(request: Request, asked: Annotated[m.PredictParams, Query()]) -> m.Predictions:
+async def predict(request: Request, asked: Annotated[m.PredictOne, Query()]) -> m.Predictions:
     """The best completions of a triple of which two parts are given."""
     served = find_model(request, asked.model)
     return m.Predictions(model=served.name, predictions=(await _predict(request, served, [asked]))[0])
@@ -142,29 +154,29 @@ async def predict(request: Request, asked: Annotated[m.PredictParams, Query()]) 
 
 @api.post("/predict", tags=["predictions"])
 async def predict_batch(
-    request: Request, served: Chosen, asked: Annotated[m.Predict, Body()]
+    request: Request, asked: Annotated[m.Predict, Body()], model: ModelParam = None
 ) -> m.Predictions | m.PredictionLists:
     """The same for one question, or for many as {"questions": [...]}."""
+    served = find_model(request, asked.model or model)
     if isinstance(asked, m.PredictOne):
         return m.Predictions(model=served.name, predictions=(await _predict(request, served, [asked]))[0])
     return m.PredictionLists(model=served.name, answers=await _predict(request, served, asked.questions))
 
 
-async def _predict(request: Request, served: Served, asked: list[m.PredictOne]) -> list[list[m.Predicted]]:
+async def _predict(request: Request, served: Served, asked: Sequence[m.PredictQuestion]) -> list[list[m.Predicted]]:
     questions: list[Question] = []
-    for each in asked:
-        given = [part for part in (each.head, each.relation, each.tail) if part is not None]
-        if len(given) != 2:
-            raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
-        for entity in (each.head, each.tail):
-            if entity is not None:
-                served.check_entity(entity)
+    for number, each in enumerate(asked, start=1):
+        try:
+            _check(served, each)
+        except DihedralError as error:
+            if len(asked) > 1:
+                error.args = (f"question {number}: {error}",)
+            raise
         if each.relation is not None:
-            served.check_relation(each.relation)
             anchor = each.head if each.head is not None else each.tail
             assert anchor is not None
             side: Any = "tail" if each.head is not None else "head"
-            questions.append(Question(side, anchor, each.relation, each.top, each.known))
+            questions.append(Question(side, anchor, each.relation, each.top, each.known, each.among))
     batcher: Batcher = request.app.state.batchers[served.name]
     found = iter(await batcher.ask(questions))
     answers = []
@@ -180,6 +192,19 @@ async def _predict(request: Request, served: Served, asked: list[m.PredictOne]) 
     return [[_predicted(one) for one in answer] for answer in answers]
 
 
+def _check(served: Served, asked: m.PredictQuestion) -> None:
+    given = [part for part in (asked.head, asked.relation, asked.tail) if part is not None]
+    if len(given) != 2:
+        raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
+    for entity in (asked.head, asked.tail):
+        if entity is not None:
+            served.check_entity(entity)
+    if asked.relation is not None:
+        served.check_relation(asked.relation)
+    elif asked.among is not None:
+        raise DihedralError("among limits entities, but the relation is asked for; leave it out")
+
+
 def _predicted(one: Prediction) -> m.Predicted:
     return m.Predicted.model_construct(
         head=one.head, relation=one.relation, tail=one.tail, score=one.score,
@@ -187,34 +212,68 @@ def _predicted(one: Prediction) -> m.Predicted:
     )  # fmt: skip
 
 
+@api.post("/classify", tags=["predictions"])
+def classify(request: Request, asked: m.Classify, model: ModelParam = None) -> m.Judgements:
+    """True or false for each triple, and how likely it is among as many true as false ones."""
+    served = find_model(request, asked.model or model)
+    if served.predictor.calibration is None:
+        raise DihedralError(
+            f"model {served.name!r} has no thresholds; calibrate it on valid triples before it is saved"
+        )
+    entities, relations = served.graph.entities, served.graph.relations
+    triples = []
+    for number, each in enumerate(asked.triples, start=1):
+        try:
+            h, t = served.check_entity(each.head), served.check_entity(each.tail)
+            triples.append((entities[h], relations[served.check_relation(each.relation)], entities[t]))
+        except UnknownNameError as error:
+            error.args = (f"triple {number}: {error}",)
+            raise
+    found = served.predictor.classify(triples)
+    return m.Judgements(model=served.name, judgements=[m.Judgement(**each._asdict()) for each in found])
+
+
+@api.get("/missing", tags=["predictions"])
+async def missing(
+    request: Request,
+    served: Chosen,
+    relation: Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")] = None,
+    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
+) -> m.Predictions:
+    """The likeliest facts that the graph lacks, among entities that training has on that side of the relation."""
+    work = partial(served.missing, relation, top)
+    found = await anyio.to_thread.run_sync(work, limiter=request.app.state.slow)
+    return m.Predictions(model=served.name, predictions=[m.Predicted(**each) for each in found])
+
+
 @api.get("/explain", tags=["predictions"])
-def explain(request: Request, asked: Annotated[m.ExplainParams, Query()]) -> m.Explained:
+def explain(request: Request, asked: Annotated[m.Explain, Query()]) -> m.Explained:
     """The paths of known facts that support a triple, alike facts, and the elements that carry its score."""
     return _explain(find_model(request, asked.model), asked)
 
 
 @api.post("/explain", tags=["predictions"])
-def explain_posted(served: Chosen, asked: m.Explain) -> m.Explained:
+def explain_posted(request: Request, asked: m.Explain, model: ModelParam = None) -> m.Explained:
     """The same, asked by a body."""
-    return _explain(served, asked)
+    return _explain(find_model(request, asked.model or model), asked)
 
 
 def _explain(served: Served, asked: m.Explain) -> m.Explained:
-    served.check_entity(asked.head)
-    served.check_entity(asked.tail)
-    number = served.check_relation(asked.relation)
-    predictor, relations = served.predictor, served.graph.relations
-    found = dh.explain(predictor, asked.head, asked.relation, asked.tail, top=asked.top)
-    scored = predictor.predict(head=asked.head, tail=asked.tail, top=len(relations))
-    this = next(each for each in scored if each.relation == relations[number])
+    h, t = served.check_entity(asked.head), served.check_entity(asked.tail)
+    r = served.check_relation(asked.relation)
+    entities, relations, calibration = served.graph.entities, served.graph.relations, served.predictor.calibration
+    found = dh.explain(served.predictor, entities[h], relations[r], entities[t], top=asked.top)
+    likely = calibration.probabilities(torch.tensor(found.score), torch.tensor(r)) if calibration else None
+    split = served.facts.split_of(h, r, t)
     return m.Explained(
         model=served.name,
-        head=asked.head,
-        relation=asked.relation,
-        tail=asked.tail,
-        known=found.known,
+        head=entities[h],
+        relation=relations[r],
+        tail=entities[t],
+        known=split is not None,  # as /v1/predict has it; found.known is that of training
+        split=split,
         score=found.score,
-        probability=this.probability,
+        probability=None if likely is None else float(likely),
         ranks=found.ranks,
         supported=found.supported,
         paths=[
@@ -233,20 +292,21 @@ def _explain(served: Served, asked: m.Explain) -> m.Explained:
 
 
 @api.get("/query", tags=["predictions"])
-def query(request: Request, asked: Annotated[m.QueryParams, Query()]) -> m.PathAnswers:
+def query(request: Request, asked: Annotated[m.Query, Query()]) -> m.PathAnswers:
     """Where a path of relations leads from an entity; repeat `via` for each step."""
     return _query(find_model(request, asked.model), asked)
 
 
 @api.post("/query", tags=["predictions"])
-def query_posted(served: Chosen, asked: m.Query) -> m.PathAnswers:
+def query_posted(request: Request, asked: m.Query, model: ModelParam = None) -> m.PathAnswers:
     """The same, asked by a body."""
-    return _query(served, asked)
+    return _query(find_model(request, asked.model or model), asked)
 
 
 def _query(served: Served, asked: m.Query) -> m.PathAnswers:
     served.check_entity(asked.start)
-    served.check_steps(asked.via)
+    for step in asked.via:
+        served.read_step(step)
     found = served.predictor.query(asked.start, asked.via, top=asked.top, mode=asked.mode)
     answers = [
         m.PathAnswer(entity=each.entity, score=each.score, through=list(each.through))
@@ -274,12 +334,23 @@ def _relations(served: Served) -> m.Relations:
 @api.get("/relations/{name:path}", tags=["algebra"])
 async def relation(request: Request, served: Chosen, name: str) -> m.RelationDetail:
     """One relation: its elements of D_K, the relations nearest to its inverse, the compositions it is part of."""
+    return await _relation(request, served, name)
+
+
+@api.get("/relation", tags=["algebra"])
+async def relation_named(request: Request, served: Chosen, name: NameParam) -> m.RelationDetail:
+    """The same for any name, also one such as `..` that no path can hold."""
+    return await _relation(request, served, name)
+
+
+async def _relation(request: Request, served: Served, name: str) -> m.RelationDetail:
     number = served.check_relation(name)
+    name = served.graph.relations[number]
     summary, a = _summary(served, number, 5), served.algebra
     if a is None:
         return m.RelationDetail(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
     mined = [rule for rule in await _rules(request, served) if rule.kind == "composition"]
-    taking_part = [rule for rule in mined if name == rule.head or name in (step.lstrip("~") for step in rule.body)]
+    taking_part = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
     return m.RelationDetail(
         **dict(summary),
         model=served.name,
@@ -306,19 +377,18 @@ def _summary(served: Served, number: int, inverses: int) -> m.RelationSummary:
 
 
 @api.get("/compose", tags=["algebra"])
-def compose(request: Request, asked: Annotated[m.ComposeParams, Query()]) -> m.Product:
+def compose(request: Request, asked: Annotated[m.Compose, Query()]) -> m.Product:
     """The product of relations and inverses: its elements, and the relations nearest to it."""
     return _compose(find_model(request, asked.model), asked)
 
 
 @api.post("/compose", tags=["algebra"])
-def compose_posted(served: Chosen, asked: m.Compose) -> m.Product:
+def compose_posted(request: Request, asked: m.Compose, model: ModelParam = None) -> m.Product:
     """The same, asked by a body."""
-    return _compose(served, asked)
+    return _compose(find_model(request, asked.model or model), asked)
 
 
 def _compose(served: Served, asked: m.Compose) -> m.Product:
-    served.check_steps(asked.steps)
     row = served.product(asked.steps)
     return m.Product(
         model=served.name,
@@ -368,11 +438,11 @@ def _nearest(match: Match) -> m.Nearest:
 @api.get("/entities", tags=["entities"])
 async def entities(
     served: Chosen,
-    search: Annotated[str, Query(max_length=m.MOST_NAME, description="The beginning or a part of a name.")] = "",
+    search: Annotated[str, Query(description="The beginning or a part of a name.")] = "",
     top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
 ) -> m.Entities:
     """Entities by name as one types; without a search those with most facts."""
-    found = served.index.search(search, top) if search else served.busiest[:top]
+    found = served.search(search, top) if search else served.busiest[:top]
     counts, names = served.facts.counts, served.graph.entities
     return m.Entities(
         model=served.name, total=len(names), entities=[m.Entity(name=names[i], facts=int(counts[i])) for i in found]
@@ -382,8 +452,21 @@ async def entities(
 @api.get("/entities/{name:path}", tags=["entities"])
 def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200) -> m.EntityFacts:
     """The known facts of an entity (direction out: it is the head, in: it is the tail), and entities like it."""
+    return _entity(served, name, top)
+
+
+@api.get("/entity", tags=["entities"])
+def entity_named(
+    served: Chosen, name: NameParam, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200
+) -> m.EntityFacts:
+    """The same for any name, also one such as `..` that no path can hold."""
+    return _entity(served, name, top)
+
+
+def _entity(served: Served, name: str, top: int) -> m.EntityFacts:
     number = served.check_entity(name)
     names, relation_names = served.graph.entities, served.graph.relations
+    name = names[number]
     facts = [
         m.Fact(
             direction=fact.direction,
@@ -412,7 +495,13 @@ async def models(request: Request) -> m.Models:
 def info(served: Chosen) -> m.Info:
     """Recipe, metrics and training curve of a model."""
     about = served.description
-    return m.Info(**_about(served), recipe=about["recipe"], metrics=about["metrics"], curve=served.curve)
+    return m.Info(
+        **_about(served),
+        prefixes=served.prefixes,
+        recipe=about["recipe"],
+        metrics=about["metrics"],
+        curve=served.curve,
+    )
 
 
 def _about(served: Served) -> dict[str, Any]:
@@ -429,6 +518,7 @@ def _about(served: Served) -> dict[str, Any]:
 # --- pages ----------------------------------------------------------------------------------------
 
 
+@pages.head("/healthz", include_in_schema=False)  # monitors ask so
 @pages.get("/healthz", tags=["server"])
 async def healthz() -> m.Health:
     """Whether the server answers."""
@@ -441,6 +531,7 @@ async def metrics(request: Request) -> Response:
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
+@pages.head("/", include_in_schema=False)
 @pages.get("/", include_in_schema=False)
 async def explorer() -> FileResponse:
     return FileResponse(STATIC / "index.html")

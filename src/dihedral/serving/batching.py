@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import anyio
 
@@ -29,6 +30,7 @@ class Question:
     relation: str
     top: int
     known: Known
+    among: Literal["range"] | None = None
 
 
 class Batcher:
@@ -69,18 +71,24 @@ class Batcher:
 
 
 def answer(served: Served, questions: list[Question]) -> list[list[Prediction]]:
-    """All questions of one side, kind and top in one product."""
-    alike: dict[tuple[Side, Known, int], list[int]] = defaultdict(list)
+    """All questions of one side, kind and top in one product; where entities are limited, those of one relation."""
+    alike: dict[tuple[Side, Known, int, str | None], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
-        alike[question.side, question.known, question.top].append(number)
+        limited_by = question.relation if question.among else None
+        alike[question.side, question.known, question.top, limited_by].append(number)
     answers: list[list[Prediction]] = [[] for _ in questions]
-    for (side, known, top), numbers in alike.items():
-        found = served.predictor.predict_many(
+    predictor = served.predictor
+    for (side, known, top, limited_by), numbers in alike.items():
+        allowed = None
+        if limited_by is not None:
+            allowed = predictor.allowed("range", predictor.graph.relations.id(limited_by), side)
+        found = predictor.predict_many(
             side,
             [questions[i].anchor for i in numbers],
             [questions[i].relation for i in numbers],
             top=top,
             known=known,
+            allowed=allowed,
         )
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions

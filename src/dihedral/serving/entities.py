@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dihedral.graph import Graph
-from dihedral.graph.triples import SPLITS, Vocabulary
+from dihedral.graph.triples import SPLITS, Split, Vocabulary
 
 
 class NameIndex:
@@ -60,7 +60,7 @@ class EntityFact(NamedTuple):
     direction: Literal["out", "in"]  # out: the entity is the head; in: the tail
     relation: int
     entity: int  # the other one
-    split: str
+    split: Split
 
 
 class FactIndex:
@@ -72,6 +72,12 @@ class FactIndex:
         self.out, self.out_starts = _by_entity(self.triples[:, 0], graph.num_entities)
         self.into, self.into_starts = _by_entity(self.triples[:, 2], graph.num_entities)
         self.counts = np.diff(self.out_starts) + np.diff(self.into_starts)  # facts of each entity: [N]
+
+    def split_of(self, head: int, relation: int, tail: int) -> Split | None:
+        """The first split that holds a triple."""
+        rows = self.out[self.out_starts[head] : self.out_starts[head + 1]]
+        held = rows[(self.triples[rows, 1:] == (relation, tail)).all(axis=1)]
+        return SPLITS[self.split[held[0]]] if len(held) else None
 
     def of(self, entity: int, most: int) -> Iterator[EntityFact]:
         """Facts with the entity as head and those with it as tail, up to `most` of each."""

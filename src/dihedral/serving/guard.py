@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dihedral.errors import DihedralError
+
 OPEN = ("/", "/docs", "/healthz")  # no key: a page that asks for one must come first
 METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 HEADERS = {
@@ -27,6 +29,15 @@ def problem(status: int, detail: str, suggestions: list[str] | None = None, head
     """An error as JSON; half a character in a name must not break the answer about it."""
     content = json.dumps({"detail": detail, "suggestions": suggestions or []}, ensure_ascii=False)
     return Response(content.encode("utf-8", "replace"), status, headers, media_type="application/json")
+
+
+def check_key(key: str | None) -> None:
+    """A key that no header can carry as it is would never match."""
+    if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise DihedralError(
+            "the API key holds letters outside ASCII, control characters or blanks at its ends, which a header does "
+            "not carry; choose one of ASCII letters, digits and signs"
+        )
 
 
 class Metrics:

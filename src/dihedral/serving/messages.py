@@ -6,15 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from dihedral.graph.triples import Split
+
 MOST_TOP = 1000
 MOST_QUESTIONS = 256
 MOST_STEPS = 16
-MOST_NAME = 2000  # letters
 
-Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
-ModelName = Annotated[
-    str | None, Field(max_length=MOST_NAME, description="A model's name; the first one if not given.")
-]
+Name = Annotated[str, Field(min_length=1)]  # as long as names of a graph are; the body's limit is limit enough
+ModelName = Annotated[str | None, Field(description="A model's name; the first one if not given.")]
 Top = Annotated[int, Field(ge=1, le=MOST_TOP, description="How many answers.")]
 Steps = Annotated[
     list[Name], Field(min_length=1, max_length=MOST_STEPS, description="Relations in order; ~name walks backwards.")
@@ -30,7 +29,7 @@ class Asked(BaseModel):
 # --- asked ----------------------------------------------------------------------------------------
 
 
-class PredictOne(Asked):
+class PredictQuestion(Asked):
     """Give two of head, relation and tail: the third is predicted."""
 
     head: Name | None = None
@@ -38,12 +37,22 @@ class PredictOne(Asked):
     tail: Name | None = None
     top: Top = 10
     known: Literal["include", "exclude"] = Field("include", description="Facts that the graph holds already.")
+    among: Literal["range"] | None = Field(
+        None, description="range: only entities that training has in that place of the relation."
+    )
+
+
+class PredictOne(PredictQuestion):
+    """One question."""
+
+    model: ModelName = None
 
 
 class PredictMany(Asked):
     """A batch of questions."""
 
-    questions: list[PredictOne] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    model: ModelName = None
 
 
 def _which(content: Any) -> str:
@@ -55,6 +64,19 @@ def _which(content: Any) -> str:
 Predict = Annotated[Annotated[PredictOne, Tag("one")] | Annotated[PredictMany, Tag("many")], Discriminator(_which)]
 
 
+class Triple(Asked):
+    head: Name
+    relation: Name
+    tail: Name
+
+
+class Classify(Asked):
+    """Triples to call true or false."""
+
+    triples: list[Triple] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    model: ModelName = None
+
+
 class Explain(Asked):
     """A triple, known or predicted."""
 
@@ -62,6 +84,7 @@ class Explain(Asked):
     relation: Name
     tail: Name
     top: Annotated[int, Field(ge=1, le=50, description="How many paths and alike facts.")] = 5
+    model: ModelName = None
 
 
 class Query(Asked):
@@ -73,6 +96,7 @@ class Query(Asked):
     mode: Literal["product", "beam"] = Field(
         "product", description="product: the whole path at once; beam: step by step, and says through which entities."
     )
+    model: ModelName = None
 
 
 class Compose(Asked):
@@ -80,21 +104,6 @@ class Compose(Asked):
 
     steps: Steps
     top: Top = 5
-
-
-class PredictParams(PredictOne):
-    model: ModelName = None
-
-
-class ExplainParams(Explain):
-    model: ModelName = None
-
-
-class QueryParams(Query):
-    model: ModelName = None
-
-
-class ComposeParams(Compose):
     model: ModelName = None
 
 
@@ -127,6 +136,19 @@ class PredictionLists(BaseModel):
     answers: list[list[Predicted]]
 
 
+class Judgement(BaseModel):
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
+
+
+class Judgements(BaseModel):
+    model: str
+    judgements: list[Judgement]
+
+
 class Path(BaseModel):
     relations: list[str]
     entities: list[str]
@@ -148,6 +170,7 @@ class Explained(BaseModel):
     relation: str
     tail: str
     known: bool
+    split: Split | None  # that holds it
     score: float
     probability: float | None
     ranks: dict[str, float]
@@ -245,7 +268,7 @@ class Fact(BaseModel):
     direction: Literal["out", "in"]
     relation: str
     entity: str
-    split: str
+    split: Split
 
 
 class SimilarEntity(BaseModel):
@@ -278,6 +301,7 @@ class Models(BaseModel):
 
 
 class Info(ModelSummary):
+    prefixes: dict[str, str]  # of names that are IRIs: ex:ann may be asked for http://example.org/ann
     recipe: dict[str, Any]
     metrics: dict[str, Any]
     curve: list[dict[str, Any]]

@@ -12,7 +12,10 @@ import numpy as np
 
 import dihedral as dh
 from dihedral.algebra import Algebra, MinedRule, Row
+from dihedral.completion import missing_facts
 from dihedral.errors import DihedralError, close_names
+from dihedral.graph.prefixes import expand
+from dihedral.graph.triples import Vocabulary
 from dihedral.paths import INVERSE
 from dihedral.predictor import Predictor
 from dihedral.serving.entities import FactIndex, NameIndex
@@ -22,13 +25,14 @@ from dihedral.training.checkpoint import RunFolder
 
 MOST_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
 MOST_RULES = 200  # of each kind
+MOST_SCORES = 1_500_000_000  # that a request for missing facts may take: half a minute of one core at 2L = 200
 
 
 class UnknownNameError(DihedralError):
     """A name that the model, or the server, does not have; `suggestions` are close ones."""
 
-    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
-        super().__init__(f"{kind} {name!r:.200} is not known")
+    def __init__(self, kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
+        super().__init__(f"{kind} {name!r:.200} is not known{hint}")
         self.suggestions = close_names(name[:200], names)
 
 
@@ -50,7 +54,7 @@ class Served:
     def check_entity(self, name: str) -> int:
         """The number of an entity."""
         names = self.graph.entities
-        if name not in names:  # the vocabulary's own error compares with all names, which takes too long here
+        if not _has(names, name):  # the vocabulary's own error compares with all names, which takes too long here
             alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MOST_COMPARED)]
             raise UnknownNameError("entity", name, [names[i] for i in alike])
         return names.id(name)
@@ -58,13 +62,27 @@ class Served:
     def check_relation(self, name: str) -> int:
         """The number of a relation."""
         names = self.graph.relations
-        if name not in names:
+        if not _has(names, name):
             raise UnknownNameError("relation", name, names)
         return names.id(name)
 
-    def check_steps(self, steps: list[str]) -> None:
-        for step in steps:
-            self.check_relation(step.removeprefix(INVERSE))
+    def read_step(self, step: str) -> tuple[str, bool]:
+        """The relation of a step, and whether it is walked backwards; a relation may itself be called `~name`."""
+        names = self.graph.relations
+        back = step.startswith(INVERSE) and step not in names
+        return names[self.check_relation(step.removeprefix(INVERSE) if back else step)], back
+
+    def search(self, text: str, limit: int) -> list[int]:
+        """The numbers of entities whose names begin with or hold a text; `ex:a` is also read as its namespace and a."""
+        full = expand(text, self.graph.entities.prefixes)
+        found = self.index.search(full, limit)
+        if full != text:
+            found += [number for number in self.index.search(text, limit) if number not in found]
+        return found[:limit]
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        return self.graph.relations.prefixes | self.graph.entities.prefixes
 
     def rows(self) -> Algebra:
         """The algebra; a model without group elements has none."""
@@ -76,7 +94,7 @@ class Served:
     def product(self, steps: list[str]) -> Row:
         """The product of relations and inverses, in order."""
         a = self.rows()
-        rows = [~a[step.removeprefix(INVERSE)] if step.startswith(INVERSE) else a[step] for step in steps]
+        rows = [~a[name] if back else a[name] for name, back in map(self.read_step, steps)]
         whole = rows[0]
         for row in rows[1:]:
             whole = whole @ row
@@ -93,6 +111,24 @@ class Served:
         """All rules that the model believes in; seconds of work for a large graph."""
         self.rows()
         return dh.find_rules(self.predictor, top=MOST_RULES)
+
+    @cached_property
+    def heads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How many entities are heads of each relation in training: [R]."""
+        pairs = np.unique(self.graph.train[:, :2], axis=0)
+        return np.bincount(pairs[:, 1], minlength=self.graph.num_relations)
+
+    def missing(self, relation: str | None, top: int) -> list[dict[str, Any]]:
+        """The likeliest facts that the graph lacks, of one relation or of all."""
+        numbers = slice(None) if relation is None else self.check_relation(relation)
+        scores = int(self.heads[numbers].sum()) * self.graph.num_entities
+        if scores > MOST_SCORES:
+            other = "name a relation" if relation is None else "use `dihedral complete`"
+            raise DihedralError(
+                f"missing facts here take {scores:,} scores, a request at most {MOST_SCORES:,}; {other}"
+            )
+        found = missing_facts(self.predictor, relations=[relation] if relation else (), top=top, among="range")
+        return found.to_pylist()
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -121,6 +157,10 @@ class Served:
             if isinstance(row, dict):
                 rows.append(row)
         return rows
+
+
+def _has(names: Vocabulary, name: str) -> bool:
+    return name in names or expand(name, names.prefixes) in names
 
 
 def read_models(folders: list[str]) -> dict[str, Served]:

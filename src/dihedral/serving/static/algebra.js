@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { bar, el, number, percent, plural, short, soft } from "./dom.js";
-import { relationStep } from "./entity.js";
+import { relationLink, relationStep } from "./entity.js";
 import { elementBars, shareText } from "./pictures.js";
 import { to } from "./routes.js";
 
@@ -11,7 +11,7 @@ const formula = (steps) => steps.map((step, i) => [i > 0 && " · ", relationStep
 // --- the table of relations ------------------------------------------------------------------------
 
 const COLUMNS = [
-  { key: "name", title: "Relation", value: (row) => row.name.toLowerCase(), cell: (row) => relationStep(row.name) },
+  { key: "name", title: "Relation", value: (row) => row.name.toLowerCase(), cell: (row) => relationLink(row.name) },
   { key: "facts", title: "Facts", value: (row) => -row.facts, cell: (row) => number(row.facts), kind: "number" },
   { key: "symmetry", title: "Symmetric", value: (row) => -(row.symmetry?.weighed ?? -1), cell: (row) => shareCell(row.symmetry) },
   { key: "skewness", title: "Skew", value: (row) => -(row.skewness?.weighed ?? -1), cell: (row) => shareCell(row.skewness) },
@@ -23,7 +23,7 @@ const shareCell = (share) => share && el("span", { class: "share", title: shareT
 
 function inverseCell(row) {
   const [best] = row.inverses;
-  return best && el("span", { title: shareText(best.share) }, relationStep(best.relation), el("small", {}, percent(best.share.weighed)));
+  return best && el("span", { title: shareText(best.share) }, relationLink(best.relation), el("small", {}, percent(best.share.weighed)));
 }
 
 function compositionCell(row) {
@@ -35,18 +35,20 @@ function compositionCell(row) {
 
 const ruleTitle = (rule) => `the model believes it to ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs`;
 
-export async function relationsPage(_, model) {
+export async function relationsPage(_, model, info) {
   const { relations } = await ask("/v1/relations", { model });
+  const readable = info.K !== null; // others have nothing to read, and no rules to ask for
+  const columns = readable ? COLUMNS : COLUMNS.slice(0, 2);
   let sorted = { key: "facts", down: false };
   const body = el("tbody", {});
   const head = el("tr", {});
   const draw = () => {
-    const column = COLUMNS.find((each) => each.key === sorted.key);
+    const column = columns.find((each) => each.key === sorted.key);
     const order = (a, b) => (column.value(a) < column.value(b) ? -1 : column.value(a) > column.value(b) ? 1 : 0) * (sorted.down ? -1 : 1);
-    head.replaceChildren(...COLUMNS.map((each) => el("th", { scope: "col", class: each.kind,
+    head.replaceChildren(...columns.map((each) => el("th", { scope: "col", class: each.kind,
       "aria-sort": each.key !== sorted.key ? "none" : sorted.down ? "descending" : "ascending" },
       el("button", { "data-sort": each.key, onclick: () => sort(each.key) }, each.title))));
-    body.replaceChildren(...relations.toSorted(order).map((row) => el("tr", {}, COLUMNS.map((each) =>
+    body.replaceChildren(...relations.toSorted(order).map((row) => el("tr", {}, columns.map((each) =>
       el("td", { "data-label": each.title, class: each.kind }, each.cell(row))))));
   };
   const sort = (key) => {
@@ -55,7 +57,6 @@ export async function relationsPage(_, model) {
     head.querySelector(`[data-sort=${key}]`).focus();
   };
   draw();
-  const readable = relations.some((row) => row.symmetry !== null); // others have no rules to ask for
   if (readable) ask("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
     for (const row of relations) row.composition = rules.find((rule) => rule.head === row.name) ?? null;
     draw();
@@ -64,7 +65,7 @@ export async function relationsPage(_, model) {
     title: "Relations",
     content: [
       el("div", { class: "title" }, el("h1", {}, "Relations"),
-        el("p", { class: "muted" }, "Read off the group elements: shares of components, weighed by what each adds to the scores of facts.")),
+        readable && el("p", { class: "muted" }, "Read off the group elements: shares of components, weighed by what each adds to the scores of facts.")),
       el("div", { class: "card table" }, el("table", {}, el("thead", {}, head), body)),
     ],
   };
@@ -75,13 +76,14 @@ const noElements = (title) => el("div", { class: "title" }, el("h1", {}, title),
 
 // --- one relation ----------------------------------------------------------------------------------
 
-export async function relationPage([name], model) {
-  const found = await ask(`/v1/relations/${encodeURIComponent(name)}`, { model });
-  if (found.K === null) return { title: name, content: [noElements(name)] };
+export async function relationPage([asked], model) {
+  const found = await ask("/v1/relation", { name: asked, model });
+  const name = found.name; // in full, where it was asked for by a prefix
+  if (found.K === null) return { title: name, content: [noElements(short(name, 200)), el("p", {}, plural(found.facts, "fact"))] };
   return {
     title: name,
     content: [
-      el("div", { class: "title" }, el("h1", {}, soft(name, 200)),
+      el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200)),
         el("p", { class: "muted" }, `${plural(found.facts, "fact")} · `, el("a", { href: to("compose", name) }, "compose with others"))),
       el("dl", { class: "figures" },
         figure("symmetric", found.symmetry), figure("skew-symmetric", found.skewness)),
@@ -100,23 +102,24 @@ const sub = (K) => String(K).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇
 const figure = (label, share) => el("div", { title: shareText(share) }, el("dt", {}, label), el("dd", {}, percent(share.weighed)));
 
 const nearestList = (matches) => el("ul", { class: "nearest" }, matches.map((match) => el("li", { title: shareText(match.share) },
-  el("span", { class: "name" }, relationStep(match.relation)), bar(match.share.weighed), el("span", { class: "value" }, percent(match.share.weighed)))));
+  el("span", { class: "name" }, relationLink(match.relation)), bar(match.share.weighed), el("span", { class: "value" }, percent(match.share.weighed)))));
 
 export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
-  el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationStep(rule.head)),
+  el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationLink(rule.head)),
   el("span", { class: "muted" }, `${rule.score.toFixed(2)} · true for ${percent(rule.confidence)} of ${number(rule.body_pairs)} `,
     rule.kind === "composition" && el("a", { href: to("compose", ...rule.body) }, "multiply")));
 
 // --- the calculator --------------------------------------------------------------------------------
 
-export async function composePage(steps, model) {
+export async function composePage(steps, model, info) {
+  if (info.K === null) return { title: "Compose", content: [noElements("Compose relations")] };
   const { relations } = await ask("/v1/relations", { model });
-  if (relations.every((row) => row.symmetry === null)) return { title: "Compose", content: [noElements("Compose relations")] };
+  const names = new Set(relations.map((row) => row.name));
   const product = steps.length ? await ask("/v1/compose", { steps, top: 6, model }) : null;
   const go = (next) => { location.hash = to("compose", ...next); };
   const select = el("select", { "aria-label": "Relation to add" }, relations.map((row) => el("option", { value: row.name }, short(row.name, 60))));
   const chips = steps.map((step, i) => {
-    const back = step.startsWith("~");
+    const back = step.startsWith("~") && !names.has(step); // a relation may be called so itself
     const name = back ? step.slice(1) : step;
     const turned = steps.with(i, back ? name : `~${name}`);
     return el("li", { class: "chip" }, el("span", { title: name }, short(name)),

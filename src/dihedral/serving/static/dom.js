@@ -15,10 +15,21 @@ function fill(node, attributes, children) {
 export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-// The last parts of a Freebase path, or of any long name.
+let namespaces = []; // [prefix, namespace], the longest namespace first
+
+export function setPrefixes(prefixes) {
+  namespaces = Object.entries(prefixes).sort((a, b) => b[1].length - a[1].length);
+}
+
+function prefixed(name) {
+  const found = namespaces.find(([, namespace]) => name.startsWith(namespace));
+  return found ? `${found[0]}:${name.slice(found[1].length)}` : name;
+}
+
+// A name with its prefix; the last parts of a Freebase path, or of any long name.
 export function short(name, most = 40) {
   const back = name.startsWith("~") ? "~" : "";
-  let text = name.slice(back.length);
+  let text = prefixed(name.slice(back.length));
   if (text.split("/").length > 3) text = "…/" + text.replaceAll("./", "/").split("/").slice(-2).join("/");
   return back + (text.length <= most ? text : text.slice(0, most - 1) + "…");
 }
@@ -27,6 +38,9 @@ export function short(name, most = 40) {
 export const soft = (name, most) => short(name, most).split(/(?<=[_/.])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
+// A probability is never certain, and is to be read against the triples that it was fitted on.
+export const likely = (probability) => probability > 0.99 ? "> 99 %" : probability < 0.01 ? "< 1 %" : percent(probability);
+export const LIKELY_AMONG = "among as many true as false triples";
 export const number = (value) => value.toLocaleString("en");
 export const plural = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 

@@ -2,7 +2,7 @@
 
 import { ask, keyForm } from "./api.js";
 import { composePage, relationPage, relationsPage } from "./algebra.js";
-import { el } from "./dom.js";
+import { el, setPrefixes, short } from "./dom.js";
 import { entityPage, whyPage } from "./entity.js";
 import { homePage, modelPage } from "./model.js";
 import { read, to } from "./routes.js";
@@ -17,6 +17,13 @@ const NEEDED = { entity: 1, why: 3, relation: 1 };
 const main = document.getElementById("main");
 let asked = 0;
 
+const infos = new Map();
+
+async function infoOf(model) {
+  if (!infos.has(model)) infos.set(model, await ask("/v1/info", { model }));
+  return infos.get(model);
+}
+
 async function show() {
   const mine = ++asked;
   const { page, parts, model } = read();
@@ -25,12 +32,16 @@ async function show() {
   let content;
   try {
     if (!PAGES[page] || parts.length < (NEEDED[page] ?? 0)) throw new Error("There is no such page.");
-    ({ title, content } = await PAGES[page](parts, model));
+    const info = await infoOf(model);
+    if (mine !== asked) return;
+    setPrefixes(info.prefixes);
+    document.querySelector("nav [data-page=compose]").hidden = info.K === null; // nothing to multiply
+    ({ title, content } = await PAGES[page](parts, model, info));
   } catch (problem) {
     content = [problem.status === 401 ? keyForm(start) : trouble(problem)];
   }
   if (mine !== asked) return; // the reader has gone on
-  document.title = title ? `${title} – dihedral` : "dihedral explorer";
+  document.title = title ? `${short(title, 80)} – dihedral` : "dihedral explorer";
   main.replaceChildren(...content.filter(Boolean));
   main.dataset.page = page || "home";
   main.removeAttribute("aria-busy");
@@ -46,7 +57,7 @@ function trouble(problem) {
   const { page } = read();
   const linked = page === "relation" ? "relation" : "entity";
   return el("div", { class: "title" }, el("h1", {}, problem.status && problem.status !== 404 ? "That did not work" : "Not found"), el("p", {}, problem.message),
-    problem.suggestions?.length > 0 && el("p", {}, "Did you mean ", problem.suggestions.flatMap((name, i) => [i ? ", " : "", el("a", { href: to(linked, name) }, name)]), "?"),
+    problem.suggestions?.length > 0 && el("p", {}, "Did you mean ", problem.suggestions.flatMap((name, i) => [i ? ", " : "", el("a", { href: to(linked, name), title: name }, short(name, 80))]), "?"),
     el("p", {}, el("a", { href: to("") }, "To the first page")));
 }
 

@@ -8,8 +8,8 @@ import { to } from "./routes.js";
 
 const METRICS = [["mrr", "MRR"], ["hits@1", "Hits@1"], ["hits@3", "Hits@3"], ["hits@10", "Hits@10"], ["mr", "mean rank"]];
 
-export async function homePage(_, model) {
-  const [info, { entities }] = await Promise.all([ask("/v1/info", { model }), ask("/v1/entities", { model, top: 18 })]);
+export async function homePage(_, model, info) {
+  const { entities } = await ask("/v1/entities", { model, top: 18 });
   const test = info.metrics.test?.both;
   const rules = el("ul", { class: "rules" }, el("li", { class: "muted" }, "mining rules …"));
   if (info.K) ask("/v1/rules", { model, kind: "composition", top: 6 }).then(
@@ -26,14 +26,13 @@ export async function homePage(_, model) {
       el("dl", { class: "figures" }, figures.map(([value, label]) => el("div", {}, el("dt", {}, label), el("dd", {}, value)))),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Entities with most facts"),
-          el("ul", { class: "chips" }, entities.map((entity) => el("li", {}, el("a", { href: to("entity", entity.name), title: plural(entity.facts, "fact") }, soft(entity.name)))))),
+          el("ul", { class: "chips" }, entities.map((entity) => el("li", {}, el("a", { href: to("entity", entity.name), title: `${entity.name}: ${plural(entity.facts, "fact")}` }, soft(entity.name)))))),
         info.K !== null && el("section", {}, el("h2", {}, "What the relations imply"), rules)),
     ],
   };
 }
 
-export async function modelPage(_, model) {
-  const info = await ask("/v1/info", { model });
+export async function modelPage(_, model, info) {
   const splits = ["valid", "test"].filter((split) => info.metrics[split]?.both);
   const curves = [curve(info.curve, "loss", "Loss", "loss"), curve(info.curve, "valid_mrr", "MRR on valid", "mrr")].filter(Boolean);
   const settings = Object.entries(info.recipe).filter(([, value]) => value !== "" && value !== null);

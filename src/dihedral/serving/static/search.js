@@ -1,7 +1,7 @@
 // The search box: entities as one types, by mouse or by keys.
 
 import { ask } from "./api.js";
-import { el, plural } from "./dom.js";
+import { el, plural, short } from "./dom.js";
 import { read, to } from "./routes.js";
 
 export function startSearch() {
@@ -45,7 +45,7 @@ export function startSearch() {
     list.replaceChildren(...found.entities.map((entity, i) =>
       el("li", { role: "option", id: `found-${i}`, "data-name": entity.name, "aria-selected": "false",
         onmousedown: (event) => { event.preventDefault(); open(entity.name); } },
-        el("span", { class: "name" }, entity.name), el("small", {}, plural(entity.facts, "fact")))));
+        el("span", { class: "name", title: entity.name }, short(entity.name, 200)), el("small", {}, plural(entity.facts, "fact")))));
     if (!found.entities.length) list.replaceChildren(el("li", { class: "nothing" }, "no such entity"));
     show(true);
     choose(found.entities.length ? 0 : -1);
