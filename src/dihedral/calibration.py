@@ -43,8 +43,8 @@ class Calibration:
     def probabilities(self, scores: Tensor, relations: Tensor) -> Tensor:
         """Of scores [...] of relations [...]."""
         relations = relations.to(self.slope.device)
-        logits = self.slope[relations] * scores.to(self.slope.device) + self.offset[relations]
-        return torch.sigmoid(logits).to(scores.device)
+        logits = self.slope[relations].double() * scores.to(self.slope.device) + self.offset[relations]
+        return torch.sigmoid(logits).to(scores.device, scores.dtype)  # in double: the same alone as among many
 
     def to_dict(self) -> dict[str, list[float]]:
         return {name: [float(f"{value:.6g}") for value in getattr(self, name).tolist()] for name in _CURVES}

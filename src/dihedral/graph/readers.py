@@ -131,8 +131,10 @@ def _as_table(source: Any) -> pa.Table:
 
 def _split_column(table: pa.Table) -> NDArray[np.int32] | None:
     """The column `split` as places in SPLITS, if there is one."""
-    if table.schema.names.count("split") != 1:
+    if table.schema.names.count("split") != 1 or table.column("split").null_count == len(table):
         return None
+    if missing := table.column("split").null_count:
+        raise DihedralError(f"column split has {missing} missing values; name the split of each triple, or of none")
     numbers: dict[str, int] = {}
     splits = encode(table.column("split"), numbers, "column split")
     places = {name: i for i, name in enumerate(SPLITS)} | dict.fromkeys(("dev", "val", "validation"), 1)
