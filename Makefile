@@ -25,7 +25,7 @@ docs: $(VENV)/.dev
 chromium:
 	@command -v chromium > /dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-	    echo "installing chromium"; apt-get update -qq && apt-get install -y -qq chromium > /dev/null; \
+	    echo "installing chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; \
 	  else echo "no chromium here: tests in a browser are skipped (Debian: apt-get install chromium)"; fi; }
 
 lint: $(VENV)/.dev
