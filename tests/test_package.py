@@ -48,7 +48,26 @@ def test_importing_the_package_adds_under_a_third_of_a_second_to_torch(imports):
 
 @pytest.mark.parametrize(
     "module",
-    ["matplotlib", "pandas", "polars", "networkx", "pyoxigraph", "typer", "rich", "pykeen", "hypothesis", "pytest"],
+    [
+        "matplotlib",
+        "pandas",
+        "polars",
+        "networkx",
+        "pyoxigraph",
+        "typer",
+        "rich",
+        "pykeen",
+        "hypothesis",
+        "pytest",
+        "fastapi",
+        "uvicorn",
+        "prometheus_client",
+        "optuna",
+        "faiss",
+        "mlflow",
+        "tensorboard",
+        "numba",
+    ],
 )
 def test_importing_the_package_leaves_optional_modules_alone(imports, module):
     assert module not in imports[0]["new"]
