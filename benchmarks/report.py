@@ -105,6 +105,45 @@ def agreement_part() -> str:
     )
 
 
+def serving_part() -> str:
+    content = read("serving")
+    if content is None:
+        return ""
+    rows = []
+    for row in content["rows"]:
+        asked = f"{row['asked_per_second']:.0f} a second" if row["asked_per_second"] else "as fast as they can"
+        together = "together" if row["at_once"] > 1 else "each alone"
+        rows.append([together, row["clients"], asked, f"{row['answered_per_second']:.0f}",
+                     *(f"{row[key]:.0f}" for key in ("p50_ms", "p99_ms", "max_ms"))])  # fmt: skip
+    header = ["answered", "clients", "they ask", "answers a second", "median ms", "p99 ms", "longest ms"]
+    return (
+        "## Serving\n\n"
+        f"Single predictions over HTTP, the clients on the same machine; {content['entities']:,} entities, "
+        f"2L = {content['dimension']}.\n\n" + markdown(header, rows) + "\n" + source(content, "serving")
+    )
+
+
+def everyday_part() -> str:
+    content, rdf = read("everyday"), read("rdf")
+    if content is None or rdf is None:
+        return ""
+    top, index, test = content["top_ten"], content["index"], content["calibration"]["test"]
+    rows = [
+        [f"{top['questions']} top-10 questions, {top['graph']}, 2L = {top['dimension']}", f"{top['seconds']:.3f} s"],
+        ["probabilities on FB15k-237's test, expected calibration error", f"{test['expected_calibration_error']:.4f}"],
+        ["true or false by thresholds on the same triples, share right", f"{test['accuracy']:.3f}"],
+        ["Hits@10 of tails on it, exactly", f"{index['exact_hits@10']:.4f}"],
+        ["the same by the index", f"{index['index_hits@10']:.4f}"],
+        ["1000 of these questions, exactly", f"{index['exact_seconds']:.3f} s"],
+        ["the same by the index", f"{index['index_seconds']:.3f} s"],
+        [f"reading {rdf['triples']:,} N-Triples", f"{rdf['seconds']:.2f} s"],
+    ]  # fmt: skip
+    return (
+        "## Everyday use\n\n" + markdown(["task", "measured"], rows) + "\n"
+        + source(content, "everyday") + "\n" + source(rdf, "rdf")
+    )  # fmt: skip
+
+
 def growth_chart(path: Path) -> None:
     content = read("gpu-engine")
     if content is None:
@@ -143,7 +182,7 @@ def growth_chart(path: Path) -> None:
 
 def main() -> None:
     parts = ["# Performance\n", "This page is made from measured files by `python -m benchmarks.report`.\n",
-             cpu_part(), gpu_part(), agreement_part()]  # fmt: skip
+             cpu_part(), gpu_part(), agreement_part(), serving_part(), everyday_part()]  # fmt: skip
     (DOCS / "performance.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
     growth_chart(DOCS / "images" / "gpu-growth.png")
     chart = RESULTS / "cpu-engine.png"

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph import Graph
-from dihedral.graph.triples import Triples, triple_keys
+from dihedral.graph.triples import Triples, members_of, triple_keys
 
 if TYPE_CHECKING:
     from dihedral.predictor import Predictor
@@ -64,7 +63,7 @@ def false_triples(graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triple
     """
     rng = np.random.default_rng(seed)
     known = np.unique(triple_keys(graph.known, graph.num_entities, graph.num_relations))
-    seen = {side: _members(graph, side) for side in (0, 2)}
+    seen = {side: members_of(graph.train, side, graph.num_relations) for side in (0, 2)}
     false = triples.copy()
     side = rng.choice([0, 2], len(triples))
     uniform = rng.random(len(triples)) < 0.5
@@ -84,12 +83,6 @@ def false_triples(graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triple
             break
     kept = np.delete(np.arange(len(triples)), open_)
     return triples[kept], false[kept]
-
-
-def _members(graph: Graph, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct heads or tails of training, relation by relation, and where each relation's begin: [R + 1]."""
-    pairs = np.unique(graph.train[:, [1, column]].astype(np.int64), axis=0)
-    return pairs[:, 1], np.searchsorted(pairs[:, 0], np.arange(graph.num_relations + 1))
 
 
 def labelled(predictor: Predictor, split: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph.triples import Triples
+from dihedral.graph.triples import Triples, members_of
 from dihedral.models.model import BlockRelations
 from dihedral.predictor import Predictor
 
@@ -39,9 +39,13 @@ class Beliefs:
         train = predictor.graph.train
         self.level = self._levels(train)
         rng = np.random.default_rng(seed)
-        heads, tails = _members(train, 0, self.num_relations), _members(train, 2, self.num_relations)
+        heads, tails = (self._members(train, column) for column in (0, 2))
         self.starts = [self._rows(rng.permutation(each)[:starts]) for each in heads + tails]
         self.ranges = [self._rows(each) for each in tails + heads]
+
+    def _members(self, train: Triples, column: int) -> list[NDArray[np.int64]]:
+        members, starts = members_of(train, column, self.num_relations)
+        return np.split(members, starts[1:-1])
 
     def _rows(self, ids: NDArray[np.int64]) -> Tensor:
         return self.entities[torch.from_numpy(ids).to(self.entities.device)]
@@ -91,9 +95,3 @@ class Beliefs:
         return self.relations.queries(
             self.operators, relation, vectors, "tail" if step < self.num_relations else "head"
         )
-
-
-def _members(train: Triples, column: int, num_relations: int) -> list[NDArray[np.int64]]:
-    """The distinct heads (column 0) or tails (column 2) of each relation."""
-    pairs = np.unique(train[:, [1, column]].astype(np.int64), axis=0)
-    return np.split(pairs[:, 1], np.searchsorted(pairs[:, 0], np.arange(1, num_relations)))

@@ -228,6 +228,12 @@ def triple_keys(triples: Triples, num_entities: int, num_relations: int) -> NDAr
     return (head * num_relations + relation) * num_entities + tail
 
 
+def members_of(triples: Triples, column: int, num_relations: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct heads (column 0) or tails (column 2), relation by relation, and where each relation's begin: [R + 1]."""
+    pairs = np.unique(triples[:, [1, column]].astype(np.int64), axis=0)
+    return pairs[:, 1], np.searchsorted(pairs[:, 0], np.arange(num_relations + 1))
+
+
 def drop_duplicates(triples: Triples, num_entities: int, num_relations: int) -> Triples:
     """The triples in their order, each kept the first time only."""
     keys = triple_keys(triples, num_entities, num_relations)
