@@ -166,7 +166,7 @@ class Trainer:
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
         self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs, **about})
         last_saved = time.monotonic()
-        with _catch_interrupt() as interrupted:
+        with catch_interrupt() as interrupted:
             while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
                 done = self.run_epoch(interrupted)
                 if not done:
@@ -323,7 +323,7 @@ def identity(recipe: Recipe, seed: int, graph: Graph) -> dict[str, Any]:
 
 
 @contextmanager
-def _catch_interrupt() -> Iterator[threading.Event]:
+def catch_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a flag, so that a step is never cut in half; a second one stops at once."""
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -23,7 +23,7 @@ from dihedral.device import choose_device
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.files import make_folder, write_json
 from dihedral.graph import Graph
-from dihedral.training.loop import Callback, Event, Trainer
+from dihedral.training.loop import Callback, Event, Trainer, catch_interrupt
 from dihedral.training.recipe import Recipe, write_recipe
 
 Row = dict[str, Any]
@@ -133,8 +133,11 @@ def search(
     tick()
     try:
         if workers == 1:
-            tickets, stop = multiprocessing.Value("i", left), threading.Event()
-            work(task, study, tickets, stop, deadline, callback=callback, on_trial=tick)
+            # as a flag: an exception may be raised, and lost, while the database cleans up
+            with catch_interrupt() as stop:
+                work(task, study, multiprocessing.Value("i", left), stop, deadline, callback=callback, on_trial=tick)
+            if stop.is_set():
+                raise KeyboardInterrupt
         else:
             _share(task, min(workers, max(0, left)), left, deadline, tick)
     finally:
@@ -276,9 +279,11 @@ def _share(task: Search, workers: int, left: int, deadline: float, tick: Callabl
         with _ignoring_interrupts():
             for process in processes:
                 process.start()
-        while any(process.is_alive() for process in processes):
-            time.sleep(POLL_SECONDS)
-            tick()
+        with catch_interrupt() as interrupted:
+            while any(process.is_alive() for process in processes):
+                if interrupted.wait(POLL_SECONDS):
+                    raise KeyboardInterrupt
+                tick()
     finally:
         stop.set()
         for process in processes:
