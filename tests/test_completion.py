@@ -58,7 +58,7 @@ def test_missing_facts_are_the_likeliest_of_all_triples_that_are_not_known(predi
 
 def test_small_tiles_find_the_same_missing_facts(predictor, monkeypatch):
     whole = missing_facts(predictor, top=10, relations=["parent", "spouse"])
-    monkeypatch.setattr("dihedral.completion.tile_rows", lambda candidates, memory_mb: 3)
+    monkeypatch.setattr("dihedral.completion.tile_rows", lambda model, memory_mb: 3)
     apart = missing_facts(predictor, top=10, relations=["parent", "spouse"])
     assert apart["score"].to_pylist() == pytest.approx(whole["score"].to_pylist(), abs=1e-5)
 

@@ -192,7 +192,7 @@ def missing_facts(
     for number, relation in enumerate(graph.relations.ids(names).tolist(), start=1):
         heads, tails = (predictor.allowed(among, relation, side) for side in ("head", "tail"))
         anchors = torch.arange(graph.num_entities, device=device) if heads is None else heads.nonzero()[:, 0]
-        for part in anchors.split(tile_rows(candidates, memory_mb)):
+        for part in anchors.split(tile_rows(predictor.model, memory_mb)):
             which = torch.full_like(part, relation)
             scores = score_all(predictor.model.queries(part, which, "tail", predictor.operators), candidates, scratch)
             scores[predictor.known["tail"].of(part, which)] = float("-inf")

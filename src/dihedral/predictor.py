@@ -326,17 +326,19 @@ class Predictor:
             raise DihedralError(f"known is {known!r}; choose include or exclude")
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 answer")
-        candidates = self.candidates
-        count = min(count, len(candidates))
+        candidates, shard = self.candidates, self.model.shard
+        count = min(count, shard.num_rows)
         ids, values = [], []
-        rows_at_once, scratch = tile_rows(candidates, memory_mb), Scratch()
+        rows_at_once, scratch = tile_rows(self.model, memory_mb), Scratch()
         for anchor, relation in zip(anchors.split(rows_at_once), relations.split(rows_at_once), strict=True):
             scores = score_all(self.model.queries(anchor, relation, side, self.operators), candidates, scratch)
             if known == "exclude":
-                scores[self.known[side].of(anchor, relation)] = float("-inf")
+                row, answer = self.known[side].of(anchor, relation)
+                place, answer = shard.find(answer)
+                scores[row[place], answer] = float("-inf")
             if allowed is not None:
-                scores[:, ~allowed] = float("-inf")
-            best, its_scores = best_answers(scores, count)
+                scores[:, ~allowed[shard.start : shard.stop]] = float("-inf")
+            best, its_scores = shard.best(*best_answers(scores, min(count, len(candidates))), count)
             ids.append(best)
             values.append(its_scores)
         return torch.cat(ids), torch.cat(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import pytest
@@ -43,7 +44,13 @@ def unfinished(family, tmp_path):
 
 
 def checkpoint_of(out):
-    return out / "training" / "checkpoint.safetensors"
+    return out / "training" / "checkpoint.json"
+
+
+def tensors_of(out):
+    """The one file of tensors that a checkpoint of one process has."""
+    (file,) = (out / "training").glob("state-*/*.safetensors")
+    return file
 
 
 def log_of(out):
@@ -213,23 +220,82 @@ def test_resuming_a_finished_run_gives_its_model(family, tmp_path):
 
 @pytest.mark.parametrize("keep", [0, 100, -1])
 def test_a_checkpoint_cut_short_is_refused(family, unfinished, keep):
-    path = checkpoint_of(unfinished)
+    path = tensors_of(unfinished)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DihedralError, match=r"checkpoint\.safetensors' cannot be read: "):
+    with pytest.raises(DihedralError, match=r"safetensors' has \d+ bytes, expected \d+; it is damaged"):
+        train(family, unfinished, resume=True)
+
+
+def test_a_checkpoint_with_a_damaged_header_is_refused(family, unfinished):
+    path = tensors_of(unfinished)
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+    with pytest.raises(DihedralError, match=r"safetensors' cannot be read: "):
+        train(family, unfinished, resume=True)
+
+
+@pytest.mark.parametrize("change", [{"state": "state-999999-000000"}, {"state": 3}, {"progress": {}}, {"bytes": None}])
+def test_a_checkpoint_that_names_what_is_not_there_is_refused(family, unfinished, change):
+    content = json.loads(checkpoint_of(unfinished).read_text())
+    checkpoint_of(unfinished).write_text(json.dumps(content | change))
+    with pytest.raises(DihedralError, match=r"cannot be read: |is damaged: "):
+        train(family, unfinished, resume=True)
+
+
+def test_a_checkpoint_of_another_shape_is_refused(family, unfinished):
+    path = tensors_of(unfinished)
+    content = json.loads(checkpoint_of(unfinished).read_text())
+    save_file({"x": torch.zeros(3)}, path)
+    content["bytes"][str(path.relative_to(unfinished / "training"))] = path.stat().st_size
+    checkpoint_of(unfinished).write_text(json.dumps(content))
+    with pytest.raises(DihedralError, match=r"state-.*' cannot be read: Missing key"):
         train(family, unfinished, resume=True)
 
 
 def test_a_checkpoint_of_something_else_is_refused(family, unfinished):
-    save_file({"x": torch.zeros(3)}, checkpoint_of(unfinished))
-    with pytest.raises(DihedralError, match="is not of version 1, which this library reads"):
+    checkpoint_of(unfinished).write_text("{}")
+    with pytest.raises(DihedralError, match="is not of version 2, which this library reads"):
         train(family, unfinished, resume=True)
 
 
 def test_a_best_model_that_was_deleted_is_one_clear_error(family, unfinished):
-    (best,) = (unfinished / "training").glob("best-*.safetensors")
+    (best,) = (unfinished / "training").glob("best-*/*.safetensors")
     best.unlink()
     with pytest.raises(DihedralError, match=rf"{best.name}' cannot be read: .*No such file"):
         train(family, unfinished, resume=True)
+
+
+def test_a_run_that_was_killed_while_it_saved_leaves_nothing_in_the_way(family, unfinished):
+    training = unfinished / "training"
+    for name in ("state-000005-000000", ".state-000004-000000"):  # whole but not named yet; half
+        (training / name).mkdir()
+        (training / name / "shard-00007-model-00001-of-00001.safetensors").write_bytes(b"half")
+    assert_same(train(family, unfinished, resume=True), train(family))
+    assert [path.name for path in training.iterdir()] == ["log.jsonl"]
+
+
+# --- two runs into one folder -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_into_one_folder_is_refused(family, tmp_path, resume):
+    refused = []
+
+    def callback(event):
+        if event["event"] == "epoch" and event["epoch"] == 3:
+            with pytest.raises(DihedralError) as error:
+                train(family, tmp_path / "run", resume=resume, overwrite=True)
+            refused.append(str(error.value))
+
+    first = train(family, tmp_path / "run", callback=callback)
+    assert "is being trained into by process " in refused[0] and str(os.getpid()) in refused[0]
+    assert_same(first, train(family))
+
+
+def test_the_lock_of_a_killed_run_is_gone(python, family, tmp_path):
+    done = start(python, tmp_path / "run", [2, 1], signal.SIGKILL, checkpoint_minutes=0)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (tmp_path / "run" / "training" / "lock").exists()
+    assert_same(train(family, tmp_path / "run", resume=True), train(family))
 
 
 def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path):
@@ -242,4 +308,4 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path
     )
     done = python("-c", script, tmp_path / "run", DIHEDRAL_COMPILED="0")  # numba may write its cache
     assert done.returncode == 0, done.stderr
-    assert "training/checkpoint.safetensors' cannot be written: " in done.stdout and "File too large" in done.stdout
+    assert "' cannot be written: " in done.stdout and "File too large" in done.stdout

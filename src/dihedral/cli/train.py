@@ -9,7 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.output import Columns, Json, metric_rows, print_json, print_metrics, read_data, remark
+from dihedral.cli.output import (
+    Columns,
+    Json,
+    console,
+    metric_rows,
+    notes,
+    print_json,
+    print_metrics,
+    read_data,
+    remark,
+)
+from dihedral.distributed import rank
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.storage import holds_model
@@ -48,15 +59,21 @@ def command(
     """Train a model and measure it on valid and test.
 
     Example: dihedral train umls --recipe demo/umls --out out/umls --set epochs=40
+
+    Several GPUs or CPUs: torchrun --nproc-per-node 4 -m dihedral train umls --out out/umls
     """
+    if rank() > 0:  # the first of several processes speaks for all
+        console.quiet = notes.quiet = True
     settings = parse_settings(set_ or [])
     named = load_recipe(recipe).changed(settings) if recipe is not None else None  # refused before data are read
     graph = read_data(data, columns, split_seed)
     chosen = named or choose_for(graph, settings)
     remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
     finished = resume and holds_model(out) and not overwrite
-    loggers: list[Logger] = [TensorBoardLogger(tensorboard)] if tensorboard is not None else []
-    loggers += [MLflowLogger(mlflow)] if mlflow is not None else []
+    loggers: list[Logger] = []
+    if rank() == 0:
+        loggers += [TensorBoardLogger(tensorboard)] if tensorboard is not None else []
+        loggers += [MLflowLogger(mlflow)] if mlflow is not None else []
     try:
         with ExitStack() as stack:
             predictor = train(
@@ -78,6 +95,8 @@ def command(
         raise typer.Exit(1) from None
     if finished:
         remark(f"{out} holds this run already, finished; nothing was trained")
+    if rank() > 0:
+        return
     if json:
         print_json({"out": str(out), **predictor.metrics})
         return

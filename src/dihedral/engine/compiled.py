@@ -144,6 +144,24 @@ def block_logistic(
     return losses, operator_gradient, vectors, weights
 
 
+def pair_logistic(
+    entities: Tensor, queries: Tensor, question: Tensor, rows: Tensor, positive: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sampled logistic loss of queries [B, 2L] with entity rows [pairs], sorted by question.
+
+    Returns the summed loss, the gradient of the queries for the mean over them, and the weights [pairs] with which a
+    query makes the gradient of a pair's row.
+    """
+    starts = torch.searchsorted(question, torch.arange(len(queries) + 1))
+    losses = torch.empty(len(queries), dtype=torch.float64)
+    gradients, weights = torch.zeros_like(queries), torch.empty(len(rows))
+    _in_threads(
+        _kernels().pair_logistic, len(queries), entities.numpy(), queries.numpy(), starts.numpy(), rows.numpy(),
+        positive.numpy(), losses.numpy(), gradients.numpy(), weights.numpy(),
+    )  # fmt: skip
+    return losses.sum(), gradients, weights
+
+
 def count_ranks(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """How many of scores [N, B] are greater than true [B], and how many equal it: each int64 [B]."""
     greater, equal = torch.empty(len(true), dtype=torch.int64), torch.empty(len(true), dtype=torch.int64)

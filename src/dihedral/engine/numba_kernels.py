@@ -82,6 +82,31 @@ def _softplus(x):
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+def pair_logistic(start, stop, entities, queries, starts, rows, positive, losses, query_gradients, weights):
+    """Losses of questions start to stop with their gradients; the pairs of question i begin at starts[i]."""
+    size, width = queries.shape
+    scale = np.float32(1.0 / size)
+    for i in range(start, stop):
+        q, dq = queries[i], query_gradients[i]
+        loss = 0.0
+        for pair in range(starts[i], starts[i + 1]):
+            e = entities[rows[pair]]
+            score = np.float32(0.0)
+            for j in range(width):
+                score += q[j] * e[j]
+            if positive[pair]:
+                loss += _softplus(-score)
+                weight = -scale / (np.float32(1.0) + math.exp(score))
+            else:
+                loss += _softplus(score)
+                weight = scale / (np.float32(1.0) + math.exp(-score))
+            weights[pair] = weight
+            for j in range(width):
+                dq[j] += weight * e[j]
+        losses[i] = loss
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def operator_gradient(start, stop, entities, index, anchors, half, query_gradients, gradient):
     """Sum the gradient of components start to stop of each operator over the questions that used it."""
     size, width = query_gradients.shape

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.distributed import Shard
 from dihedral.engine import compiled
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
@@ -52,12 +53,24 @@ class Ranks:
         return Ranks(np.concatenate([p.greater for p in parts]), np.concatenate([p.equal for p in parts]))
 
 
-def ranks_from_scores(scores: Tensor, targets: Tensor, rows: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+def ranks_from_scores(
+    scores: Tensor, targets: Tensor, rows: Tensor, known: Tensor, shard: Shard | None = None
+) -> tuple[Tensor, Tensor]:
     """Counts of greater and equal other candidates, known answers left out.
 
     scores [batch, N]; targets [batch]; known answers as flat pairs (rows, known), targets among them.
+    shard: where the scores are those of this process's entities; the counts are those of all.
     """
-    true = scores.gather(1, targets[:, None])  # [batch, 1]
+    shard = shard or Shard(scores.shape[1])
+    if shard.whole:
+        true = scores.gather(1, targets[:, None])  # [batch, 1]
+    else:
+        place, column = shard.find(targets)
+        true = scores.new_zeros(len(scores), 1)
+        true[place, 0] = scores[place, column]
+        shard.sum(true)
+        place, known = shard.find(known)
+        rows = rows[place]
     if not torch.isfinite(true).all():  # nothing compares with NaN, so it would rank first
         raise DihedralError("the model gives scores that are not finite; it cannot be ranked")
     known_scores, known_true = scores[rows, known], true[rows, 0]
@@ -67,7 +80,7 @@ def ranks_from_scores(scores: Tensor, targets: Tensor, rows: Tensor, known: Tens
         greater, equal = (scores > true).sum(1), (scores == true).sum(1)
     greater.index_add_(0, rows, (known_scores > known_true).long(), alpha=-1)
     equal.index_add_(0, rows, (known_scores == known_true).long(), alpha=-1)
-    return greater, equal
+    return shard.sum(greater), shard.sum(equal)
 
 
 def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
@@ -104,12 +117,12 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return ids.gather(1, best.indices), best.values
 
 
-def tile_rows(candidates: Tensor, memory_mb: int) -> int:
-    """How many rows of scores to hold at a time."""
+def tile_rows(model: Model, memory_mb: int) -> int:
+    """How many rows of scores to hold at a time; all processes say the same."""
     if memory_mb < 1:
         raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
-    rows = max(1, memory_mb * 2**20 // (4 * len(candidates)))
-    return rows if candidates.is_cuda else min(rows, CPU_QUESTIONS)
+    rows = max(1, memory_mb * 2**20 // (4 * model.shard.most))
+    return rows if model.entities.is_cuda else min(rows, CPU_QUESTIONS)
 
 
 @torch.no_grad()
@@ -120,7 +133,7 @@ def rank_triples(
     operators, candidates = model.relations.exact(), model.candidates().detach()
     if not (torch.isfinite(candidates).all() and torch.isfinite(operators).all()):
         raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
-    rows_at_once = tile_rows(candidates, memory_mb)
+    rows_at_once = tile_rows(model, memory_mb)
     anchors, relations, targets = anchors_and_targets(triples.long(), side)
     # equal questions stand together, so that each is multiplied once
     keys, order = torch.sort(anchors * model.num_relations + relations, stable=True)
@@ -135,6 +148,7 @@ def rank_triples(
         first = torch.diff(row, prepend=row.new_full((1,), -1)) > 0  # one triple a question, then the others
         for chosen, its_scores in ((first, scores), (~first, scores.T.index_select(1, row[~first]).T)):
             which = part[chosen]
-            found = ranks_from_scores(its_scores, targets[which], *known.of(anchor[chosen], relation[chosen]))
+            answers = known.of(anchor[chosen], relation[chosen])
+            found = ranks_from_scores(its_scores, targets[which], *answers, model.shard)
             greater[which], equal[which] = found
     return Ranks(greater.cpu().numpy(), equal.cpu().numpy())

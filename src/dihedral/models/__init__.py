@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dihedral.distributed import Shard
 from dihedral.errors import DihedralError, close_matches
 from dihedral.models.bilinear import RESCAL, Analogy, ComplEx, DistMult, HolE, SimplE
 from dihedral.models.dihedral import (
@@ -20,6 +21,8 @@ from dihedral.models.model import Model, Relations, Side
 from dihedral.models.translation import TransE
 
 __all__ = ["MODELS", "Model", "Relations", "Side", "build_model", "restore_relations"]
+
+PIECE_ROWS = 1 << 16  # of the entity table, drawn at a time
 
 MODELS: dict[str, tuple[Callable[..., Relations], dict[str, Any]]] = {
     "dihedral-gumbel": (GumbelRelations, {}),
@@ -52,7 +55,7 @@ def build_model(
     scaled: bool = False,
     seed: int = 0,
 ) -> Model:
-    """A freshly initialised model.
+    """A freshly initialised model; of several processes each gets its rows of the entity table.
 
     dimension: 2L, the real numbers an entity has.
     K: the group D_K, for the DihEdral models.
@@ -79,8 +82,22 @@ def build_model(
         options["init"] = relation_init
     generator = torch.Generator().manual_seed(seed)
     relations = build(num_relations, dimension, generator=generator, **options)
-    entities = torch.randn(num_entities, dimension, generator=generator) * entity_init
-    return Model(entities, relations)
+    shard = Shard.mine(num_entities)
+    return Model(_normal_rows(shard, dimension, generator).mul_(entity_init), relations, shard)
+
+
+def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> torch.Tensor:
+    """This process's rows of a table of normal numbers, all of which are drawn: the table does not depend on it."""
+    table = torch.empty(shard.stop - shard.start, dimension)
+    pieces = max(1, shard.num_rows // PIECE_ROWS)  # the last one takes the rest: torch draws 16 numbers at a time
+    for number in range(pieces):
+        start = number * PIECE_ROWS
+        stop = shard.num_rows if number == pieces - 1 else start + PIECE_ROWS
+        piece = torch.randn(stop - start, dimension, generator=generator)
+        first, last = max(start, shard.start), min(stop, shard.stop)
+        if first < last:
+            table[first - shard.start : last - shard.start] = piece[first - start : last - start]
+    return table
 
 
 def restore_relations(

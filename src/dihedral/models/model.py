@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from dihedral.distributed import Shard
 from dihedral.engine.blocks import block_queries
 from dihedral.errors import DihedralError
 
@@ -79,16 +80,21 @@ class BlockRelations(Relations):
 
 
 class Model(nn.Module):
-    """An entity table and a relation operator."""
+    """An entity table and a relation operator.
 
-    def __init__(self, entities: Tensor, relations: Relations) -> None:
+    Of several processes each holds the rows of its `shard`; the methods below answer for the whole table, and then
+    all processes must call them alike.
+    """
+
+    def __init__(self, entities: Tensor, relations: Relations, shard: Shard | None = None) -> None:
         super().__init__()
-        self.entities = nn.Parameter(entities)  # [N, 2L]
+        self.entities = nn.Parameter(entities)  # [N, 2L], or this process's rows of it
         self.relations = relations
+        self.shard = shard or Shard(len(entities))
 
     @property
     def num_entities(self) -> int:
-        return self.entities.shape[0]
+        return self.shard.num_rows
 
     @property
     def num_relations(self) -> int:
@@ -108,11 +114,11 @@ class Model(nn.Module):
     def queries(self, anchors: Tensor, relations: Tensor, side: Side, operators: Tensor | None = None) -> Tensor:
         """Evaluation queries [batch, width] for questions (anchor, relation, ?) or (?, relation, anchor)."""
         operators = self.relations.exact() if operators is None else operators
-        return self.relations.queries(operators, relations, self.entities[anchors], side)
+        return self.relations.queries(operators, relations, self.shard.rows(self.entities, anchors), side)
 
     @torch.no_grad()
     def candidates(self) -> Tensor:
-        """The table that queries are multiplied with: [N, width]."""
+        """The table that queries are multiplied with: [N, width], or this process's rows of it."""
         return self.relations.candidates(self.entities)
 
     @torch.no_grad()
@@ -120,4 +126,4 @@ class Model(nn.Module):
         """φ of each triple [n, 3]."""
         head, relation, tail = triples.long().unbind(-1)
         query = self.queries(head, relation, "tail", operators)
-        return (query * self.relations.candidates(self.entities[tail])).sum(-1)
+        return (query * self.relations.candidates(self.shard.rows(self.entities, tail))).sum(-1)

@@ -12,11 +12,14 @@ import torch
 
 from dihedral.calibration import LEAST_VALID
 from dihedral.device import choose_device
+from dihedral.distributed import first_only, joined, rank, restarted, world_size
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
+from dihedral.models import Model
 from dihedral.predictor import Predictor, load
 from dihedral.storage import check_options, holds_model
+from dihedral.training.checkpoint import RunFolder
 from dihedral.training.choose import choose_recipe
 from dihedral.training.loop import Callback, Event, Interrupted, Trainer
 from dihedral.training.recipe import Recipe, load_recipe, recipe_names
@@ -59,50 +62,76 @@ def train(
     recipe = load_recipe(recipe).changed(settings)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
+    if folder is None and world_size() > 1:
+        raise DihedralError(f"{world_size()} processes train one model, which is put together in a folder; give `out`")
     if folder is not None and holds_model(folder) and not overwrite:
-        if resume:
+        if resume or restarted():
             return _finished(folder, graph, recipe, seed)
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
+    if rank() > 0:  # the first of several processes speaks for all
+        callbacks, progress = [], False
 
     def announce(event: Event) -> None:
         for each in callbacks:
             each(event)
 
     with ExitStack() as stack:
+        here = stack.enter_context(joined(choose_device(device)))
+        going_on = resume
+        if folder is not None:
+            run = RunFolder(folder, here)
+            going_on = resume or (restarted() and run.checkpoint.exists())
+            first_only(lambda: _prepare(run, stack, going_on, overwrite), here)
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
 
             callbacks.append(stack.enter_context(ProgressBar()))
-
         trainer = Trainer(
             graph,
             recipe,
             seed=seed,
-            device=choose_device(device),
+            device=here,
             out=folder,
             checkpoint_minutes=checkpoint_minutes,
             callback=announce,
         )
-        if resume:
+        if going_on:
             trainer.resume()
-        elif trainer.folder is not None:
-            trainer.folder.create()
-            if trainer.folder.checkpoint.exists() and not overwrite:
-                raise DihedralError(
-                    f"folder {str(folder)!r} holds an unfinished run; add --resume to go on "
-                    "or --overwrite to start anew"
-                )
-            trainer.folder.clear()
         trainer.run()
-    predictor = finish(trainer)
-    if len(graph.valid) >= LEAST_VALID:
-        predictor.calibrate(seed=seed)
-    if folder is not None and trainer.folder is not None:
-        predictor.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
-        trainer.folder.drop_checkpoint()
-    announce({"event": "measured", "metrics": predictor.metrics})
-    return predictor
+        predictor = finish(trainer)
+        if len(graph.valid) >= LEAST_VALID:
+            predictor.calibrate(seed=seed)
+        entities = trainer.shard.gather(predictor.model.entities.detach())
+
+        def save() -> None:
+            assert folder is not None and trainer.folder is not None and entities is not None
+            whole = Model(entities, predictor.model.relations).requires_grad_(False)
+            kept = Predictor(
+                whole, graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents
+            )
+            kept.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
+            trainer.folder.drop_checkpoint()
+
+        if folder is not None:
+            first_only(save, here)
+        announce({"event": "measured", "metrics": predictor.metrics})
+    return predictor if trainer.shard.whole or folder is None else load(folder)
+
+
+def _prepare(run: RunFolder, stack: ExitStack, going_on: bool, overwrite: bool) -> None:
+    """Keep other runs out of a folder, and clear it for a run that begins."""
+    if going_on:
+        if run.checkpoint.exists():  # else the trainer says so, and no folder is made
+            stack.enter_context(run.locked())
+        return
+    stack.enter_context(run.locked())
+    if run.checkpoint.exists() and not overwrite:
+        raise DihedralError(
+            f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to go on "
+            "or --overwrite to start anew"
+        )
+    run.clear()
 
 
 def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int) -> Predictor:
@@ -128,6 +157,7 @@ def finish(trainer: Trainer) -> Predictor:
         "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else progress.epoch,
         "train_seconds": round(progress.seconds, 3),
         "device": str(trainer.device),
+        "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
     for split in ("valid", "test"):

@@ -1,18 +1,30 @@
-"""The state of a run on disk: one safetensors file that is replaced as a whole, and the best model so far."""
+"""The state of a run on disk, whatever the number of processes: torch.distributed.checkpoint in safetensors files.
+
+`checkpoint.json` names the folder of the tensors and is written last and in one piece, so a run that is killed while
+it saves still has its last checkpoint. Nothing is pickled.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from dihedral.distributed import first_only, world_size
 from dihedral.errors import DihedralError
-from dihedral.files import atomic_path, make_folder, read_tensors, write_tensors
+from dihedral.files import atomic_path, make_folder, read_json, write_json
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -32,13 +44,48 @@ class Progress:
 class RunFolder:
     """The `training` folder of an output folder: checkpoint, best model so far, log."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, device: torch.device | str = "cpu") -> None:
         self.folder = out / "training"
-        self.checkpoint = self.folder / "checkpoint.safetensors"
+        self.checkpoint = self.folder / "checkpoint.json"
         self.log = self.folder / "log.jsonl"
+        self.device = torch.device(device)  # through which processes agree
 
     def create(self) -> None:
         make_folder(self.folder)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of the folder; the lock ends with the process, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # Windows: nothing keeps a second run out
+            yield
+            return
+        self.create()
+        path = self.folder / "lock"
+        while True:
+            stream = path.open("a+", encoding="utf-8")
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                stream.seek(0)
+                owner = stream.read(20).strip() or "?"
+                stream.close()
+                raise DihedralError(
+                    f"folder {str(self.folder.parent)!r} is being trained into by process {owner}; "
+                    "wait until it is done or choose another folder"
+                ) from None
+            if path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino:
+                break
+            stream.close()  # its last owner has just deleted it
+        with stream:
+            stream.truncate(0)
+            stream.write(str(os.getpid()))
+            stream.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def write_log(self, history: list[dict[str, Any]]) -> None:
         """The whole log anew: after a resume it holds what the checkpoint knows, no more."""
@@ -56,40 +103,128 @@ class RunFolder:
 
     def drop_checkpoint(self) -> None:
         """What a finished run no longer needs."""
-        for path in (self.checkpoint, *self.folder.glob("best-*.safetensors"), *self.folder.glob(".*")):
-            path.unlink(missing_ok=True)  # names that begin with a dot were being written when a run was killed
+        self.checkpoint.unlink(missing_ok=True)
+        self._drop_all_but(())
+
+    def _drop_all_but(self, names: tuple[str, ...]) -> None:
+        for pattern in ("state-*", "best-*", ".*"):  # a dot: was being written when a run was killed
+            for path in self.folder.glob(pattern):
+                if path.is_file():
+                    path.unlink(missing_ok=True)
+                elif path.name not in names:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    # --- tensors: every process writes and reads its own part ------------------------------------
 
     def save(self, progress: Progress, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
-        """Replace the checkpoint, then drop best models that it no longer names."""
-        content = {"version": VERSION, "progress": progress.__dict__, "identity": identity}
-        write_tensors(self.checkpoint, tensors, content)
-        for path in self.folder.glob("best-*.safetensors"):
-            if path != self.best(progress.best_epoch):
-                path.unlink()
+        """Write the tensors, replace the checkpoint, then drop the folders that it no longer names."""
+        name = f"state-{progress.epoch:06d}-{progress.step:06d}"
+        if self._named() != name:
+            self._write(name, tensors)
+        best = _best(progress.best_epoch)
+        content = {"version": VERSION, "state": name, "progress": progress.__dict__, "identity": identity}
+        content["bytes"] = {
+            str(file.relative_to(self.folder)): file.stat().st_size
+            for folder in (name, best)
+            for file in sorted((self.folder / folder).glob("*.safetensors"))
+        }
 
-    def load(self, identity: dict[str, Any]) -> tuple[Progress, dict[str, Tensor]]:
-        """The last checkpoint; refuses one that belongs to other data, another recipe or seed."""
+        def replace() -> None:
+            write_json(self.checkpoint, content)
+            self._drop_all_but((name, best))
+
+        first_only(replace, self.device)
+
+    def save_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
+        if not (self.folder / _best(epoch)).exists():
+            self._write(_best(epoch), tensors)
+
+    def load(self, identity: dict[str, Any]) -> Progress:
+        """How far the last checkpoint is; refuses one that belongs to other data, another recipe or seed."""
         if not self.checkpoint.exists():
             raise DihedralError(f"{str(self.folder)!r} holds no checkpoint to resume; start without --resume")
-        tensors, content = read_tensors(self.checkpoint)
-        if not isinstance(content, dict) or content.get("version") != VERSION:
+        content = read_json(self.checkpoint)
+        if content.get("version") != VERSION:
             raise DihedralError(
                 f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads"
             )
-        for key, value in identity.items():
-            if content["identity"].get(key) != value:
-                raise DihedralError(
-                    f"checkpoint {str(self.checkpoint)!r} was made with another {key}; "
-                    "resume with the same data, recipe and seed, or start anew with --overwrite"
-                )
-        return Progress(**content["progress"]), tensors
+        try:
+            for key, value in identity.items():
+                if content["identity"].get(key) != value:
+                    raise DihedralError(
+                        f"checkpoint {str(self.checkpoint)!r} was made with another {key}; "
+                        "resume with the same data, recipe and seed, or start anew with --overwrite"
+                    )
+            for name, size in content["bytes"].items():
+                check_tensors(self.folder / name, size)
+            return Progress(**{name: content["progress"][name] for name in Progress.__dataclass_fields__})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}") from None
 
-    def best(self, epoch: int) -> Path:
-        return self.folder / f"best-{epoch:06d}.safetensors"
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        """Read the checkpoint's tensors into these."""
+        self._read(str(read_json(self.checkpoint)["state"]), tensors)
 
-    def save_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
-        if not self.best(epoch).exists():
-            write_tensors(self.best(epoch), tensors)
+    def fill_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
+        self._read(_best(epoch), tensors)
 
-    def load_best(self, epoch: int) -> dict[str, Tensor]:
-        return read_tensors(self.best(epoch))[0]
+    def _named(self) -> str | None:
+        """The folder that the checkpoint names."""
+        return str(read_json(self.checkpoint).get("state")) if self.checkpoint.exists() else None
+
+    def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """All processes together write a folder of tensors; it counts once a checkpoint names it."""
+        import torch.distributed.checkpoint as dcp  # takes a second
+
+        partial, place = self.folder / f".{name}", self.folder / name
+
+        def clear() -> None:  # what an earlier try, perhaps of more processes, left
+            for folder in (partial, place):
+                shutil.rmtree(folder, ignore_errors=True)
+
+        first_only(clear, self.device)
+        writer = dcp.HuggingFaceStorageWriter(str(partial), save_distributed=True)  # type: ignore[attr-defined]
+        try:
+            _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=world_size() == 1), place, "written")  # type: ignore[attr-defined]
+            first_only(lambda: os.replace(partial, place), self.device)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _read(self, name: str, tensors: dict[str, Tensor]) -> None:
+        import torch.distributed.checkpoint as dcp
+
+        place = self.folder / name
+        reader = dcp.HuggingFaceStorageReader(str(place))  # type: ignore[attr-defined]
+        _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=world_size() == 1), place, "read")  # type: ignore[attr-defined]
+
+
+def _best(epoch: int) -> str:
+    return f"best-{epoch:06d}"
+
+
+def check_tensors(path: Path, size: int) -> None:
+    """A safetensors file of this size with a header that can be read."""
+    try:
+        if path.stat().st_size != size:
+            raise DihedralError(f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged")
+        with safe_open(path, framework="pt"):
+            pass
+    except (OSError, SafetensorError) as error:
+        raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
+
+
+def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
+    """torch's own saving and loading, its failures in one sentence."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process is what we mean
+            work()
+    except CheckpointException as error:
+        causes = [cause for cause, _ in error.failures.values()]
+        reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
+        raise DihedralError(
+            f"{str(path)!r} cannot be {done}: {reason or str(causes[0]).splitlines()[0]}; "
+            "nothing stored before was changed"
+        ) from None

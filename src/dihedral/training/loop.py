@@ -2,6 +2,9 @@
 
 Everything random in an epoch comes from one generator seeded by (seed, epoch), whose state a
 checkpoint holds; a resumed run is therefore bit-identical to one that was never stopped (on CPU).
+
+Of several processes (`dihedral.distributed`) each runs this loop on its rows of the entity table, with the same
+numbers drawn; they meet in the objective, where a step is summed up, and wherever one of them decides.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dihedral.distributed import any_says
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import Adagrad
 from dihedral.engine.cuda import CapturedStep
@@ -30,6 +34,7 @@ from dihedral.models.model import BlockRelations
 from dihedral.training.checkpoint import Progress, RunFolder
 from dihedral.training.objectives import LogisticLoss, SoftmaxLoss, definitely_skew
 from dihedral.training.recipe import Recipe
+from dihedral.training.sharded import ShardedLogisticLoss
 from dihedral.training.walks import Walks
 
 Event = dict[str, Any]
@@ -37,6 +42,7 @@ Callback = Callable[[Event], None]
 """Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; what it raises ends the run."""
 
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
+ALONE = ("component_weight", "adversarial")  # need all negatives of a question in one place
 NOT_IDENTITY = ("name", "about", "precision", "epochs", "validate_every", "patience")  # may change on a resume
 
 
@@ -63,13 +69,14 @@ class Trainer:
         self.reference = reference
         self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
         self.device = torch.device(device)
-        self.folder = RunFolder(out) if out is not None else None
+        self.folder = RunFolder(out, self.device) if out is not None else None
         if checkpoint_minutes < 0:
             raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
         self.checkpoint_seconds = 60 * checkpoint_minutes
         self.callback = callback or (lambda event: None)
         self.progress = Progress()
         self.interrupted = False
+        self.asked_to_stop = torch.zeros((), device=self.device)  # more than 0 where any process was
         self._resumed_generator: Tensor | None = None  # its state in the middle of an epoch
         model = build_model(
             recipe.model,
@@ -84,6 +91,14 @@ class Trainer:
             seed=seed,
         )
         self.model = model.to(self.device)
+        self.shard = model.shard
+        if not self.shard.whole:
+            for setting in ALONE:
+                if getattr(recipe, setting):
+                    raise DihedralError(
+                        f"{setting} is {getattr(recipe, setting)}, which several processes cannot train with; "
+                        "set it to 0 or use one process"
+                    )
         for setting in ("component_weight", "relation_weight", "paths"):
             if getattr(recipe, setting) and not isinstance(model.relations, BlockRelations):
                 raise DihedralError(f"{setting} needs a model of 2x2 blocks; {recipe.model!r} has none")
@@ -112,18 +127,22 @@ class Trainer:
             walks = None
             if self.recipe.paths:
                 walks = Walks.build(self.graph.train, self.graph.num_entities, self.graph.num_relations, self.device)
-            return SoftmaxLoss(self.recipe, relations, walks, reference=self.reference)
+            return SoftmaxLoss(self.recipe, relations, walks, shard=self.shard, reference=self.reference)
         skew = None
         if self.recipe.skew_chance:
             skew = definitely_skew(self.graph.train, self.graph.num_entities, self.graph.num_relations)
             skew = skew.to(self.device)
-        return LogisticLoss(self.recipe, relations, self.graph.num_entities, skew, reference=self.reference)
+        arguments = self.recipe, relations, self.graph.num_entities, skew
+        if not self.shard.whole:
+            return ShardedLogisticLoss(*arguments, shard=self.shard, reference=self.reference)
+        return LogisticLoss(*arguments, reference=self.reference)
 
     # --- one step ------------------------------------------------------------------------------
 
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a recorded step after a few plain ones."""
-        if self.device.type != "cuda" or self.reference or len(batch) < self.recipe.batch_size:
+        alone = self.shard.whole and not self.reference
+        if self.device.type != "cuda" or not alone or len(batch) < self.recipe.batch_size:
             return self.step(batch)
         if self.captured is None:
             self.plain_steps += 1
@@ -144,14 +163,17 @@ class Trainer:
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         names, parameters = zip(*relations.named_parameters(), strict=True)
-        gradients = torch.autograd.grad(operators, parameters, found.operators)
+        operator_gradient, loss, self.asked_to_stop = self.shard.sum_all(
+            [found.operators, found.loss, self.asked_to_stop]
+        )
+        gradients = torch.autograd.grad(operators, parameters, operator_gradient)
         for name, gradient in zip(names, gradients, strict=True):
             self.optimisers[f"relations.{name}"].step(gradient)
         if isinstance(found.entities, Tensor):
             self.optimisers["entities"].step(found.entities)
         else:
             self.optimisers["entities"].step_rows(found.entities)
-        return found.loss
+        return loss
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -160,7 +182,7 @@ class Trainer:
 
         Ctrl-C in the last epoch leaves a whole run; `interrupted` then says so to those who have more runs in mind.
         """
-        if self.folder is not None:
+        if self.folder is not None and self.shard.rank == 0:
             self.folder.create()
             self.folder.write_log(self.progress.history)
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
@@ -172,7 +194,7 @@ class Trainer:
                 if not done:
                     self.save_checkpoint()
                     raise Interrupted
-                if time.monotonic() - last_saved >= self.checkpoint_seconds:
+                if any_says(time.monotonic() - last_saved >= self.checkpoint_seconds, self.device):
                     self.save_checkpoint()
                     last_saved = time.monotonic()
             self.save_checkpoint()  # the model is still to be measured and written
@@ -210,13 +232,13 @@ class Trainer:
         ):
             row["valid_mrr"] = self._validate()
         progress.history.append(row)
-        if self.folder is not None:
+        if self.folder is not None and self.shard.rank == 0:
             self.folder.append_log(row)
         event = {"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row}
         if recipe.model.endswith("-gumbel"):
             event["temperature"] = self._temperature(progress.epoch - 1)
         self.callback(event)
-        return not interrupted.is_set() or progress.epoch >= recipe.epochs
+        return not any_says(interrupted.is_set(), self.device) or progress.epoch >= recipe.epochs
 
     def _steps(self, interrupted: threading.Event) -> float | None:
         """All steps of an epoch, or the rest of them: the mean loss; None when stopped in the middle."""
@@ -230,9 +252,12 @@ class Trainer:
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
         for number in range(progress.step, len(batches)):
+            if not self.shard.whole:
+                self.asked_to_stop.fill_(float(interrupted.is_set()))
             loss_sum += self.train_on(self.triples[batches[number]])
             self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
-            if interrupted.is_set() and number + 1 < len(batches):
+            stop = interrupted.is_set() if self.shard.whole else bool(self.asked_to_stop)
+            if stop and number + 1 < len(batches):
                 progress.step, progress.loss_sum = number + 1, float(loss_sum)
                 self._resumed_generator = generator.get_state()
                 return None
@@ -273,35 +298,41 @@ class Trainer:
 
     # --- state ---------------------------------------------------------------------------------
 
+    def _state(self) -> dict[str, Tensor]:
+        """All tensors of the run, those of entities as parts of the whole table."""
+        tensors = {name: optimiser.parameter for name, optimiser in self.optimisers.items()}
+        tensors |= {f"adagrad.{name}": optimiser.sum for name, optimiser in self.optimisers.items()}
+        tensors |= {f"average.{name}": average for name, average in self.average.items()}
+        return self._of_the_whole(tensors)
+
+    def _of_the_whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: self.shard.as_one(tensor) if name.endswith("entities") else tensor for name, tensor in tensors.items()
+        }
+
     def save_checkpoint(self) -> None:
         """Write the best model so far, if it is new, and then the checkpoint that names it."""
         if self.folder is None:
             return
         if self.best is not None:
-            self.folder.save_best(self.progress.best_epoch, self.best)
-        tensors = {name: optimiser.parameter for name, optimiser in self.optimisers.items()}
-        tensors |= {f"adagrad.{name}": optimiser.sum for name, optimiser in self.optimisers.items()}
-        tensors |= {f"average.{name}": average for name, average in self.average.items()}
+            self.folder.save_best(self.progress.best_epoch, self._of_the_whole(self.best))
+        tensors = self._state()
         if self.progress.step and self._resumed_generator is not None:
             tensors["generator"] = self._resumed_generator
         self.folder.save(self.progress, tensors, identity(self.recipe, self.seed, self.graph))
 
     def resume(self) -> None:
-        """Go back to the last checkpoint."""
+        """Go back to the last checkpoint, of however many processes."""
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
-        self.progress, tensors = self.folder.load(identity(self.recipe, self.seed, self.graph))
-        for name, optimiser in self.optimisers.items():
-            optimiser.parameter.copy_(tensors[name])
-            optimiser.sum.copy_(tensors[f"adagrad.{name}"])
-        for name, average in self.average.items():
-            average.copy_(tensors[f"average.{name}"])
+        self.progress = self.folder.load(identity(self.recipe, self.seed, self.graph))
+        tensors = self._state()
         if self.progress.step:
-            self._resumed_generator = tensors["generator"]
+            tensors["generator"] = self._resumed_generator = self.generator.get_state()
+        self.folder.fill(tensors)
         if self.progress.best_epoch >= 0:
-            self.best = {
-                name: tensor.to(self.device) for name, tensor in self.folder.load_best(self.progress.best_epoch).items()
-            }
+            self.best = {name: torch.empty_like(optimiser.parameter) for name, optimiser in self.optimisers.items()}
+            self.folder.fill_best(self.progress.best_epoch, self._of_the_whole(self.best))
 
     def best_model(self) -> tuple[Model, dict[str, Tensor]]:
         """The model to keep, reduced to what is stored, and the training parameters behind it."""
@@ -313,7 +344,8 @@ class Trainer:
         kept = restore_relations(
             self.recipe.model, stored, self.graph.num_relations, self.recipe.dimension, relations.settings()
         )
-        return Model(self.model.entities.detach(), kept.to(self.device)).requires_grad_(False), latents
+        model = Model(self.model.entities.detach(), kept.to(self.device), self.shard)
+        return model.requires_grad_(False), latents
 
 
 def identity(recipe: Recipe, seed: int, graph: Graph) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dihedral.distributed import Shard
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import block_queries
@@ -281,18 +282,27 @@ class SoftmaxLoss:
     compiled = False
 
     def __init__(
-        self, recipe: Recipe, relations: Relations, walks: Walks | None = None, *, reference: bool = False
+        self,
+        recipe: Recipe,
+        relations: Relations,
+        walks: Walks | None = None,
+        *,
+        shard: Shard | None = None,
+        reference: bool = False,
     ) -> None:
+        """shard: this process's entities, where several share them; all figures are then this process's part."""
         self.recipe, self.relations, self.walks, self.reference = recipe, relations, walks, reference
+        self.shard = shard
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
-        size = len(batch)
+        size, shard = len(batch), self.shard or Shard(len(entities))
         operators = operators.detach().requires_grad_()
         paths = self._walk(batch, generator)
         ids = torch.cat([batch[:, 0], batch[:, 2], *(path.ends for path in paths)])
-        rows = entities[ids].requires_grad_()
+        rows, here = shard.own_rows(entities, ids)
+        rows.requires_grad_()
         of_edges = rows[: 2 * size].detach()
         with torch.enable_grad():
             query = torch.cat(
@@ -305,19 +315,27 @@ class SoftmaxLoss:
             candidates = self.relations.candidates(table)
             asked = torch.cat([query, *self._path_queries(paths, operators, rows, size)])
             asked = self._drop(asked, generator)
+            if here is not None:  # rows that are elsewhere make no queries here
+                asked = asked * torch.cat([here[: 2 * size], *self._path_anchors(paths, here, size)])
         targets, mean = torch.cat([batch[:, 2], batch[:, 0], *self._path_targets(paths, batch)]), 1 / size
         if self.reference:
             loss, query_gradient, entity_gradient = cross_entropy(asked, candidates, targets, scale=mean)
         else:
             loss, query_gradient, entity_gradient = tiled_cross_entropy(
-                asked.detach(), candidates.detach(), targets, scale=mean, precision=self.recipe.precision
+                shard.sum(asked.detach().clone()) if here is not None else asked.detach(),
+                candidates.detach(),
+                targets - shard.start,
+                scale=mean,
+                precision=self.recipe.precision,
+                combine=None if shard.whole else shard.logsumexp,
             )
-        outputs, gradients = [asked], [query_gradient]
+        outputs, gradients = [asked], [shard.sum(query_gradient)]
         if self.recipe.relation_weight:
             assert isinstance(self.relations, BlockRelations)
-            with torch.enable_grad():
-                scores = self.relations.relation_scores(operators, rows[:size], rows[size : 2 * size])
-                third = self.recipe.relation_weight * F.cross_entropy(scores, index)
+            with torch.enable_grad():  # head and tail may lie in two processes; each asks a part of the whole
+                both = rows[: 2 * size] if here is None else _with_others(rows[: 2 * size], here[: 2 * size], shard)
+                scores = self.relations.relation_scores(operators, both[:size], both[size:])
+                third = self.recipe.relation_weight * F.cross_entropy(scores, index) / shard.world
             outputs, gradients = [*outputs, third], [*gradients, torch.ones_like(third)]
             loss = loss + third.detach() * size
         penalty, penalty_gradient = regulariser_gradient(self.recipe, of_edges, size)
@@ -328,7 +346,7 @@ class SoftmaxLoss:
         if candidates is not table:
             (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
         row_gradient[: 2 * size] += penalty_gradient
-        entity_gradient.index_add_(0, ids, row_gradient)
+        entity_gradient.index_add_(0, (ids - shard.start).clamp(0, len(entities) - 1), row_gradient)  # 0 if elsewhere
         return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
 
     # --- paths beside the edges ----------------------------------------------------------------
@@ -363,6 +381,15 @@ class SoftmaxLoss:
         return queries
 
     @staticmethod
+    def _path_anchors(paths: list[Path], here: Tensor, size: int) -> list[Tensor]:
+        """Which path queries have their anchor here, in their order."""
+        masks, start = [], 2 * size
+        for path in paths:
+            masks += [here[: len(path.ends)], here[start : start + len(path.ends)]]
+            start += len(path.ends)
+        return masks
+
+    @staticmethod
     def _path_targets(paths: list[Path], batch: Tensor) -> list[Tensor]:
         return [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
 
@@ -372,6 +399,12 @@ class SoftmaxLoss:
             return query
         kept = torch.rand(query.shape, generator=generator, device=query.device) >= chance
         return query * (kept / (1 - chance))
+
+
+def _with_others(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:
+    """Rows of all processes; the gradient of those that are here is the whole one, though each has but a part."""
+    everywhere = shard.sum(rows.detach().clone())
+    return torch.where(here, everywhere + shard.world * (rows - rows.detach()), everywhere)
 
 
 def definitely_skew(train: Triples, num_entities: int, num_relations: int) -> Tensor:

@@ -1,0 +1,218 @@
+"""Several processes and one model: each holds a block of the entity table's rows; queries travel, rows stay.
+
+torchrun starts the processes and torch.distributed carries what they exchange. Relations are small and every
+process has them all; all draw the same random numbers, so they agree on batches and negatives without a word.
+With one process every function here is the plain operation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+
+PATIENCE = timedelta(hours=1)  # for a process that is late; torchrun itself sees one that died
+PIECE_ROWS = 1 << 16  # of a table that is sent
+LONGEST_MESSAGE = 2000
+
+
+def rank() -> int:
+    """This process's number among those that torchrun started; 0 without it."""
+    return int(os.environ.get("RANK", "0")) if world_size() > 1 else 0
+
+
+def world_size() -> int:
+    """How many processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def restarted() -> bool:
+    """Whether torchrun started these processes again after a failure."""
+    return world_size() > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[torch.device]:
+    """Join the other processes, if torchrun started any; gives the device of this one."""
+    if world_size() == 1 or _joined():
+        yield device
+        return
+    backend = "gloo"
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        backend = "nccl"
+    dist.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which rows of a table this process holds: one block of those that differ in size by no more than the last."""
+
+    num_rows: int
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def mine(cls, num_rows: int) -> Shard:
+        """This process's part of a table, as torch's own Shard(0) deals it out."""
+        if not _joined():
+            return cls(num_rows)
+        shard = cls(num_rows, dist.get_rank(), dist.get_world_size())
+        if (shard.world - 1) * shard.most >= num_rows:
+            raise DihedralError(
+                f"{num_rows} entities cannot be shared by {shard.world} processes in blocks of {shard.most}: "
+                "one would have none; start fewer"
+            )
+        return shard
+
+    @property
+    def most(self) -> int:
+        """The rows of the largest part."""
+        return -(-self.num_rows // self.world)
+
+    @property
+    def start(self) -> int:
+        return min(self.rank * self.most, self.num_rows)
+
+    @property
+    def stop(self) -> int:
+        return min(self.start + self.most, self.num_rows)
+
+    @property
+    def whole(self) -> bool:
+        return self.world == 1
+
+    def holds(self, ids: Tensor) -> Tensor:
+        """Which of the rows are here: bool, like ids."""
+        return (ids >= self.start) & (ids < self.stop)
+
+    # --- what processes exchange -----------------------------------------------------------------
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over processes, in place."""
+        if not self.whole:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def sum_all(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The sums of several tensors, sent together."""
+        if self.whole:
+            return tensors
+        together = self.sum(torch.cat([tensor.flatten().float() for tensor in tensors]))
+        parts = together.split([tensor.numel() for tensor in tensors])
+        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def logsumexp(self, norms: Tensor) -> Tensor:
+        """log Σ exp over processes of each one's log-sum-exp."""
+        if self.whole:
+            return norms
+        largest = norms.clone()
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return self.sum((norms - largest).exp()).log() + largest
+
+    def own_rows(self, table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rows [n, …] of the table, 0 where another process has them, and a mask [n, 1] of those that are here."""
+        if self.whole:
+            return table[ids], None
+        here = self.holds(ids)[:, None]
+        return table[(ids - self.start).clamp(0, len(table) - 1)] * here, here
+
+    def rows(self, table: Tensor, ids: Tensor) -> Tensor:
+        """Rows [n, …] wherever they are."""
+        return self.sum(self.own_rows(table, ids)[0])
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Places in ids [n] of the rows that are here, and where in the block they lie."""
+        places = self.holds(ids).nonzero()[:, 0]
+        return places, ids[places] - self.start
+
+    def best(self, ids: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` best of what each process found best: ids in its block and values, each [n, up to count]."""
+        ids = ids + self.start
+        if self.whole:
+            return ids, values
+        missing = count - ids.shape[1]
+        ids = torch.nn.functional.pad(ids, (0, missing))
+        values = torch.nn.functional.pad(values, (0, missing), value=float("-inf"))
+        all_ids, all_values = ([torch.empty_like(part) for _ in range(self.world)] for part in (ids, values))
+        dist.all_gather(all_ids, ids.contiguous())
+        dist.all_gather(all_values, values.contiguous())
+        chosen = torch.cat(all_values, dim=1).topk(count)
+        return torch.cat(all_ids, dim=1).gather(1, chosen.indices), chosen.values
+
+    def gather(self, table: Tensor) -> Tensor | None:
+        """The whole table on the CPU, for the first process only; piece by piece, so that no device need hold it."""
+        if self.whole:
+            return table
+        result = torch.empty(self.num_rows, *table.shape[1:]) if self.rank == 0 else None
+        for source in range(self.world):
+            block = Shard(self.num_rows, source, self.world)
+            for start in range(block.start, block.stop, PIECE_ROWS):
+                stop = min(start + PIECE_ROWS, block.stop)
+                here = source == self.rank
+                piece = (
+                    table[start - block.start : stop - block.start].contiguous()
+                    if here
+                    else table.new_empty(stop - start, *table.shape[1:])
+                )
+                dist.broadcast(piece, src=source)
+                if result is not None:
+                    result[start:stop] = piece
+        return result
+
+    def as_one(self, block: Tensor) -> Tensor:
+        """The block as part of the whole table, for torch's own tools: a DTensor, or itself if alone."""
+        if self.whole:
+            return block
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor import Shard as ByRows
+
+        mesh = init_device_mesh(block.device.type, (self.world,))
+        shape = torch.Size((self.num_rows, *block.shape[1:]))
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(block, mesh, [ByRows(0)], run_check=False, shape=shape, stride=stride)
+
+
+def first_only(work: Callable[[], Any], device: torch.device) -> None:
+    """Do something in the first process while the others wait; they fail with it if it fails."""
+    if not _joined():
+        work()
+        return
+    message = torch.zeros(LONGEST_MESSAGE, dtype=torch.uint8, device=device)
+    if dist.get_rank() == 0:
+        try:
+            work()
+        except DihedralError as error:
+            text = str(error).encode()[:LONGEST_MESSAGE]
+            message[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    dist.broadcast(message, src=0)
+    if message[0]:
+        raise DihedralError(bytes(message.tolist()).rstrip(b"\0").decode(errors="replace"))
+
+
+def any_says(here: bool, device: torch.device) -> bool:
+    """Whether any process says so: all go on alike."""
+    if not _joined():
+        return here
+    flag = torch.tensor(float(here), device=device)
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    return bool(flag)
+
+
+def _joined() -> bool:
+    return dist.is_available() and dist.is_initialized()
