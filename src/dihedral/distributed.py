@@ -7,11 +7,13 @@ With one process every function here is the plain operation.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,7 +53,13 @@ def joined(device: torch.device) -> Iterator[torch.device]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         backend = "nccl"
-    dist.init_process_group(backend, timeout=PATIENCE)
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        # on one machine, torchrun's store still holds the addresses of processes that it has since replaced
+        store, number, world = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+        attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=attempt, rank=number, world_size=world, timeout=PATIENCE)
+    else:
+        dist.init_process_group(backend, timeout=PATIENCE)
     try:
         yield device
     finally:
@@ -60,7 +68,12 @@ def joined(device: torch.device) -> Iterator[torch.device]:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which rows of a table this process holds: one block of those that differ in size by no more than the last."""
+    """Which rows of a table this process holds.
+
+    Rows are dealt out in one fixed order that does not depend on the number of processes: row i is the (stride · i)th
+    of all. Busy rows, which graphs tend to number first, so come to all processes alike; each holds a block of the
+    order, as torch's own Shard(0) has it. One process holds the whole table in the order of its rows.
+    """
 
     num_rows: int
     rank: int = 0
@@ -68,7 +81,7 @@ class Shard:
 
     @classmethod
     def mine(cls, num_rows: int) -> Shard:
-        """This process's part of a table, as torch's own Shard(0) deals it out."""
+        """This process's part of a table."""
         if not _joined():
             return cls(num_rows)
         shard = cls(num_rows, dist.get_rank(), dist.get_world_size())
@@ -78,6 +91,10 @@ class Shard:
                 "one would have none; start fewer"
             )
         return shard
+
+    @property
+    def whole(self) -> bool:
+        return self.world == 1
 
     @property
     def most(self) -> int:
@@ -92,13 +109,27 @@ class Shard:
     def stop(self) -> int:
         return min(self.start + self.most, self.num_rows)
 
-    @property
-    def whole(self) -> bool:
-        return self.world == 1
+    @cached_property
+    def stride(self) -> int:
+        """Near the golden section of the rows, and without a factor in common with their number."""
+        stride = max(1, int(0.618 * self.num_rows))
+        while math.gcd(stride, self.num_rows) > 1:
+            stride += 1
+        return stride
 
-    def holds(self, ids: Tensor) -> Tensor:
-        """Which of the rows are here: bool, like ids."""
-        return (ids >= self.start) & (ids < self.stop)
+    def place(self, ids: Tensor) -> Tensor:
+        """Where rows lie in this process's part; below 0 or past its end if elsewhere."""
+        return ids if self.whole else ids * self.stride % self.num_rows - self.start
+
+    def ids(self, device: torch.device | str = "cpu") -> Tensor:
+        """The rows here, in their order."""
+        if self.whole:
+            return torch.arange(self.num_rows, device=device)
+        return self._in_order(self.start, self.stop, device)
+
+    def _in_order(self, start: int, stop: int, device: torch.device | str = "cpu") -> Tensor:
+        """Rows that stand from `start` to `stop` in the order in which they are dealt out."""
+        return torch.arange(start, stop, device=device) * pow(self.stride, -1, self.num_rows) % self.num_rows
 
     # --- what processes exchange -----------------------------------------------------------------
 
@@ -128,23 +159,45 @@ class Shard:
         """Rows [n, …] of the table, 0 where another process has them, and a mask [n, 1] of those that are here."""
         if self.whole:
             return table[ids], None
-        here = self.holds(ids)[:, None]
-        return table[(ids - self.start).clamp(0, len(table) - 1)] * here, here
+        place = self.place(ids)
+        here = ((place >= 0) & (place < len(table)))[:, None]
+        return table[place.clamp(0, len(table) - 1)] * here, here
 
     def rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """Rows [n, …] wherever they are."""
         return self.sum(self.own_rows(table, ids)[0])
 
+    def owners(self, ids: Tensor) -> Tensor:
+        """The process that holds each row."""
+        return ids * self.stride % self.num_rows // self.most
+
+    def spread(self, own: Tensor, counts: list[int], everywhere: Tensor) -> Tensor:
+        """Rows of all processes, one after the other, from those of each: process i gives counts[i] of them."""
+        dist.all_to_all_single(
+            everywhere, own.repeat(self.world, *[1] * (own.dim() - 1)), counts, [len(own)] * self.world
+        )
+        return everywhere
+
+    def collect(self, parts: Tensor, counts: list[int]) -> Tensor:
+        """The way back: each process's rows, summed over what all have for them."""
+        if self.whole:
+            return parts
+        count = counts[self.rank]
+        found = parts.new_empty(self.world * count, *parts.shape[1:])
+        dist.all_to_all_single(found, parts, [count] * self.world, counts)
+        return found.view(self.world, count, *parts.shape[1:]).sum(0)
+
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Places in ids [n] of the rows that are here, and where in the block they lie."""
-        places = self.holds(ids).nonzero()[:, 0]
-        return places, ids[places] - self.start
+        place = self.place(ids)
+        here = ((place >= 0) & (place < self.stop - self.start)).nonzero()[:, 0]
+        return here, place[here]
 
     def best(self, ids: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` best of what each process found best: ids in its block and values, each [n, up to count]."""
-        ids = ids + self.start
         if self.whole:
             return ids, values
+        ids = self.ids(ids.device)[ids]
         missing = count - ids.shape[1]
         ids = torch.nn.functional.pad(ids, (0, missing))
         values = torch.nn.functional.pad(values, (0, missing), value=float("-inf"))
@@ -171,13 +224,16 @@ class Shard:
                 )
                 dist.broadcast(piece, src=source)
                 if result is not None:
-                    result[start:stop] = piece
+                    result[self._in_order(start, stop)] = piece.cpu()
         return result
 
-    def as_one(self, block: Tensor) -> Tensor:
-        """The block as part of the whole table, for torch's own tools: a DTensor, or itself if alone."""
+    def stored(self, block: Tensor) -> Tensor:
+        """The part as a checkpoint has it: the whole table in the order of dealing out, or this process's part of it.
+
+        Several processes get a DTensor in the same memory, one process a copy.
+        """
         if self.whole:
-            return block
+            return block[self._in_order(0, self.num_rows, block.device)]
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import DTensor
         from torch.distributed.tensor import Shard as ByRows
@@ -186,6 +242,11 @@ class Shard:
         shape = torch.Size((self.num_rows, *block.shape[1:]))
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(block, mesh, [ByRows(0)], run_check=False, shape=shape, stride=stride)
+
+    def restore(self, block: Tensor, stored: Tensor) -> None:
+        """Put a checkpoint's content, read into what `stored` gave, back into the part."""
+        if self.whole:
+            block[self._in_order(0, self.num_rows, block.device)] = stored
 
 
 def first_only(work: Callable[[], Any], device: torch.device) -> None:

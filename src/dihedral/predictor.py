@@ -337,7 +337,7 @@ class Predictor:
                 place, answer = shard.find(answer)
                 scores[row[place], answer] = float("-inf")
             if allowed is not None:
-                scores[:, ~allowed[shard.start : shard.stop]] = float("-inf")
+                scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
             best, its_scores = shard.best(*best_answers(scores, min(count, len(candidates))), count)
             ids.append(best)
             values.append(its_scores)

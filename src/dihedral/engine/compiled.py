@@ -144,6 +144,40 @@ def block_logistic(
     return losses, operator_gradient, vectors, weights
 
 
+def block_queries(entities: Tensor, operators: Tensor, index: Tensor, anchors: Tensor, half: int) -> Tensor:
+    """Queries [B, 2L] of a model of 2x2 blocks: for tails before `half`, then for heads."""
+    queries = torch.empty(len(anchors), entities.shape[1])
+    _in_threads(
+        _kernels().block_queries, len(anchors), entities.numpy(), operators.detach().numpy(), index.numpy(),
+        anchors.numpy(), half, queries.numpy(),
+    )  # fmt: skip
+    return queries
+
+
+def block_queries_backward(
+    entities: Tensor,
+    operators: Tensor,
+    index: Tensor,
+    anchors: Tensor,
+    half: int,
+    query_gradients: Tensor,
+    decay: float,
+    out: Tensor,
+) -> Tensor:
+    """The gradient of the operators; those of the anchors, decay · row added, are written to `out` [B, 2L]."""
+    operator_gradient = torch.zeros_like(operators)
+    rows, gradient = entities.numpy(), query_gradients.numpy()
+    _in_threads(
+        _kernels().anchor_gradients, len(anchors), rows, operators.detach().numpy(), index.numpy(), anchors.numpy(),
+        half, decay, gradient, out.numpy(),
+    )  # fmt: skip
+    _in_threads(
+        _kernels().operator_gradient, entities.shape[1] // 2, rows, index.numpy(), anchors.numpy(), half, gradient,
+        operator_gradient.numpy(),
+    )  # fmt: skip
+    return operator_gradient
+
+
 def pair_logistic(
     entities: Tensor, queries: Tensor, question: Tensor, rows: Tensor, positive: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -82,6 +82,37 @@ def _softplus(x):
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+def block_queries(start, stop, entities, operators, index, anchors, half, queries):
+    """Queries start to stop: Rᵀ h, and R t from `half` on."""
+    L = entities.shape[1] // 2
+    for i in range(start, stop):
+        h, q = entities[anchors[i]], queries[i]
+        a, b, c, d = operators[index[i]]
+        if i >= half:
+            b, c = c, b
+        for j in range(L):
+            x, y = h[j], h[L + j]
+            q[j] = a[j] * x + c[j] * y
+            q[L + j] = b[j] * x + d[j] * y
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+def anchor_gradients(start, stop, entities, operators, index, anchors, half, decay, query_gradients, gradients):
+    """Gradients of the anchors of queries start to stop."""
+    L = entities.shape[1] // 2
+    decay = np.float32(decay)
+    for i in range(start, stop):
+        h, dq, dh = entities[anchors[i]], query_gradients[i], gradients[i]
+        a, b, c, d = operators[index[i]]
+        if i >= half:
+            b, c = c, b
+        for j in range(L):
+            u, v = dq[j], dq[L + j]
+            dh[j] = a[j] * u + b[j] * v + decay * h[j]
+            dh[L + j] = c[j] * u + d[j] * v + decay * h[L + j]
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def pair_logistic(start, stop, entities, queries, starts, rows, positive, losses, query_gradients, weights):
     """Losses of questions start to stop with their gradients; the pairs of question i begin at starts[i]."""
     size, width = queries.shape

@@ -94,9 +94,8 @@ def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> to
         start = number * PIECE_ROWS
         stop = shard.num_rows if number == pieces - 1 else start + PIECE_ROWS
         piece = torch.randn(stop - start, dimension, generator=generator)
-        first, last = max(start, shard.start), min(stop, shard.stop)
-        if first < last:
-            table[first - shard.start : last - shard.start] = piece[first - start : last - start]
+        here, place = shard.find(torch.arange(start, stop))
+        table[place] = piece[here]
     return table
 
 

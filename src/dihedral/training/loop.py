@@ -299,15 +299,15 @@ class Trainer:
     # --- state ---------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """All tensors of the run, those of entities as parts of the whole table."""
+        """All tensors of the run."""
         tensors = {name: optimiser.parameter for name, optimiser in self.optimisers.items()}
         tensors |= {f"adagrad.{name}": optimiser.sum for name, optimiser in self.optimisers.items()}
-        tensors |= {f"average.{name}": average for name, average in self.average.items()}
-        return self._of_the_whole(tensors)
+        return tensors | {f"average.{name}": average for name, average in self.average.items()}
 
-    def _of_the_whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _stored(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The same as a checkpoint has them: rows of entities as parts of the whole table."""
         return {
-            name: self.shard.as_one(tensor) if name.endswith("entities") else tensor for name, tensor in tensors.items()
+            name: self.shard.stored(tensor) if name.endswith("entities") else tensor for name, tensor in tensors.items()
         }
 
     def save_checkpoint(self) -> None:
@@ -315,8 +315,8 @@ class Trainer:
         if self.folder is None:
             return
         if self.best is not None:
-            self.folder.save_best(self.progress.best_epoch, self._of_the_whole(self.best))
-        tensors = self._state()
+            self.folder.save_best(self.progress.best_epoch, self._stored(self.best))
+        tensors = self._stored(self._state())
         if self.progress.step and self._resumed_generator is not None:
             tensors["generator"] = self._resumed_generator
         self.folder.save(self.progress, tensors, identity(self.recipe, self.seed, self.graph))
@@ -326,13 +326,21 @@ class Trainer:
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
         self.progress = self.folder.load(identity(self.recipe, self.seed, self.graph))
-        tensors = self._state()
+        tensors = self._stored(self._state())
         if self.progress.step:
             tensors["generator"] = self._resumed_generator = self.generator.get_state()
         self.folder.fill(tensors)
+        self._restore(self._state(), tensors)
         if self.progress.best_epoch >= 0:
             self.best = {name: torch.empty_like(optimiser.parameter) for name, optimiser in self.optimisers.items()}
-            self.folder.fill_best(self.progress.best_epoch, self._of_the_whole(self.best))
+            tensors = self._stored(self.best)
+            self.folder.fill_best(self.progress.best_epoch, tensors)
+            self._restore(self.best, tensors)
+
+    def _restore(self, tensors: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if name.endswith("entities"):
+                self.shard.restore(tensor, stored[name])
 
     def best_model(self) -> tuple[Model, dict[str, Tensor]]:
         """The model to keep, reduced to what is stored, and the training parameters behind it."""

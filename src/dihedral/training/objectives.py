@@ -324,7 +324,7 @@ class SoftmaxLoss:
             loss, query_gradient, entity_gradient = tiled_cross_entropy(
                 shard.sum(asked.detach().clone()) if here is not None else asked.detach(),
                 candidates.detach(),
-                targets - shard.start,
+                shard.place(targets),
                 scale=mean,
                 precision=self.recipe.precision,
                 combine=None if shard.whole else shard.logsumexp,
@@ -346,7 +346,7 @@ class SoftmaxLoss:
         if candidates is not table:
             (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
         row_gradient[: 2 * size] += penalty_gradient
-        entity_gradient.index_add_(0, (ids - shard.start).clamp(0, len(entities) - 1), row_gradient)  # 0 if elsewhere
+        entity_gradient.index_add_(0, shard.place(ids).clamp(0, len(entities) - 1), row_gradient)  # 0 if elsewhere
         return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
 
     # --- paths beside the edges ----------------------------------------------------------------

@@ -21,12 +21,22 @@ from dihedral.training.objectives import Gradients, LogisticLoss, Questions, reg
 
 
 @dataclass(frozen=True)
-class Scored:
-    """What scoring this process's entities gives: its part of the loss and of the gradients."""
+class Dealt:
+    """Questions in the order of the processes that hold their anchors; those of a process ask for tails first."""
 
-    loss: Tensor  # scalar, summed over questions
-    queries: Tensor  # [questions, width]
-    uses: RowGradients  # of entity rows here
+    order: Tensor  # [questions]: which question stands where
+    counts: list[int]  # a process
+    own: slice  # this process's, among all
+    half: int  # of its own ask for tails
+
+    @classmethod
+    def of(cls, anchors: Tensor, tails: Tensor, shard: Shard) -> Dealt:
+        key = 2 * shard.owners(anchors) + ~tails
+        order = torch.argsort(key, stable=True)
+        sizes = torch.bincount(key, minlength=2 * shard.world).tolist()
+        counts = [sizes[2 * i] + sizes[2 * i + 1] for i in range(shard.world)]
+        start = sum(counts[: shard.rank])
+        return cls(order, counts, slice(start, start + counts[shard.rank]), sizes[2 * shard.rank])
 
 
 class ShardedLogisticLoss(LogisticLoss):
@@ -40,34 +50,10 @@ class ShardedLogisticLoss(LogisticLoss):
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         negatives = self.sample(batch, generator)
-        asked, size, shard = Questions.of(batch), len(batch), self.shard
-        both = [asked]
-        if self.recipe.skew_chance:
-            both.append(Questions(asked.targets, asked.anchors, asked.half))  # (t, r, h)
-        operators = operators.detach().requires_grad_()
-        anchors = torch.cat([questions.anchors for questions in both])
-        rows, here = shard.own_rows(entities, anchors)
-        rows.requires_grad_()
-        with torch.enable_grad():
-            parts = zip(both, rows.split(size), strict=True)
-            own = torch.cat([asks.queries(self.relations, operators, index, part) for asks, part in parts])
-            own = own if here is None else own * here
-        queries = shard.sum(own.detach().clone())
+        asked = Questions.of(batch)
         if self.compiled and batch.device.type == "cpu":
-            found = self.by_compiled_pairs(entities, queries, asked, negatives)
-        else:
-            found = self.by_autograd_pairs(entities, queries, asked, negatives, self._extra(batch, generator))
-        gradient = shard.sum(found.queries)
-        operator_gradient, row_gradient = torch.autograd.grad(own, [operators, rows], gradient)
-        anchor_places, anchor_ids = shard.find(anchors)
-        _, target_ids = shard.find(asked.targets)
-        regularised = torch.cat([rows.detach()[:size], entities[target_ids]])
-        penalty, decay = regulariser_gradient(self.recipe, regularised, size)
-        row_gradient[:size] += decay[:size]
-        uses = _joined(
-            RowGradients(anchor_ids, row_gradient, anchor_places), RowGradients(target_ids, decay[size:]), found.uses
-        )
-        return Gradients(found.loss / size + penalty, operator_gradient, uses)
+            return self.by_compiled_pairs(entities, operators, index, asked, negatives)
+        return self.by_autograd_pairs(entities, operators, index, asked, negatives, self._extra(batch, generator))
 
     def _extra(self, batch: Tensor, generator: torch.Generator) -> Tensor | None:
         """Which positives get the extra negative (t, r, h): [B]."""
@@ -77,50 +63,89 @@ class ShardedLogisticLoss(LogisticLoss):
         coin = torch.rand(len(batch), generator=generator, device=batch.device) < self.recipe.skew_chance
         return coin & self.skew[batch[:, 1]]
 
-    def pairs(self, asked: Questions, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def pairs(self, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Targets [B] and negatives [B, k] that are here: the question, the row, and whether it is the target."""
-        ids = torch.cat([asked.targets[:, None], negatives], dim=1)
+        ids = torch.cat([targets[:, None], negatives], dim=1)
         places, rows = self.shard.find(ids.flatten())
         return places // ids.shape[1], rows, places % ids.shape[1] == 0
 
     def by_autograd_pairs(
-        self, entities: Tensor, queries: Tensor, asked: Questions, negatives: Tensor, extra: Tensor | None
-    ) -> Scored:
+        self,
+        entities: Tensor,
+        operators: Tensor,
+        index: Tensor,
+        asked: Questions,
+        negatives: Tensor,
+        extra: Tensor | None,
+    ) -> Gradients:
         """The loss as the paper writes it, of the pairs that are here; torch finds the gradients."""
-        size, share = len(asked.anchors), self.recipe.share_negatives
-        question, rows, positive = self.pairs(asked, negatives.new_empty(size, 0) if share else negatives)
-        if extra is not None:
-            places, held = self.shard.find(asked.anchors)
-            more = extra[places]
-            question, rows = torch.cat([question, size + places[more]]), torch.cat([rows, held[more]])
-            positive = F.pad(positive, (0, len(rows) - len(positive)))
-        shared = [self.shard.find(chunk)[1] for chunk in negatives] if share else []
-        ids = torch.cat([rows, *shared])
-        queries, used = queries.requires_grad_(), entities[ids].requires_grad_()
+        shard, size, share = self.shard, len(index), self.recipe.share_negatives
+        anchors, tails = asked.anchors, torch.arange(size, device=index.device) < asked.half
+        if extra is not None:  # the extra questions start from the targets
+            anchors, tails, index = (
+                torch.cat(both) for both in ((anchors, asked.targets), (tails, tails), (index, index))
+            )
+        dealt = Dealt.of(anchors, tails, shard)
+        mine, half = dealt.order[dealt.own], dealt.half
+        anchor_ids, which = shard.place(anchors[mine]), index[mine]
+        operators, rows = operators.detach().requires_grad_(), entities[anchor_ids].requires_grad_()
         with torch.enable_grad():
-            candidates, *chunks = self.relations.candidates(used).split([len(rows), *map(len, shared)])
+            own = Questions(anchor_ids, anchor_ids, half).queries(self.relations, operators, which, rows)
+        everywhere = own.new_empty(len(anchors), own.shape[1])
+        shard.spread(own.detach(), dealt.counts, everywhere)
+        queries = torch.empty_like(everywhere).index_copy_(0, dealt.order, everywhere).requires_grad_()
+
+        question, ids, positive = self.pairs(asked.targets, negatives.new_empty(size, 0) if share else negatives)
+        if extra is not None:
+            places, held = shard.find(asked.anchors)
+            more = extra[places]
+            question, ids = torch.cat([question, size + places[more]]), torch.cat([ids, held[more]])
+            positive = F.pad(positive, (0, len(ids) - len(positive)))
+        shared = [shard.find(chunk)[1] for chunk in negatives] if share else []
+        ids = torch.cat([ids, *shared])
+        used = entities[ids].requires_grad_()
+        with torch.enable_grad():
+            candidates, *chunks = self.relations.candidates(used).split([len(question), *map(len, shared)])
             scores = (queries[question] * candidates).sum(-1)
-            loss = F.softplus(torch.where(positive, -scores, scores)).sum()
+            loss = F.softplus(torch.where(positive, -scores, scores)).sum() / size
             if share:
                 for part, chunk in zip(queries[:size].split(share), chunks, strict=True):
-                    loss = loss + F.softplus(part @ chunk.T).sum()
-        query_gradient, row_gradient = torch.autograd.grad(loss / size, [queries, used])
-        return Scored(loss.detach(), query_gradient, RowGradients(ids, row_gradient))
+                    loss = loss + F.softplus(part @ chunk.T).sum() / size
+        query_gradient, row_gradient = torch.autograd.grad(loss, [queries, used])
+        own_gradient = shard.collect(query_gradient[dealt.order], dealt.counts)
+        operator_gradient, anchor_gradient = torch.autograd.grad(own, [operators, rows], own_gradient)
 
-    def by_compiled_pairs(self, entities: Tensor, queries: Tensor, asked: Questions, negatives: Tensor) -> Scored:
-        """The same in one compiled pass over the pairs."""
-        question, rows, positive = self.pairs(asked, negatives)
+        regularised = [anchor_ids[mine < size], shard.find(asked.targets)[1]]  # of the positives
+        penalty, decay = regulariser_gradient(self.recipe, entities[torch.cat(regularised)], size)
+        uses = RowGradients(
+            torch.cat([anchor_ids, ids, *regularised]), torch.cat([anchor_gradient, row_gradient, decay])
+        )
+        return Gradients(loss.detach() + penalty, operator_gradient, uses)
+
+    def by_compiled_pairs(
+        self, entities: Tensor, operators: Tensor, index: Tensor, asked: Questions, negatives: Tensor
+    ) -> Gradients:
+        """The same in compiled passes, over questions in the order in which they are dealt out."""
+        shard, size, decay = self.shard, len(index), self.decay / len(index)
+        dealt = Dealt.of(asked.anchors, torch.arange(size) < asked.half, shard)
+        targets = asked.targets[dealt.order]
+        mine = dealt.order[dealt.own]
+        questions = index[mine], shard.place(asked.anchors[mine]), dealt.half
+        vectors = torch.empty(len(mine) + size, entities.shape[1])  # gradients of own anchors, then all queries
+        own = compiled.block_queries(entities, operators, *questions)
+        queries = shard.spread(own, dealt.counts, vectors[len(mine) :])
+        question, rows, positive = self.pairs(targets, negatives[dealt.order])
         loss, query_gradient, weights = compiled.pair_logistic(entities, queries, question, rows, positive)
-        return Scored(loss, query_gradient, RowGradients(rows, queries, question, weights))
-
-
-def _joined(*parts: RowGradients) -> RowGradients:
-    """Several lists of uses as one."""
-    sources, weights, before = [], [], 0
-    for part in parts:
-        own = torch.arange(len(part.ids), device=part.ids.device) if part.source is None else part.source
-        sources.append(own + before)
-        weights.append(torch.ones(len(part.ids), device=part.ids.device) if part.weights is None else part.weights)
-        before += len(part.vectors)
-    vectors = torch.cat([part.vectors for part in parts])
-    return RowGradients(torch.cat([part.ids for part in parts]), vectors, torch.cat(sources), torch.cat(weights))
+        gradient = shard.collect(query_gradient, dealt.counts)
+        operator_gradient = compiled.block_queries_backward(
+            entities, operators, *questions, gradient, decay, vectors[: len(mine)]
+        )
+        ids, source, loss = [questions[1], rows], [torch.arange(len(mine)), len(mine) + question], loss / size
+        weights = torch.cat([torch.ones(len(mine)), weights])
+        if decay:
+            target_rows = rows[positive]
+            held = entities[target_rows]
+            loss = loss + 0.5 * decay * (held.square().sum() + entities[questions[1]].square().sum())
+            ids, source = [*ids, target_rows], [*source, torch.arange(len(vectors), len(vectors) + len(held))]
+            vectors, weights = torch.cat([vectors, held]), F.pad(weights, (0, len(held)), value=decay)
+        return Gradients(loss, operator_gradient, RowGradients(torch.cat(ids), vectors, torch.cat(source), weights))
