@@ -43,6 +43,12 @@ async def predict_batch(
 
 async def _predict(batcher: Batcher, asked: Sequence[m.PredictQuestion]) -> list[list[m.Predicted]]:
     served = batcher.served
+    together = sum(each.top for each in asked)
+    if together > m.MOST_ANSWERS:
+        raise DihedralError(
+            f"the questions ask for {together:,} answers together, a request for at most {m.MOST_ANSWERS:,}; "
+            "ask in smaller batches"
+        )
     questions: list[Question] = []
     for number, each in enumerate(asked, start=1):
         try:
