@@ -85,7 +85,7 @@ class Tally:
 
 
 class Client:
-    """One open connection, opened again once where the server has closed it, as clients of HTTP do (RFC 9112, 9.5)."""
+    """One open connection, opened again once where the server has closed it, as clients do (RFC 9112, 9.3.1)."""
 
     def __init__(self, address: str, tally: Tally) -> None:
         self.address = address
