@@ -36,6 +36,7 @@ PAUSE = 0.1  # mean seconds between an answer and a client's next request
 WARM_SECONDS = 60  # after its start a server's memory may grow: caches fill, threads start
 MOST_GROWTH = 64.0  # MB between the least and the most memory of a warm server
 MOST_SLOPE = 60.0  # MB an hour over the second half of a server's life
+SLOPE_SECONDS = 240  # of which a slope says something
 SLACK = 10.0  # seconds that a slow client may be held beyond the limits, on a busy machine
 
 
@@ -191,8 +192,10 @@ def _is_loss(attack: str) -> bool:
 
 
 def _is_flat(memory: dict[str, Any]) -> bool:
-    """A slope says something only after minutes."""
-    steady = memory["seconds"] < 500 or memory["slope_mb_per_hour"] < MOST_SLOPE
+    """A server that lived for less than its warm-up is not judged, nor a slope over less than minutes."""
+    if "judged" in memory:
+        return True
+    steady = memory["slope_over_s"] < SLOPE_SECONDS or memory["slope_mb_per_hour"] < MOST_SLOPE
     return steady and memory["range_mb"] < MOST_GROWTH
 
 
@@ -203,14 +206,20 @@ def _latency(seconds: Any) -> dict[str, Any]:
 
 
 def _memory(server: Running) -> dict[str, Any]:
-    """Of the time after the start: least, most, and the slope of the second half."""
-    warm = np.array([each for each in server.memory if each[0] > WARM_SECONDS] or server.memory)
+    """Over time, and once the server is warm: least, most, and the slope of the second half."""
+    found: dict[str, Any] = {
+        "seconds": round(server.memory[-1][0]),
+        "mb_every_10_s": [round(mb, 1) for _, mb in server.memory[::10]],
+    }
+    warm = np.array([each for each in server.memory if each[0] > WARM_SECONDS])
     late = warm[len(warm) // 2 :]
-    slope = np.polyfit(late[:, 0], late[:, 1], 1)[0] if len(late) > 1 else 0.0
-    return {
-        "seconds": round(server.memory[-1][0]), "least_mb": round(float(warm[:, 1].min()), 1),
-        "most_mb": round(float(warm[:, 1].max()), 1), "range_mb": round(float(np.ptp(warm[:, 1])), 1),
-        "slope_mb_per_hour": round(3600 * float(slope), 1),
+    if len(late) < 2:
+        return found | {"judged": "no: it did not live long enough"}
+    slope = 3600 * float(np.polyfit(late[:, 0], late[:, 1], 1)[0])
+    return found | {
+        "least_mb": round(float(warm[:, 1].min()), 1), "most_mb": round(float(warm[:, 1].max()), 1),
+        "range_mb": round(float(np.ptp(warm[:, 1])), 1), "slope_mb_per_hour": round(slope, 1),
+        "slope_over_s": round(float(np.ptp(late[:, 0]))),
     }  # fmt: skip
 
 
@@ -224,7 +233,7 @@ def main() -> None:
         figures, losses = campaign(60 * options.minutes, options.clients, Path(folder) / "model")
     about = {"minutes": options.minutes, "clients": options.clients, "losses": losses}
     path = save("soak-server", about | figures, options.out)
-    print(json.dumps({"requests": figures["requests"], **about, "memory": figures["memory"]}, indent=1))
+    print(json.dumps({"requests": figures["requests"], **about, "memory": figures["memory"]}))
     print(f"written to {path}")
     sys.exit(1 if losses else 0)
 
