@@ -402,6 +402,12 @@ def test_a_large_body_is_413_with_or_without_its_length(models):
         assert refused.status_code == 413 and "1000 bytes" in refused.json()["detail"]
 
 
+def test_a_batch_may_not_ask_for_too_many_answers(client):
+    questions = [{"head": "man_0000", "relation": "spouse", "top": MOST_TOP}] * 26
+    refused = client.post("/v1/predict", json={"questions": questions})
+    assert refused.status_code == 422 and "26,000 answers together" in refused.json()["detail"]
+
+
 def test_the_key_is_asked_for_everywhere_but_for_health_and_the_page(models):
     with TestClient(create_app(models, api_key="sesame")) as client:
         for path in ("/v1/models", "/metrics", "/openapi.json"):
@@ -411,6 +417,17 @@ def test_the_key_is_asked_for_everywhere_but_for_health_and_the_page(models):
             assert client.get(path, headers={"X-API-Key": "sesame"}).status_code == 200
         for path in ("/healthz", "/", "/docs", "/static/explorer.js"):
             assert client.get(path).status_code == 200
+
+
+def test_a_wrong_key_of_any_length_is_refused_and_no_key_is_logged(models, caplog, capfd):
+    caplog.set_level("DEBUG")
+    with TestClient(create_app(models, api_key="open-sesame-47")) as client:
+        for wrong in ("", "o", "open-sesame-4", "open-sesame-48", "open-sesame-477", "x" * 10_000, "OPEN-SESAME-47"):
+            refused = client.get("/v1/models", headers={"X-API-Key": wrong})
+            assert refused.status_code == 401 and "open-sesame-47" not in refused.text
+        assert client.get("/v1/models", headers={"X-API-Key": "open-sesame-47"}).status_code == 200
+        assert client.get("/v1/predict?head=nobody", headers={"X-API-Key": "open-sesame-47"}).status_code == 422
+    assert "open-sesame-47" not in caplog.text + "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("key", ["sésame", "open\nsesame", " sesame"])

@@ -1,7 +1,8 @@
-"""What every request passes: the API key, the limit of its body, the headers of its answer, and the counting."""
+"""What every request passes: the API key, the limits of its body, the headers of its answer, and the counting."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from time import perf_counter
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dihedral.errors import DihedralError
 
+BODY_SECONDS = 20  # for a body to arrive
 OPEN = ("/", "/docs", "/healthz")  # no key: a page that asks for one must come first
 METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 HEADERS = {
@@ -111,13 +113,18 @@ class Guard:
         return f"the body is larger than {self.body_limit} bytes; ask in smaller batches"
 
     def _limited(self, receive: Receive) -> Receive:
-        """A body without a length is counted as it comes."""
-        size = 0
+        """A body without a length is counted as it comes, and one that comes slowly is given up."""
+        size, whole, end = 0, False, asyncio.get_running_loop().time() + BODY_SECONDS
 
         async def counted() -> Message:
-            nonlocal size
-            message = await receive()
+            nonlocal size, whole
+            try:
+                async with asyncio.timeout_at(None if whole else end):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS} seconds") from None
             size += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if size > self.body_limit:
                 raise HTTPException(413, self._too_large)
             return message

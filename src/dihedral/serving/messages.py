@@ -10,6 +10,7 @@ from dihedral.graph.triples import Split
 
 MOST_TOP = 1000
 MOST_QUESTIONS = 256
+MOST_ANSWERS = 25_600  # of a batch together: a few megabytes
 MOST_STEPS = 16
 
 Name = Annotated[str, Field(min_length=1)]  # as long as names of a graph are; the body's limit is limit enough

@@ -49,6 +49,8 @@ class Served:
         self.busiest: list[int] = np.argsort(-self.facts.counts, kind="stable")[:MOST_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
+        self.description = self._describe()
+        self.curve = self._read_curve()
         predictor.known, predictor.candidates, predictor.steps  # noqa: B018  worked out now, not at the first question
 
     def check_entity(self, name: str) -> int:
@@ -130,9 +132,8 @@ class Served:
         found = missing_facts(self.predictor, relations=[relation] if relation else (), top=top, among="range")
         return found.to_pylist()
 
-    @cached_property
-    def description(self) -> dict[str, Any]:
-        """What the folder says of the model: its settings, recipe, metrics."""
+    def _describe(self) -> dict[str, Any]:
+        """What the folder says of the model, its settings, recipe, metrics; later it may hold another one."""
         if self.folder is not None:
             return describe(self.folder)
         relations, graph = self.predictor.model.relations, self.graph
@@ -142,8 +143,7 @@ class Served:
             "recipe": self.predictor.recipe, "metrics": self.predictor.metrics,
         }  # fmt: skip
 
-    @cached_property
-    def curve(self) -> list[dict[str, Any]]:
+    def _read_curve(self) -> list[dict[str, Any]]:
         """The log of the training run, an epoch a row, where the folder has kept it."""
         log = RunFolder(self.folder).log if self.folder is not None else None
         if log is None or not log.is_file():
@@ -163,6 +163,10 @@ def _has(names: Vocabulary, name: str) -> bool:
     return name in names or expand(name, names.prefixes) in names
 
 
+def open_model(name: str, folder: Path) -> Served:
+    return Served(name, dh.load(folder), folder)
+
+
 def read_models(folders: list[str]) -> dict[str, Served]:
     """Models from `name=DIR` or `DIR`, which is called after its folder."""
     models: dict[str, Served] = {}
@@ -174,7 +178,7 @@ def read_models(folders: list[str]) -> dict[str, Served]:
             raise DihedralError(f"model {text!r} has no name; write name=DIR or DIR")
         if name in models:
             raise DihedralError(f"two models are called {name!r}; give them names: name=DIR")
-        models[name] = Served(name, dh.load(folder), Path(folder))
+        models[name] = open_model(name, Path(folder))
     if not models:
         raise DihedralError("no model is given; name at least one model folder")
     return models

@@ -1,0 +1,1 @@
+"""Fault campaigns: what the library promises, tried by force."""

@@ -1,0 +1,1 @@
+"""One function an endpoint, which asks the library and shapes the answer."""
