@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow bench docs lint format chromium clean
+.PHONY: demo test test-slow soak bench docs lint format chromium clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dihedral demo --out out/demo
@@ -14,6 +14,11 @@ test: lint chromium
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# about an hour: kills, full disks, damaged files; then half an hour of traffic and attacks on a server
+soak: $(VENV)/.dev
+	$(BIN)/python -m soak
+	$(BIN)/python -m soak.server --minutes 30 --clients 16
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.cpu
