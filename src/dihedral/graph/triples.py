@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+ROWS_AT_ONCE = 1 << 19  # of triples, for temporary arrays
 
 
 class Vocabulary(Sequence[str]):
@@ -202,25 +203,62 @@ def build_graph(
     if len(splits[0]) == 0:
         raise DihedralError(f"graph {name!r} has no training triples; it needs at least one")
     notes = list(notes)
-    unique = []
-    for label, triples in zip(SPLITS, splits, strict=True):
-        kept = drop_duplicates(triples, len(entities), len(relations))
-        if len(kept) < len(triples):
-            notes.append(f"{label}: {len(triples) - len(kept)} duplicate triples left out")
-        unique.append(kept)
-    if len(unique[1]) or len(unique[2]):
-        keys = [triple_keys(part, len(entities), len(relations)) for part in unique]
-        for label, part in (("valid", 1), ("test", 2)):
-            leaked = int(np.isin(keys[part], np.concatenate(keys[:part])).sum())
-            if leaked:
-                notes.append(f"{label}: {leaked} triples also stand in an earlier split")
-    train, valid, test = unique
+    again, leaked = find_repeats(splits, len(entities), len(relations))
+    for label, repeated in zip(SPLITS, again, strict=True):
+        if repeated.any():
+            notes.append(f"{label}: {repeated.sum()} duplicate triples left out")
+    for label, count in zip(SPLITS, leaked, strict=True):
+        if count:
+            notes.append(f"{label}: {count} triples also stand in an earlier split")
+    train, valid, test = (
+        take_rows(part, ~repeated) if repeated.any() else part for part, repeated in zip(splits, again, strict=True)
+    )
     return Graph(entities, relations, train, valid, test, name=name, notes=tuple(notes))
+
+
+def find_repeats(
+    splits: Sequence[Triples], num_entities: int, num_relations: int
+) -> tuple[list[NDArray[np.bool_]], list[int]]:
+    """Of each split: which triples stood in it before, and how many of the others stand in an earlier split.
+
+    Triples are compared in classes that hold all copies of a triple, so that sorting takes little memory.
+    """
+    classes = 1
+    while classes < 256 and classes * ROWS_AT_ONCE < sum(map(len, splits)):
+        classes *= 2
+    class_of = [((part[:, 0] ^ part[:, 2]) & classes - 1).astype(np.uint8) for part in splits]
+    again = [np.zeros(len(part), bool) for part in splits]
+    leaked = [0] * len(splits)
+    for number in range(classes):
+        rows = [np.flatnonzero(its_class == number) for its_class in class_of]
+        chosen = np.concatenate([part[its_rows] for part, its_rows in zip(splits, rows, strict=True)])
+        order = sort_triples(chosen, num_entities, num_relations)
+        split = np.repeat(np.arange(len(splits)), [len(its_rows) for its_rows in rows])[order]
+        same = (chosen[order[1:]] == chosen[order[:-1]]).all(axis=1)  # as the one before, whose split is not later
+        within = np.append(False, same & (split[1:] == split[:-1]))
+        across = np.append(False, same & (split[1:] != split[:-1]))
+        row = np.concatenate(rows)[order]
+        for i, repeated in enumerate(again):
+            repeated[row[within & (split == i)]] = True
+            leaked[i] += int((across & (split == i)).sum())
+    return again, leaked
+
+
+def sort_triples(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
+    """Where the triples stand when ordered by head, relation, tail; equal ones stay in their order."""
+    if keys_fit(num_entities, num_relations):
+        return np.argsort(triple_keys(triples, num_entities, num_relations), kind="stable")
+    return np.lexsort(triples.T[::-1])
+
+
+def keys_fit(num_entities: int, num_relations: int) -> bool:
+    """Whether every possible triple has a 64-bit number of its own."""
+    return num_entities * num_relations * num_entities < 2**63
 
 
 def triple_keys(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
     """One 64-bit number a triple, ordered by head, relation, tail."""
-    if num_entities * num_relations * num_entities >= 2**63:
+    if not keys_fit(num_entities, num_relations):
         raise DihedralError(
             f"{num_entities} entities and {num_relations} relations make more than 2^63 possible triples"
         )
@@ -236,6 +274,16 @@ def members_of(triples: Triples, column: int, num_relations: int) -> tuple[NDArr
 
 def drop_duplicates(triples: Triples, num_entities: int, num_relations: int) -> Triples:
     """The triples in their order, each kept the first time only."""
-    keys = triple_keys(triples, num_entities, num_relations)
-    _, first = np.unique(keys, return_index=True)
-    return triples if len(first) == len(triples) else triples[np.sort(first)]
+    (again,), _ = find_repeats([triples], num_entities, num_relations)
+    return take_rows(triples, ~again) if again.any() else triples
+
+
+def take_rows(triples: Triples, kept: NDArray[np.bool_]) -> Triples:
+    """triples[kept] without the list of their places, which takes more memory than the triples."""
+    result = np.empty((int(kept.sum()), 3), triples.dtype)
+    done = 0
+    for start in range(0, len(triples), ROWS_AT_ONCE):
+        part = triples[start : start + ROWS_AT_ONCE][kept[start : start + ROWS_AT_ONCE]]
+        result[done : done + len(part)] = part
+        done += len(part)
+    return result
