@@ -37,7 +37,15 @@ Callback = Callable[[Event], None]
 """Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; what it raises ends the run."""
 
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
-NOT_IDENTITY = ("name", "about", "precision", "epochs", "validate_every", "patience")  # may change on a resume
+NOT_IDENTITY = (
+    "name",
+    "about",
+    "precision",
+    "epochs",
+    "validate_every",
+    "validate_on",
+    "patience",
+)  # may change on a resume
 
 
 class Interrupted(KeyboardInterrupt):
@@ -104,7 +112,7 @@ class Trainer:
         self.best: dict[str, Tensor] | None = None
         self.evaluator: Evaluator | None = None
         if recipe.validate_every and len(graph.valid):
-            self.evaluator = Evaluator(graph, "valid", device=self.device)
+            self.evaluator = Evaluator(graph, "valid", device=self.device, sample=recipe.validate_on, seed=seed)
 
     def _objective(self) -> LogisticLoss | SoftmaxLoss:
         relations = self.model.relations
