@@ -75,7 +75,9 @@ def print_metrics(
     title: str, rows: Mapping[str, Mapping[str, float]], error: Mapping[str, float] | None = None
 ) -> None:
     """error: one standard error of each figure of the first row, where triples were sampled."""
-    shown = [[name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()]
+    shown: list[list[Any]] = [
+        [name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()
+    ]
     if error is not None:
         both = next(iter(rows.values()))
         shown[0][1:-1] = [f"{both[key]:.4f} ± {error[key]:.4f}" for key in METRICS[:-1]]

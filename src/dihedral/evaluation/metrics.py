@@ -14,7 +14,7 @@ from dihedral.errors import DihedralError, check_seed
 from dihedral.evaluation.ranking import MEMORY_MB, Ranks, rank_triples
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
-from dihedral.graph.triples import Triples
+from dihedral.graph.triples import SPLITS, Triples
 from dihedral.models import Model
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -140,15 +140,19 @@ class Evaluator:
             raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise DihedralError(f"sample is {sample!r}; give the number of triples to rank, or 0 for all")
-        known = np.concatenate([graph.known, self.triples, *([] if also_known is None else [also_known])])
+        parts = [*(graph.split(name) for name in SPLITS), self.triples, *([] if also_known is None else [also_known])]
         self.drawn_from = None
         if 0 < sample < len(self.triples):
             self.drawn_from = len(self.triples)
             drawn = np.random.default_rng(check_seed(seed)).choice(len(self.triples), sample, replace=False)
             self.triples = np.ascontiguousarray(self.triples[np.sort(drawn)])
-        self.known = {
-            side: KnownAnswers.build(known, side, graph.num_relations, graph.num_entities).to(device) for side in SIDES
-        }
+        self.known: dict[Side, KnownAnswers] = {}
+        for side, place in zip(SIDES, (2, 0), strict=True):  # only facts about the entities that are asked about
+            asked = np.zeros(graph.num_entities, dtype=bool)
+            asked[self.triples[:, place]] = True
+            facts = np.concatenate([part[asked[part[:, place]]] for part in parts])
+            answers = KnownAnswers.build(facts, side, graph.num_relations, graph.num_entities)
+            self.known[side] = answers.to(device)
         self.on_device = torch.from_numpy(self.triples).to(device)
         trained = np.zeros(graph.num_entities, dtype=bool)
         trained[graph.train[:, 0]] = trained[graph.train[:, 2]] = True
