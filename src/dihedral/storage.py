@@ -262,9 +262,9 @@ def _save_table(path: Path, columns: dict[str, pa.Array]) -> None:
         writer.write_table(table)
 
 
-def _load_table(path: Path) -> pa.Table:
+def _load_table(path: Path, content: pa.Buffer | None = None) -> pa.Table:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        return pa.ipc.open_file(content or pa.memory_map(str(path))).read_all()
     except (pa.ArrowException, OSError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -272,42 +272,47 @@ def _load_table(path: Path) -> pa.Table:
 def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
     """A memory-mapped vocabulary, with the order of its names where that is stored."""
     table = _load_table(path)
-    names = table.column("name").combine_chunks()
+    names = _whole(table, "name")
     if names.type not in (pa.string(), pa.large_string()) or names.null_count:
-        raise DihedralError(f"{str(path)!r} cannot be read: its names are not text")
-    names.validate()
-    order = table.column("order").to_numpy() if "order" in table.column_names else None
-    if order is not None and order.dtype != np.int32:
-        raise DihedralError(f"{str(path)!r} cannot be read: its order is of {order.dtype}, expected int32")
+        raise ValueError(f"names in {path.name} are not text")
+    order = _numbers(table, "order", np.int32) if "order" in table.column_names else None
     return Vocabulary(names, kind, prefixes, order=order, file=str(path))
 
 
 def _load_known(path: Path) -> list[Triples]:
     """Train, valid and test as views of a memory-mapped file, where its columns allow it."""
-    try:
-        mapped = np.memmap(path, np.uint8, mode="c")  # torch wants memory it may write to; the file is never written
-        table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
-        table.validate()
-    except (pa.ArrowException, OSError) as error:
-        raise DihedralError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
-    triples, split = _as_rows(table, mapped), table.column("split").to_numpy()
-    if split.dtype != np.uint8 or split.max(initial=0) > 2:
-        raise DihedralError(f"{str(path)!r} names splits that are not there")
+    mapped = np.memmap(path, np.uint8, mode="c")  # torch wants memory it may write to; the file is never written
+    table = _load_table(path, pa.py_buffer(mapped))
+    columns = [_numbers(table, name, np.int32) for name in ("head", "relation", "tail")]
+    split = _numbers(table, "split", np.uint8)
+    if split.max(initial=0) > 2:
+        raise ValueError(f"splits in {path.name} are not train, valid and test")
+    first, second, third = (column.ctypes.data - mapped.ctypes.data for column in columns)
+    if len(table) and 0 <= first < second < len(mapped) and second - first == third - second:
+        triples = np.ndarray((len(table), 3), np.int32, mapped, first, (4, second - first))
+    else:
+        triples = np.stack(columns, axis=1)
     if (split[:-1] > split[1:]).any():
         return [triples[split == number] for number in range(3)]
-    return np.split(triples, np.searchsorted(split, [1, 2]))
+    return np.split(triples, np.searchsorted(split, np.array([1, 2], np.uint8)))
 
 
-def _as_rows(table: pa.Table, mapped: NDArray[np.uint8]) -> Triples:
-    """Columns as an array [n, 3]: a view with the step from column to column, if that is the same."""
-    columns = [table.column(name).combine_chunks() for name in ("head", "relation", "tail")]
-    if any(column.null_count or column.type != pa.int32() for column in columns):
-        raise ValueError("known facts are not whole numbers")
-    if len(table):
-        first, second, third = (column.buffers()[1].address - mapped.ctypes.data for column in columns)
-        if 0 <= first < second < third <= len(mapped) and second - first == third - second:
-            return np.ndarray((len(table), 3), np.int32, mapped, first, (4, second - first))
-    return np.stack([column.to_numpy() for column in columns], axis=1)
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array, where it lies if it is one."""
+    column = table.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array.validate()
+    return array
+
+
+def _numbers(table: pa.Table, name: str, kind: type[np.generic]) -> NDArray[Any]:
+    """A column of numbers where it lies; Arrow's own way imports pandas, which takes longer than opening a model."""
+    array = _whole(table, name)
+    if array.type != pa.from_numpy_dtype(kind) or array.null_count:
+        raise ValueError(f"column {name} is of {array.type} with {array.null_count} missing values")
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
