@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
@@ -36,6 +35,8 @@ class Names:
 
     def number(self, names: pa.Array) -> NDArray[np.int32]:
         """The ids of different names; those not seen before get the next ones in their order."""
+        import pyarrow.compute as pc  # on first use: it takes a tenth of this package's import
+
         self._make_slots(self.count + len(names))
         hashes = np.fromiter(map(self.hash_of, names.to_numpy(zero_copy_only=False)), np.int64, len(names))
         ids = np.full(len(names), -1, np.int32)
@@ -148,6 +149,8 @@ class Numbering:
 
 def encode(column: pa.Array | pa.ChunkedArray, names: Names, where: str) -> NDArray[np.int32]:
     """A column to numbers; only its distinct names are looked at one by one."""
+    import pyarrow.compute as pc
+
     if isinstance(column, pa.ChunkedArray):
         parts = [encode(chunk, names, where) for chunk in column.chunks]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)

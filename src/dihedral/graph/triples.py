@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dihedral.errors import MOST_COMPARED, DihedralError, close_matches
@@ -68,6 +67,8 @@ class Vocabulary(Sequence[str]):
     @cached_property
     def order(self) -> NDArray[np.int32]:
         """The ids in the order of their names' bytes."""
+        import pyarrow.compute as pc  # on first use, here and below: it takes a tenth of this package's import
+
         return pc.sort_indices(self.array).to_numpy().astype(np.int32)
 
     @cached_property
@@ -154,6 +155,8 @@ class Vocabulary(Sequence[str]):
     def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
         if len(self) > NAMES_A_SEARCH * len(names) or not all(isinstance(name, str) for name in names):
             return np.fromiter(map(self.id, names), np.int32, len(names))
+        import pyarrow.compute as pc
+
         found = pc.index_in(pa.array(names, self.array.type), value_set=self.array).fill_null(-1).to_numpy().copy()
         for place in np.flatnonzero(found < 0):
             found[place] = self.id(names[int(place)])  # written with a prefix, or unknown
@@ -161,6 +164,8 @@ class Vocabulary(Sequence[str]):
 
     def without(self, names: Vocabulary) -> list[str]:
         """The names here that another vocabulary does not have."""
+        import pyarrow.compute as pc
+
         return self.array.filter(
             pc.invert(pc.is_in(self.array, value_set=names.array.cast(self.array.type)))
         ).to_pylist()
