@@ -456,6 +456,21 @@ def test_changing_an_opened_model_does_not_change_its_files(folder):
     assert {name: (folder / name).read_bytes() for name in files_of(folder)} == before
 
 
+@pytest.mark.parametrize("objective", ["logistic", "softmax"])
+def test_training_on_an_opened_graph_is_training_on_the_graph(tmp_path, family, objective):
+    rows = len(family.known) // 16 * 16  # columns without padding between them in the file
+    plain = Graph(family.entities, family.relations, family.known[: rows - 32], *np.split(family.known[-32:], 2))
+    Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=2), plain).save(
+        tmp_path / "m"
+    )
+    settings = {"model": "dihedral-argmax", "dimension": 8, "epochs": 2, "batch_size": 50, "objective": objective}
+    one, other = (
+        dh.train(graph, dh.Recipe(**settings), progress=False) for graph in (plain, dh.load(tmp_path / "m").graph)
+    )
+    same_model(one, other)
+    assert one.metrics["test"] == other.metrics["test"]
+
+
 def test_names_are_found_in_a_folder_without_their_order(fixtures):
     names = dh.load(fixtures / "model-v1").graph.entities
     assert [names.id(name) for name in names] == list(range(len(names)))

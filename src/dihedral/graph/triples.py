@@ -146,7 +146,7 @@ class Vocabulary(Sequence[str]):
         spellings = {name, name.lower(), name.upper(), name.capitalize(), name.title(), expand(name, self.prefixes)}
         places = [self._place(spelling.encode("utf-8", "surrogatepass")) for spelling in spellings]
         near = {int(i) for place in places for i in self.order[max(0, place - NEIGHBOURS) : place + NEIGHBOURS]}
-        return [self[i] for i in sorted(near)]
+        return [self._bytes(i).decode("utf-8", "replace") for i in sorted(near)]
 
     def short(self, text: str) -> str:
         """A name, or text with names in it, with prefixes in place of namespaces: for people."""
