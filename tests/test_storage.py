@@ -430,3 +430,99 @@ def test_known_facts_about_entities_that_are_not_there_are_refused(folder):
 def test_a_device_that_is_not_there_is_refused(folder, device):
     with pytest.raises(DihedralError, match=device):
         dh.load(folder, device=device)
+
+
+# --- opening --------------------------------------------------------------------------------------------
+
+
+def lies_in_a_file(array):
+    while array is not None and not isinstance(array, np.memmap):
+        array = array.base
+    return array is not None
+
+
+def test_an_opened_graph_is_a_view_of_its_file(folder, family):
+    graph = dh.load(folder).graph
+    for split in ("train", "valid", "test"):
+        assert lies_in_a_file(graph.split(split)) and np.array_equal(graph.split(split), family.split(split))
+    assert graph.entities.order.base is not None and not graph.entities.order.flags.owndata
+
+
+def test_changing_an_opened_model_does_not_change_its_files(folder):
+    before = {name: (folder / name).read_bytes() for name in files_of(folder)}
+    loaded = dh.load(folder)
+    loaded.graph.train[0, 0] += 1
+    loaded.model.entities.zero_()
+    assert {name: (folder / name).read_bytes() for name in files_of(folder)} == before
+
+
+@pytest.mark.parametrize("objective", ["logistic", "softmax"])
+def test_training_on_an_opened_graph_is_training_on_the_graph(tmp_path, family, objective):
+    rows = len(family.known) // 16 * 16  # columns without padding between them in the file
+    plain = Graph(family.entities, family.relations, family.known[: rows - 32], *np.split(family.known[-32:], 2))
+    Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=2), plain).save(
+        tmp_path / "m"
+    )
+    settings = {"model": "dihedral-argmax", "dimension": 8, "epochs": 2, "batch_size": 50, "objective": objective}
+    one, other = (
+        dh.train(graph, dh.Recipe(**settings), progress=False) for graph in (plain, dh.load(tmp_path / "m").graph)
+    )
+    same_model(one, other)
+    assert one.metrics["test"] == other.metrics["test"]
+
+
+def test_names_are_found_in_a_folder_without_their_order(fixtures):
+    names = dh.load(fixtures / "model-v1").graph.entities
+    assert [names.id(name) for name in names] == list(range(len(names)))
+
+
+OPEN = """
+import re, sys, time
+from pathlib import Path
+import dihedral as dh
+
+def anonymous():
+    return 1024 * int(re.search("RssAnon:(.*)kB", Path("/proc/self/status").read_text())[1])
+
+before, started = anonymous(), time.process_time()
+predictor = dh.load(sys.argv[1])
+print(time.process_time() - started, anonymous() - before)
+assert predictor.graph.entities.id("e199999") == 199_999
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
+def test_a_large_model_opens_in_a_second_and_stays_in_its_files(python, tmp_path):
+    big_predictor(200_000, 64).save(tmp_path / "model")
+    size = (tmp_path / "model" / "entities.safetensors").stat().st_size
+    seconds, memory = map(float, python("-c", OPEN, tmp_path / "model").stdout.split())
+    assert seconds < 1 and memory < size / 4, (seconds, memory, size)
+
+
+def use(folder):
+    """Everything that reads names and facts."""
+    loaded = dh.load(folder)
+    names = list(loaded.graph.entities)
+    loaded.predict(head=names[0], relation=loaded.graph.relations[0], top=3)
+    assert len(loaded.graph.fingerprint) == 64
+    return [loaded.graph.entities.id(name) for name in names]
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+@pytest.mark.parametrize("name", ["entities.arrow", "relations.arrow", "known.arrow"])
+def test_a_byte_that_changed_gives_an_error_in_one_sentence_or_a_model(folder, monkeypatch, name, lazily):
+    if lazily:  # as a model is that is too large to be looked through
+        monkeypatch.setattr("dihedral.storage.CHECKED_AT_ONCE", 0)
+    whole = (folder / name).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = []
+    for place in rng.integers(len(whole), size=150):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        (folder / name).unlink()
+        (folder / name).write_bytes(damaged)
+        try:
+            use(folder)
+        except DihedralError as error:
+            refused.append(str(error))
+    assert len(refused) > 20 and not any("\n" in message for message in refused)

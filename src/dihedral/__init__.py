@@ -48,9 +48,18 @@ __all__ = [
 
 
 def evaluate(
-    predictor: Predictor, graph: Graph | None = None, *, split: str = "test", memory_mb: int = MEMORY_MB
+    predictor: Predictor,
+    graph: Graph | None = None,
+    *,
+    split: str = "test",
+    memory_mb: int = MEMORY_MB,
+    sample: int = 0,
+    seed: int = 0,
 ) -> Evaluation:
     """Filtered ranking of one split of a graph, by default the one the model was trained on.
+
+    sample: rank only so many triples, drawn with `seed`, against all entities; `standard_errors` says how sure the
+    result is. 0 ranks all.
 
     Known answers are those of the model's own graph and of the other one. "Seen" entities are those
     of the model's training.
@@ -62,6 +71,13 @@ def evaluate(
     own = predictor.graph
     other = own if graph is None else predictor.align(graph)
     evaluator = Evaluator(
-        own, split, triples=other.split(split), also_known=other.known, device=predictor.device, memory_mb=memory_mb
+        own,
+        split,
+        triples=None if graph is None else other.split(split),
+        also_known=None if graph is None else other.known,
+        device=predictor.device,
+        memory_mb=memory_mb,
+        sample=sample,
+        seed=seed,
     )
     return evaluator(predictor.model)

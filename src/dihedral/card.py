@@ -100,7 +100,7 @@ def _limits(model: Model, graph: Graph, metrics: dict[str, Any]) -> str:
         f"It knows the {graph.num_entities} entities and {graph.num_relations} relations above and no others.",
         _of_probabilities(metrics),
         "It repeats what its data says, gaps and prejudices included; a high rank is a guess, not a fact.",
-        f"The folder holds the names and all {len(graph.known)} triples of the data: share it only if you may share "
+        f"The folder holds the names and all {graph.num_triples} triples of the data: share it only if you may share "
         "those.",
     ]
     if model.codes is not None:

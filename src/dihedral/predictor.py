@@ -26,6 +26,7 @@ from dihedral.models import Model
 from dihedral.paths import WIDTH, beam_search, both_ways, path_queries, read_steps
 from dihedral.storage import Dtype, StoredModel, load_model, save_model
 
+FEW_QUESTIONS, MANY_FACTS = 4, 1_000_000  # looking through the facts takes less time than an index of them
 Known = Literal["include", "exclude"]
 Among = str | Sequence[str] | None  # "range", or names of entities
 
@@ -111,6 +112,20 @@ class Predictor:
             for side in SIDES
         }
 
+    def known_answers(self, side: Side, anchors: Tensor, relations: Tensor) -> tuple[Tensor, Tensor]:
+        """The known answers of a batch of questions, flat: (row in the batch, answer).
+
+        A few questions to a large graph are answered by looking through its facts, until `known` is worked out.
+        """
+        graph = self.graph
+        if "known" in self.__dict__ or len(anchors) > FEW_QUESTIONS or graph.num_triples < MANY_FACTS:
+            return self.known[side].of(anchors, relations)
+        place, asked = 0 if side == "tail" else 2, anchors.cpu().numpy()
+        parts = [graph.split(split) for split in SPLITS]
+        facts = np.concatenate([part[np.isin(part[:, place], asked)] for part in parts])
+        found = KnownAnswers.build(facts, side, graph.num_relations, graph.num_entities).to(self.device)
+        return found.of(anchors, relations)
+
     @cached_property
     def calibration(self) -> Calibration | None:
         """The curves from scores to probabilities, if they were fitted (`calibrate`)."""
@@ -149,7 +164,7 @@ class Predictor:
             return np.stack([entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]], axis=1)
 
         for own, other in ((self.graph.entities, graph.entities), (self.graph.relations, graph.relations)):
-            unknown = [name for name in other if name not in own]
+            unknown = other.without(own)
             if unknown:
                 raise DihedralError(
                     f"the model does not know {len(unknown)} of the {len(other)} {own.kind} names of {graph.name!r}, "
@@ -225,7 +240,7 @@ class Predictor:
         questions = [torch.from_numpy(names.ids(anchors)), torch.from_numpy(kinds.ids(relations))]
         anchor_ids, relation_ids = (ids.long().to(self.device) for ids in questions)
         ids, scores = self.top(anchor_ids, relation_ids, side, top, known=known, allowed=allowed)
-        row, answer = self.known[side].of(anchor_ids, relation_ids)
+        row, answer = self.known_answers(side, anchor_ids, relation_ids)
         place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # a number for each (question, entity)
         is_known = torch.isin(place + ids, row * len(names) + answer)
         likely = self._likely(scores, relation_ids[:, None].expand_as(scores))
@@ -258,7 +273,7 @@ class Predictor:
         """The heads of (?, relation, entity) that the graph knows: the members of a type, say."""
         anchor = torch.tensor([self.graph.entities.id(entity)], device=self.device)
         which = torch.tensor([self.graph.relations.id(relation)], device=self.device)
-        return [self.graph.entities[i] for i in self.known["head"].of(anchor, which)[1].tolist()]
+        return [self.graph.entities[i] for i in self.known_answers("head", anchor, which)[1].tolist()]
 
     def allowed(self, among: Among, relation: int, side: Side) -> Tensor | None:
         """Which entities may answer: a mask [N], or nothing where all may."""
@@ -333,7 +348,7 @@ class Predictor:
         for anchor, relation in zip(anchors.split(rows_at_once), relations.split(rows_at_once), strict=True):
             scores = score_all(self.model.queries(anchor, relation, side, self.operators), candidates, scratch)
             if known == "exclude":
-                row, answer = self.known[side].of(anchor, relation)
+                row, answer = self.known_answers(side, anchor, relation)
                 place, answer = shard.find(answer)
                 scores[row[place], answer] = float("-inf")
             if allowed is not None:

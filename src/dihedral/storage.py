@@ -7,22 +7,25 @@ cut short leaves the model that was there before. Nothing is pickled.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.files import atomic_path, make_folder, read_json, read_tensors, write_json, write_tensors
-from dihedral.graph.triples import SPLITS, Graph, Vocabulary
+from dihedral.graph.triples import SPLITS, Graph, Triples, Vocabulary
 from dihedral.models import MODELS, Model, restore_relations
 
 FORMAT = "dihedral-model"
 VERSION = 1
 MANIFEST = "model.json"
+CHECKED_AT_ONCE = 2_000_000  # names or triples, when a model is opened; more are checked when they are first used
 Dtype = Literal["float32", "float16"]
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
@@ -36,6 +39,48 @@ class StoredModel:
     recipe: dict[str, Any]
     metrics: dict[str, Any]
     latents: dict[str, Tensor] | None
+
+
+class StoredGraph(Graph):
+    """A graph whose triples lie in a file: they are checked before they are used, not when it is opened."""
+
+    def __init__(
+        self,
+        entities: Vocabulary,
+        relations: Vocabulary,
+        train: Triples,
+        valid: Triples,
+        test: Triples,
+        name: str = "unnamed",
+        notes: tuple[str, ...] = (),
+        file: str = "",
+    ) -> None:
+        self.__dict__.update(entities=entities, relations=relations, name=name, notes=notes)
+        self.__dict__.update(_parts=(train, valid, test), file=file)
+
+    @cached_property
+    def _checked(self) -> tuple[Triples, Triples, Triples]:
+        limits = self.num_entities, self.num_relations, self.num_entities
+        parts: tuple[Triples, Triples, Triples] = self.__dict__["_parts"]
+        for part in parts:
+            for column, limit in zip(part.T, limits, strict=True):
+                if len(column) and (column.min() < 0 or column.max() >= limit):
+                    raise DihedralError(
+                        f"known facts in {self.__dict__['file']!r} name entities or relations that are not there"
+                    )
+        return parts
+
+    def check(self, most: int) -> None:
+        """Look through names and triples now, where there are at most so many."""
+        for vocabulary in (self.entities, self.relations):
+            if len(vocabulary) <= most:
+                vocabulary.array  # noqa: B018
+        if sum(map(len, self.__dict__["_parts"])) <= most:
+            self._checked  # noqa: B018
+
+    train = property(lambda self: self._checked[0])
+    valid = property(lambda self: self._checked[1])
+    test = property(lambda self: self._checked[2])
 
 
 def holds_model(folder: Path) -> bool:
@@ -80,11 +125,14 @@ def save_model(
     write_tensors(place("relations.safetensors"), model.relations.stored())
     if stored.latents is not None:
         write_tensors(place("latents.safetensors"), stored.latents)
-    _save_table(place("entities.arrow"), {"name": graph.entities.array})
-    _save_table(place("relations.arrow"), {"name": graph.relations.array})
-    known = graph.known
-    sizes = [len(graph.split(split)) for split in SPLITS]
-    columns = {name: pa.array(known[:, i]) for i, name in enumerate(("head", "relation", "tail"))}
+    for name, vocabulary in (("entities.arrow", graph.entities), ("relations.arrow", graph.relations)):
+        _save_table(place(name), {"name": vocabulary.array, "order": pa.array(vocabulary.order)})
+    parts = [graph.split(split) for split in SPLITS]
+    sizes = [len(part) for part in parts]
+    columns = {
+        name: pa.array(np.concatenate([part[:, i] for part in parts]).astype(np.int32))
+        for i, name in enumerate(("head", "relation", "tail"))
+    }
     columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), sizes))
     _save_table(place("known.arrow"), columns)
     write_json(place("recipe.json"), stored.recipe)
@@ -141,7 +189,8 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
 
 def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device) -> StoredModel:
     files = manifest["files"]
-    entities = torch.cat([read_tensors(folder / name)[0]["entities"] for name in files["entities"]]).float()
+    shards = [read_tensors(folder / name)[0]["entities"] for name in files["entities"]]
+    entities = (shards[0] if len(shards) == 1 else torch.cat(shards)).float()  # one of float32 stays in its file
     shape = (manifest["entities"], manifest["dimension"])
     if tuple(entities.shape) != shape:
         raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
@@ -158,24 +207,21 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         manifest["dimension"],
         manifest["settings"],
     )
-    known = _load_table(folder / files["known"])
-    triples = np.stack([known.column(name).to_numpy() for name in ("head", "relation", "tail")], axis=1)
-    split = known.column("split").to_numpy()
     prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
-    graph = Graph(
-        Vocabulary(_names(folder / files["entity_names"]), prefixes=prefixes),
-        Vocabulary(_names(folder / files["relation_names"]), "relation", prefixes),
-        train=triples[split == 0],
-        valid=triples[split == 1],
-        test=triples[split == 2],
+    train, valid, test = _load_known(folder / files["known"])
+    graph = StoredGraph(
+        _load_names(folder / files["entity_names"], "entity", prefixes),
+        _load_names(folder / files["relation_names"], "relation", prefixes),
+        train,
+        valid,
+        test,
         name=manifest["graph"],
         notes=tuple(manifest.get("notes", ())),
+        file=str(folder / files["known"]),
     )
-    limits = graph.num_entities, graph.num_relations, graph.num_entities
-    if len(triples) and (triples.min() < 0 or (triples.max(axis=0) >= limits).any() or split.max() > 2):
-        raise DihedralError(f"known facts in {str(folder)!r} name entities or relations that are not there")
     if len(graph.entities) != shape[0] or len(graph.relations) != manifest["relations"]:
         raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
+    graph.check(CHECKED_AT_ONCE)
     latents = read_tensors(folder / files["latents"])[0] if "latents" in files else None
     return StoredModel(
         model=Model(entities, relations).to(device).requires_grad_(False),
@@ -216,15 +262,57 @@ def _save_table(path: Path, columns: dict[str, pa.Array]) -> None:
         writer.write_table(table)
 
 
-def _load_table(path: Path) -> pa.Table:
+def _load_table(path: Path, content: pa.Buffer | None = None) -> pa.Table:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        return pa.ipc.open_file(content or pa.memory_map(str(path))).read_all()
     except (pa.ArrowException, OSError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _names(path: Path) -> pa.Array:
-    return _load_table(path).column("name").combine_chunks()
+def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
+    """A memory-mapped vocabulary, with the order of its names where that is stored."""
+    table = _load_table(path)
+    names = _whole(table, "name")
+    if names.type not in (pa.string(), pa.large_string()) or names.null_count:
+        raise ValueError(f"names in {path.name} are not text")
+    order = _numbers(table, "order", np.int32) if "order" in table.column_names else None
+    return Vocabulary(names, kind, prefixes, order=order, file=str(path))
+
+
+def _load_known(path: Path) -> list[Triples]:
+    """Train, valid and test as views of a memory-mapped file, where its columns allow it."""
+    mapped = np.memmap(path, np.uint8, mode="c")  # torch wants memory it may write to; the file is never written
+    table = _load_table(path, pa.py_buffer(mapped))
+    columns = [_numbers(table, name, np.int32) for name in ("head", "relation", "tail")]
+    split = _numbers(table, "split", np.uint8)
+    if split.max(initial=0) > 2:
+        raise ValueError(f"splits in {path.name} are not train, valid and test")
+    first, second, third = (column.ctypes.data - mapped.ctypes.data for column in columns)
+    if len(table) and 0 <= first < second < len(mapped) and second - first == third - second:
+        triples = np.ndarray((len(table), 3), np.int32, mapped, first, (4, second - first))
+    else:
+        triples = np.stack(columns, axis=1)
+    if (split[:-1] > split[1:]).any():
+        return [triples[split == number] for number in range(3)]
+    return np.split(triples, np.searchsorted(split, np.array([1, 2], np.uint8)))
+
+
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array, where it lies if it is one."""
+    column = table.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array.validate()
+    return array
+
+
+def _numbers(table: pa.Table, name: str, kind: type[np.generic]) -> NDArray[Any]:
+    """A column of numbers where it lies; Arrow's own way imports pandas, which takes longer than opening a model."""
+    array = _whole(table, name)
+    if array.type != pa.from_numpy_dtype(kind) or array.null_count:
+        raise ValueError(f"column {name} is of {array.type} with {array.null_count} missing values")
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

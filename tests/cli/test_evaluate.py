@@ -85,3 +85,13 @@ def test_an_unknown_split_of_a_single_file(cli, model_folder, tmp_path):
 def test_an_unknown_split(cli, model_folder):
     done = cli("evaluate", model_folder, "--split", "dev")
     assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")
+
+
+def test_a_sample_is_shown_with_its_standard_error(cli, model_folder, predictor):
+    found = dh.evaluate(predictor, split="train", sample=20, seed=3).to_dict()
+    done = cli("evaluate", model_folder, "--split", "train", "--sample", "20", "--seed", "3")
+    mrr, error = found["both"]["mrr"], found["standard_error"]["mrr"]
+    assert f"train, 20 of {len(predictor.graph.train)} triples, filtered" in done.out
+    assert f"{mrr:.4f} ± {error:.4f}" in done.out and 0 < error < 0.3
+    as_json = cli("evaluate", model_folder, "--split", "train", "--sample", "20", "--seed", "3", "--json")
+    assert json.loads(as_json.out, parse_constant=pytest.fail) == found

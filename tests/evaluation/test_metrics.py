@@ -12,6 +12,7 @@ import torch
 from dihedral import DihedralError, Evaluation, Evaluator, Graph
 from dihedral.evaluation import Ranks, summarise
 from dihedral.evaluation.metrics import relation_categories
+from dihedral.graph.triples import Vocabulary
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
 
@@ -176,3 +177,69 @@ def test_one_and_a_half_is_many_and_four_thirds_is_not():
 def test_a_relation_without_training_triples_is_one_to_one():
     graph = Graph.from_labels([("a", "r", "b")], test=[("a", "s", "b")])
     assert relation_categories(graph).tolist() == ["1-1", "1-1"]
+
+
+# --- samples ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ranked():
+    """The evaluation of all of a split, its graph and a model."""
+    rng = np.random.default_rng(1)
+    rows = np.unique(rng.integers(60, size=(4000, 3)) % (60, 4, 60), axis=0).astype(np.int32)
+    rng.shuffle(rows)
+    names = Vocabulary([f"e{i}" for i in range(60)]), Vocabulary([f"r{i}" for i in range(4)], "relation")
+    graph = Graph(*names, train=rows[1500:], valid=rows[:0], test=rows[:1500])
+    model = build_model("distmult", 60, 4, dimension=8, seed=2)
+    return Evaluator(graph)(model), graph, model
+
+
+def test_the_mrr_of_a_sample_is_within_two_standard_errors_of_the_whole_in_95_of_100(ranked):
+    whole, graph, model = ranked
+    inside = 0
+    for seed in range(200):
+        found = Evaluator(graph, sample=150, seed=seed)(model)
+        error = found.standard_errors()["mrr"]
+        assert abs(found.mrr - whole.mrr) < 5 * error
+        inside += abs(found.mrr - whole.mrr) < 1.96 * error
+    assert 180 <= inside <= 198  # 190 expected, give or take 3
+
+
+def test_a_standard_error_counts_triples_not_ranks(ranked):
+    _, graph, model = ranked
+    found = Evaluator(graph, sample=400)(model)
+    means = (1 / found.ranks["head"].realistic + 1 / found.ranks["tail"].realistic) / 2
+    expected = means.std(ddof=1) / 20 * np.sqrt(1 - 400 / 1500)
+    assert found.standard_errors()["mrr"] == pytest.approx(expected)
+    assert found.to_dict()["standard_error"] == found.standard_errors()
+    assert found.to_dict()["drawn_from"] == 1500 and found.to_dict()["triples"] == 400
+    assert "400 triples of 1500" in repr(found) and " ± " in repr(found)
+
+
+def test_sampled_triples_have_the_ranks_they_have_among_all(ranked):
+    whole, graph, model = ranked
+    found = Evaluator(graph, sample=300, seed=3)(model)
+    place = {tuple(triple): i for i, triple in enumerate(whole.triples.tolist())}
+    rows = [place[tuple(triple)] for triple in found.triples.tolist()]
+    assert len(set(rows)) == 300
+    for side in ("head", "tail"):
+        assert np.array_equal(found.ranks[side].realistic, whole.ranks[side].realistic[rows])
+
+
+def test_a_seed_draws_the_same_sample_again(ranked):
+    _, graph, _ = ranked
+    one, again, other = (Evaluator(graph, sample=50, seed=seed).triples for seed in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("sample", [0, 1500, 9999])
+def test_a_sample_of_everything_is_no_sample(ranked, sample):
+    whole, graph, model = ranked
+    found = Evaluator(graph, sample=sample)(model)
+    assert found.to_dict() == whole.to_dict() and "standard_error" not in found.to_dict()
+
+
+@pytest.mark.parametrize("sample", [-1, 2.5, True])
+def test_a_sample_is_a_number_of_triples(ranked, sample):
+    with pytest.raises(DihedralError, match=f"sample is {sample}; give the number of triples to rank, or 0 for all"):
+        Evaluator(ranked[1], sample=sample)

@@ -68,3 +68,16 @@ def test_the_side_decides_what_is_given_and_what_is_asked():
     triples = torch.tensor([[1, 0, 2], [3, 1, 4]])
     assert [part.tolist() for part in anchors_and_targets(triples, "tail")] == [[1, 3], [0, 1], [2, 4]]
     assert [part.tolist() for part in anchors_and_targets(triples, "head")] == [[2, 4], [0, 1], [1, 3]]
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_questions_and_answers_beyond_64_bits_together_are_indexed_all_the_same(side):
+    last = 2**31 - 2
+    triples = np.array([(last, last, 0), (last, last, last), (last, last, 0), (0, 1, last), (last, 0, 5)], np.int32)
+    known = KnownAnswers.build(triples, side, 2**31 - 1, 2**31 - 1)
+    head, relation, tail = torch.from_numpy(triples).unbind(1)
+    anchor, answer = (head, tail) if side == "tail" else (tail, head)
+    for i in range(len(triples)):
+        _, found = known.of(anchor[i : i + 1], relation[i : i + 1])
+        same = (anchor == anchor[i]) & (relation == relation[i])
+        assert found.tolist() == sorted(set(answer[same].tolist()))

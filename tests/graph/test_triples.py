@@ -133,3 +133,47 @@ def test_keys_do_not_overflow_at_the_size_of_wikidata():
 def test_more_possible_triples_than_64_bits_hold_is_refused():
     with pytest.raises(DihedralError, match="more than 2\\^63 possible triples"):
         triple_keys(np.zeros((1, 3), np.int32), 2**31, 2**31)
+
+
+# --- vocabularies of many names -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many():
+    """More names than a misspelt one is compared with."""
+    return Vocabulary([f"Q{(i * 7919) % 120_011}" for i in range(120_000)], prefixes={"wd": "Q1"})
+
+
+def test_each_of_many_names_is_found(many):
+    names = list(many)
+    assert len(set(names)) == len(names) == len(many)
+    assert many.ids(names).tolist() == list(range(len(many)))
+    assert [many.id(names[i]) for i in range(0, len(many), 997)] == list(range(0, len(many), 997))
+    assert names[5] in many and "Q" not in many and "" not in many and 5 not in many and "\ud800" not in many
+    assert many[-1] == names[-1] and many[3:5] == names[3:5]
+    with pytest.raises(IndexError):
+        many[len(many)]
+
+
+def test_a_misspelt_name_among_many_is_compared_with_its_neighbours(many):
+    name = many[60_000]
+    for wrong in (name.lower(), name + "x"):
+        with pytest.raises(DihedralError, match=f"'{wrong}' is not among the 120000 known .*did you mean .*'{name}'"):
+            many.id(wrong)
+    with pytest.raises(DihedralError, match="'Qx' is not among"):
+        many.ids(["Qx"])
+    with pytest.raises(DihedralError, match="'Qx' is not among"):
+        many.ids([*many[:1000], "Qx"])
+
+
+@given(st.lists(st.text(max_size=5), unique=True, max_size=30), st.text(max_size=5))
+def test_a_name_is_found_by_bisection_if_it_is_there(names, other):
+    vocabulary = Vocabulary(names)
+    assert [vocabulary._find(name) for name in names] == list(range(len(names)))
+    assert (other in vocabulary) == (other in names)
+    assert list(vocabulary) == names and vocabulary.without(Vocabulary(names[:3])) == names[3:]
+
+
+def test_a_slice_of_an_arrow_array_is_a_vocabulary():
+    vocabulary = Vocabulary(pa.array(["x", "b", "a", "c"])[1:3])
+    assert list(vocabulary) == ["b", "a"] and vocabulary.id("a") == 1 and "x" not in vocabulary

@@ -13,6 +13,7 @@ import dihedral as dh
 from dihedral import DihedralError, Graph
 from dihedral.errors import TrainingError
 from dihedral.models import MODELS
+from dihedral.training import Trainer
 
 OBJECTIVES = ("logistic", "softmax")
 
@@ -226,3 +227,13 @@ def test_an_exception_in_a_callback_stops_the_run(family):
 
     with pytest.raises(RuntimeError, match="enough"):
         dh.train(family, "demo/family", dimension=8, epochs=3, callback=callback)
+
+
+def test_validation_ranks_only_as_many_triples_as_asked_for(family):
+    recipe = dh.Recipe(model="distmult", dimension=8, epochs=1, validate_every=1, validate_on=5)
+    trainers = [Trainer(family, recipe, seed=seed) for seed in (1, 1, 2)]
+    drawn = [trainer.evaluator.triples.tolist() for trainer in trainers]
+    assert len(drawn[0]) == 5 and drawn[0] == drawn[1] != drawn[2]
+    assert len(Trainer(family, recipe.replace(validate_on=0)).evaluator.triples) == len(family.valid)
+    with pytest.raises(DihedralError, match="validate_on is -1; it must be 0 or more"):
+        recipe.replace(validate_on=-1)

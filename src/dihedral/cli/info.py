@@ -26,7 +26,8 @@ def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json
     print_table("", ["", ""], [[key, str(value)] for key, value in {**simple, **settings}.items()])
     for split in ("valid", "test"):
         if split in content["metrics"]:
-            print_metrics(f"{split}, filtered", metric_rows(content["metrics"][split]))
+            report = content["metrics"][split]
+            print_metrics(f"{split}, filtered", metric_rows(report), report.get("standard_error"))
     calibration = content["metrics"].get("calibration")
     for split in ("valid", "test"):
         if calibration and calibration[split]["triples"]:

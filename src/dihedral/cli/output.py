@@ -71,12 +71,18 @@ def print_table(
     console.print(table)
 
 
-def print_metrics(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    print_table(
-        title,
-        ["", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank"],
-        [[name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()],
-    )
+def print_metrics(
+    title: str, rows: Mapping[str, Mapping[str, float]], error: Mapping[str, float] | None = None
+) -> None:
+    """error: one standard error of each figure of the first row, where triples were sampled."""
+    shown: list[list[Any]] = [
+        [name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()
+    ]
+    if error is not None:
+        both = next(iter(rows.values()))
+        shown[0][1:-1] = [f"{both[key]:.4f} ± {error[key]:.4f}" for key in METRICS[:-1]]
+        shown[0][-1] += f" ± {error['mr']:.1f}"
+    print_table(title, ["", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank"], shown)
 
 
 def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:

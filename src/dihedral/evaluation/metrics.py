@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, check_seed
 from dihedral.evaluation.ranking import MEMORY_MB, Ranks, rank_triples
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
-from dihedral.graph.triples import Triples
+from dihedral.graph.triples import SPLITS, Triples
 from dihedral.models import Model
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -43,6 +43,7 @@ class Evaluation:
     seen: NDArray[np.bool_]  # both entities occur in training
     relation_names: tuple[str, ...]
     categories: NDArray[np.str_]  # of each relation
+    drawn_from: int | None = None  # the triples of the split, where these are a sample of them
 
     @property
     def both(self) -> Ranks:
@@ -56,8 +57,24 @@ class Evaluation:
         """The share of answers ranked k or better."""
         return float((self.both.realistic <= k).mean())
 
+    def standard_errors(self) -> dict[str, float]:
+        """How far the sampled MRR, Hits@k and mean rank of both sides may be off: one standard error of each.
+
+        Of the means over triples, whose two ranks are no two observations; a sample without repeats of most of a
+        split is surer than one of a large split.
+        """
+        count, total = len(self.triples), self.drawn_from or len(self.triples)
+        ranks = np.stack([self.ranks[side].realistic for side in SIDES])  # [2, n]
+        values = {"mrr": 1 / ranks, **{f"hits@{k}": ranks <= k for k in HITS}, "mr": ranks}
+        if count < 2:
+            return dict.fromkeys(values, float("nan"))
+        shrink = np.sqrt((1 - count / total) / count)
+        return {key: float(value.mean(axis=0).std(ddof=1) * shrink) for key, value in values.items()}
+
     def __repr__(self) -> str:
-        return f"Evaluation({self.split}: {len(self.triples)} triples, MRR {self.mrr:.4f}, Hits@10 {self.hits(10):.4f})"
+        size = f"{len(self.triples)} triples" + (f" of {self.drawn_from}" if self.drawn_from else "")
+        error = f" ± {self.standard_errors()['mrr']:.4f}" if self.drawn_from else ""
+        return f"Evaluation({self.split}: {size}, MRR {self.mrr:.4f}{error}, Hits@10 {self.hits(10):.4f})"
 
     def _of(self, which: NDArray[np.bool_], ties: Ties = "realistic") -> dict[str, float]:
         return summarise(Ranks.join([self.ranks[side][which] for side in SIDES]), ties)
@@ -82,9 +99,11 @@ class Evaluation:
             if here.any():
                 sides = {side: summarise(self.ranks[side][here]) for side in SIDES}
                 per_category[category] = {"triples": int(here.sum()), "both": self._of(here), **sides}
+        sample = {"drawn_from": self.drawn_from, "standard_error": self.standard_errors()} if self.drawn_from else {}
         return {
             "split": self.split,
             "triples": len(self.triples),
+            **sample,
             "both": self._of(everything),
             "head": summarise(self.ranks["head"]),
             "tail": summarise(self.ranks["tail"]),
@@ -97,7 +116,11 @@ class Evaluation:
 
 
 class Evaluator:
-    """Ranks models on one split; all that does not depend on the model is prepared once."""
+    """Ranks models on one split; all that does not depend on the model is prepared once.
+
+    sample: rank so many triples of the split, drawn with `seed`, against all entities; 0 ranks all. What is measured
+    then has a standard error.
+    """
 
     def __init__(
         self,
@@ -108,15 +131,28 @@ class Evaluator:
         also_known: Triples | None = None,
         device: torch.device | str = "cpu",
         memory_mb: int = MEMORY_MB,
+        sample: int = 0,
+        seed: int = 0,
     ) -> None:
         self.graph, self.split, self.memory_mb = graph, split, memory_mb
         self.triples = graph.split(split) if triples is None else triples
         if len(self.triples) == 0:
             raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
-        known = np.concatenate([graph.known, self.triples, *([] if also_known is None else [also_known])])
-        self.known = {
-            side: KnownAnswers.build(known, side, graph.num_relations, graph.num_entities).to(device) for side in SIDES
-        }
+        if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
+            raise DihedralError(f"sample is {sample!r}; give the number of triples to rank, or 0 for all")
+        parts = [*(graph.split(name) for name in SPLITS), self.triples, *([] if also_known is None else [also_known])]
+        self.drawn_from = None
+        if 0 < sample < len(self.triples):
+            self.drawn_from = len(self.triples)
+            drawn = np.random.default_rng(check_seed(seed)).choice(len(self.triples), sample, replace=False)
+            self.triples = np.ascontiguousarray(self.triples[np.sort(drawn)])
+        self.known: dict[Side, KnownAnswers] = {}
+        for side, place in zip(SIDES, (2, 0), strict=True):  # only facts about the entities that are asked about
+            asked = np.zeros(graph.num_entities, dtype=bool)
+            asked[self.triples[:, place]] = True
+            facts = np.concatenate([part[asked[part[:, place]]] for part in parts])
+            answers = KnownAnswers.build(facts, side, graph.num_relations, graph.num_entities)
+            self.known[side] = answers.to(device)
         self.on_device = torch.from_numpy(self.triples).to(device)
         trained = np.zeros(graph.num_entities, dtype=bool)
         trained[graph.train[:, 0]] = trained[graph.train[:, 2]] = True
@@ -136,6 +172,7 @@ class Evaluator:
             seen=self.seen,
             relation_names=self.relation_names,
             categories=self.categories,
+            drawn_from=self.drawn_from,
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.graph.triples import Triples
+from dihedral.graph.triples import Triples, keys_fit
 
 Side = Literal["head", "tail"]  # the side that is asked for
 SIDES: tuple[Side, ...] = ("head", "tail")
@@ -32,10 +32,21 @@ class KnownAnswers:
 
     @classmethod
     def build(cls, triples: Triples, side: Side, num_relations: int, num_entities: int) -> KnownAnswers:
-        head, relation, tail = triples.astype(np.int64).T
-        anchor, answer = (head, tail) if side == "tail" else (tail, head)
-        combined = np.unique((anchor * num_relations + relation) * num_entities + answer)
-        question, answers = np.divmod(combined, num_entities)
+        anchor, answer = (0, 2) if side == "tail" else (2, 0)
+        question = triples[:, anchor].astype(np.int64)
+        question *= num_relations
+        question += triples[:, 1]
+        if keys_fit(num_entities, num_relations):
+            question *= num_entities
+            question += triples[:, answer]
+            question.sort()
+            question, answers = np.divmod(question[np.diff(question, prepend=-1) > 0], num_entities)
+        else:
+            answers = triples[:, answer].astype(np.int64)
+            order = np.lexsort((answers, question))
+            question, answers = question[order], answers[order]
+            new = (np.diff(question, prepend=-1) > 0) | (np.diff(answers, prepend=-1) != 0)
+            question, answers = question[new], answers[new]
         first = np.flatnonzero(np.diff(question, prepend=-1))
         return cls(
             keys=torch.from_numpy(question[first]),

@@ -8,6 +8,7 @@ from types import ModuleType
 from xml.parsers import expat
 
 import numpy as np
+import pyarrow as pa
 
 from dihedral.errors import DihedralError
 from dihedral.graph.numbering import Numbering
@@ -23,7 +24,8 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
     ox = _pyoxigraph(source.where)
     format = RDF_SUFFIXES[source.suffix]
     anonymous: dict[str, str] | None = {} if format not in ("N_TRIPLES", "N_QUADS") else None
-    entities, relations = numbering.entities, numbering.relations
+    entities: dict[str, int] = {}  # of this file
+    relations: dict[str, int] = {}
     ids: list[int] = []  # flat: a million small tuples would keep the garbage collector busy
     skipped: Counter[str] = Counter()
     prefixes: dict[str, str] | None = None
@@ -36,7 +38,7 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
         label: str = node.value  # type: ignore[attr-defined]
         if anonymous is not None and re.fullmatch("[0-9a-f]{20,32}", label):
             # the parser calls `[]` by another random name each time; no label of a file can look like ours
-            label = anonymous.setdefault(label, f"[{len(entities)}]")
+            label = anonymous.setdefault(label, f"[{len(numbering.entities) + len(entities)}]")
         return f"_:{label}"
 
     try:
@@ -58,7 +60,10 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
     numbering.notes += [f"{source.name}: {count} {LEFT_OUT[kind]}" for kind, count in sorted(skipped.items())]
     if not ids:
         raise DihedralError(f"{source.where} holds no triple between IRIs or blank nodes; literals are left out")
-    return np.array(ids, np.int32).reshape(-1, 3)
+    triples = np.array(ids, np.int32).reshape(-1, 3)
+    for places, numbers, own in (([0, 2], numbering.entities, entities), ([1], numbering.relations, relations)):
+        triples[:, places] = numbers.number(pa.array(own, pa.string()))[triples[:, places]]
+    return triples
 
 
 def _explain(source: Source, error: SyntaxError) -> str:

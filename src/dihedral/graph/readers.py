@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.files import atomic_path, make_folder
-from dihedral.graph.numbering import Numbering, encode
+from dihedral.graph.numbering import Names, Numbering, encode, grown
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
 from dihedral.graph.split import split_triples
@@ -27,7 +28,9 @@ ROLES = (  # usual names of the three columns
     ("relation", "r", "predicate", "p"),
     ("tail", "t", "object", "target", "o"),
 )
-BLOCK_BYTES = 16 << 20  # text is read and numbered block by block
+PIECE_BYTES = 1 << 20  # of text; Arrow reads 32 ahead
+BLOCK_PIECES = 16  # numbered at a time; ids depend on it: the heads of a block come before its tails
+PARQUET_ROWS = 1 << 18
 
 
 def read_graph(
@@ -55,8 +58,7 @@ def read_graph(
     table = _table_with_splits(source)
     if table is not None:
         return read_arrow(table, columns=columns, name=name)
-    triples = _read_source(source, columns, numbering)
-    return _split_one(triples, numbering, name, valid, test, seed)
+    return _split_one(_read_source(source, columns, numbering), numbering, name, valid, test, seed)
 
 
 def _table_with_splits(source: Source) -> pa.Table | None:
@@ -99,6 +101,7 @@ def read_arrow(
     splits = _split_column(table)
     if splits is not None:
         return build_graph(*numbering.vocabularies(), [triples[splits == i] for i in range(3)], name)
+    del table
     return _split_one(triples, numbering, name, valid, test, seed)
 
 
@@ -135,23 +138,27 @@ def _split_column(table: pa.Table) -> NDArray[np.int32] | None:
         return None
     if missing := table.column("split").null_count:
         raise DihedralError(f"column split has {missing} missing values; name the split of each triple, or of none")
-    numbers: dict[str, int] = {}
-    splits = encode(table.column("split"), numbers, "column split")
+    found = Names()
+    splits = encode(table.column("split"), found, "column split")
+    names = found.array().to_pylist()
     places = {name: i for i, name in enumerate(SPLITS)} | dict.fromkeys(("dev", "val", "validation"), 1)
-    for name in numbers:
+    for name in names:
         if name.lower() not in places:
             raise DihedralError(f"column split says {name!r}; it names train, valid or test")
-    return np.array([places[name.lower()] for name in numbers] or [0], np.int32)[splits]
+    return np.array([places[name.lower()] for name in names] or [0], np.int32)[splits]
 
 
 def _split_one(triples: Triples, numbering: Numbering, name: str, valid: float, test: float, seed: int) -> Graph:
     entities, relations = numbering.vocabularies()
-    kept = drop_duplicates(triples, len(entities), len(relations))
     notes = [f"split with seed {seed}", *numbering.notes]
-    if len(kept) < len(triples):
-        notes.append(f"{len(triples) - len(kept)} duplicate triples left out")
-    parts = split_triples(kept, valid=valid, test=test, seed=seed)
-    return build_graph(entities, relations, parts, name, notes)
+    read = len(triples)
+    triples = drop_duplicates(triples, len(entities), len(relations))  # the others are let go
+    if len(triples) < read:
+        notes.append(f"{read - len(triples)} duplicate triples left out")
+    if not len(triples):
+        raise DihedralError(f"graph {name!r} has no training triples; it needs at least one")
+    parts = split_triples(triples, valid=valid, test=test, seed=seed, in_place=True)
+    return Graph(entities, relations, *parts, name=name, notes=tuple(notes))
 
 
 def _read_splits(path: Path, columns: Sequence[str] | None, numbering: Numbering, name: str) -> Graph:
@@ -181,20 +188,40 @@ def _read_source(source: Source, columns: Sequence[str] | None, numbering: Numbe
             raise DihedralError(f"{where} is RDF, whose triples need no columns named; leave `columns` out")
         return read_rdf(source, numbering)
     if suffix == ".parquet":
-        try:
-            parts = [numbering.number(_pick(papq.read_table(source.native()), columns, where), where)]
-        except pa.ArrowException as error:
-            raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
+        triples = _read_parquet(source, columns, numbering)
     else:
-        parts = list(_read_text(source, columns, numbering))
-    triples = np.concatenate(parts) if parts else np.empty((0, 3), np.int32)
+        triples, used = np.empty((0, 3), np.int32), 0
+        for part, share in _read_text(source, columns, numbering):
+            if not used:  # room for all at once, if the file goes on as it begins
+                triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)
+            triples = grown(triples, used, used + len(part))
+            triples[used : used + len(part)] = part
+            used += len(part)
+        triples = triples[:used]
     if len(triples) == 0:
         raise DihedralError(f"{where} is empty; expected one triple a line")
     return triples
 
 
-def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Iterator[Triples]:
-    """Number a text file block by block."""
+def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
+    """Number a Parquet file column by column, some rows at a time."""
+    try:
+        with papq.ParquetFile(source.native()) as file:
+            names = _pick(file.schema_arrow.empty_table(), columns, source.where).column_names
+            triples = np.empty((file.metadata.num_rows, 3), np.int32)
+            for place, name in enumerate(names):
+                done = 0
+                for batch in file.iter_batches(PARQUET_ROWS, columns=[name]):
+                    part = triples[done : done + len(batch)]
+                    numbering.number_column(part, place, batch.column(0), source.where)
+                    done += len(batch)
+        return triples
+    except (pa.ArrowException, OSError) as error:
+        raise DihedralError(f"{source.where} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Iterator[tuple[Triples, float]]:
+    """Number a text file block by block: the triples, and the share of the file that they are, roughly."""
     where, delimiter = source.where, TEXT_SUFFIXES[source.suffix]
     with source.plain() as stream:
         first = stream.readline().decode("utf-8-sig", "replace")
@@ -206,12 +233,13 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numberi
     try:
         reader = pacsv.open_csv(
             source.native(),
-            read_options=pacsv.ReadOptions(block_size=BLOCK_BYTES, column_names=names, skip_rows=1 if header else 0),
+            read_options=pacsv.ReadOptions(block_size=PIECE_BYTES, column_names=names, skip_rows=1 if header else 0),
             parse_options=pacsv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter == "," else False),
             convert_options=pacsv.ConvertOptions(column_types={name: pa.string() for name in names}),
         )
-        for batch in reader:
-            yield numbering.number(_pick(batch, columns, where), where)
+        share = min(1.0, BLOCK_PIECES * PIECE_BYTES / source.size)
+        while pieces := list(itertools.islice(reader, BLOCK_PIECES)):
+            yield numbering.number(_pick(pa.Table.from_batches(pieces), columns, where), where), share
     except pa.ArrowInvalid as error:
         _explain_bad_line(source, delimiter, len(names))
         raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None

@@ -42,6 +42,11 @@ class Source:
     def suffix(self) -> str:
         return PurePosixPath(self.where).suffix.lower()
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
     def native(self) -> pa.NativeFile:
         """For Arrow, whose threads read without Python."""
         return pa.BufferReader(self.content) if isinstance(self.content, bytes) else pa.OSFile(str(self.content))

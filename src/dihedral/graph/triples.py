@@ -3,57 +3,124 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from dihedral.errors import DihedralError, close_matches
+from dihedral.errors import MOST_COMPARED, DihedralError, close_matches
 from dihedral.graph.prefixes import expand, shorten
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+NAMES_AT_ONCE = 1 << 16  # as Python strings
+NAMES_A_SEARCH = 200  # Arrow hashes so many names in the time of one bisection
+NEIGHBOURS = 300  # of a misspelt name, on each side
+ROWS_AT_ONCE = 1 << 19  # of triples, for temporary arrays
 
 
 class Vocabulary(Sequence[str]):
     """Names numbered 0..n-1, held as an Arrow string array so that a stored one opens memory-mapped.
 
+    A name is found by bisection in the order of the names' bytes: nothing is built that grows with their number.
+
     prefixes: of names that are IRIs; `id` then takes ex:ann for http://example.org/ann, `short` gives it.
+    order: the ids in the order of their names, where it is stored.
+    file: where the array lies, if it is not known to be whole: it is checked before all of it is used, and a single
+    name when it is read.
     """
 
     def __init__(
-        self, names: Sequence[str] | pa.Array, kind: str = "entity", prefixes: Mapping[str, str] | None = None
+        self,
+        names: Sequence[str] | pa.Array,
+        kind: str = "entity",
+        prefixes: Mapping[str, str] | None = None,
+        *,
+        order: NDArray[np.int32] | None = None,
+        file: str = "",
     ) -> None:
-        import pyarrow as pa
-
         self.kind = kind
         self.prefixes = dict(prefixes or {})
-        self.array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+        self._array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+        self.file = file
+        self._checked = not file
+        if order is not None:
+            self.__dict__["order"] = order
+
+    @property
+    def array(self) -> pa.Array:
+        """All names."""
+        if not self._checked:
+            try:
+                self._array.validate(full=True)
+            except pa.ArrowException:
+                raise self._damaged() from None
+            self._checked = True
+        return self._array
 
     @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.array.to_pylist())}
+    def order(self) -> NDArray[np.int32]:
+        """The ids in the order of their names' bytes."""
+        import pyarrow.compute as pc  # on first use, here and below: it takes a tenth of this package's import
+
+        return pc.sort_indices(self.array).to_numpy().astype(np.int32)
+
+    @cached_property
+    def _bounds(self) -> tuple[NDArray[Any], memoryview]:
+        """Where each name begins and ends, and the text."""
+        wide = self._array.type == pa.large_string()
+        first = self._array.offset
+        _, ends, text = self._array.buffers()
+        if ends is None:  # of an empty array
+            return np.zeros(1, np.int32), memoryview(b"")
+        numbers = np.frombuffer(ends, np.int64 if wide else np.int32)
+        return numbers[first : first + len(self) + 1], memoryview(text or b"")
+
+    def _bytes(self, number: int) -> bytes:
+        ends, text = self._bounds
+        if not 0 <= number < len(self) or not 0 <= ends[number] <= ends[number + 1] <= len(text):
+            raise self._damaged()
+        return bytes(text[ends[number] : ends[number + 1]])
+
+    def _damaged(self) -> DihedralError:
+        return DihedralError(f"{self.file!r} cannot be read: its {self.kind} names are damaged; copy the folder again")
+
+    def _place(self, wanted: bytes) -> int:
+        """How many names come before some bytes."""
+        return bisect_left(self.order, wanted, key=lambda number: self._bytes(int(number)))
+
+    def _find(self, name: str) -> int | None:
+        wanted = name.encode("utf-8", "surrogatepass")
+        place = self._place(wanted)
+        found = int(self.order[place]) if place < len(self) else -1
+        return found if found >= 0 and self._bytes(found) == wanted else None
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self._array)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return self.array[index].to_pylist()
-        return self.array[int(index)].as_py()
+        number = int(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"{self.kind} {number} of {len(self)}")
+        try:
+            return self._bytes(number % len(self)).decode()
+        except UnicodeDecodeError:
+            raise self._damaged() from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.array.to_pylist())
+        for start in range(0, len(self), NAMES_AT_ONCE):
+            yield from self.array[start : start + NAMES_AT_ONCE].to_pylist()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._ids
+        return isinstance(name, str) and self._find(name) is not None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and self.array.equals(other.array)
@@ -64,18 +131,44 @@ class Vocabulary(Sequence[str]):
         """The number of a name; an unknown one raises with close matches."""
         if not isinstance(name, str):
             raise DihedralError(f"{self.kind} {name!r} is a {type(name).__name__}; names are text")
-        try:
-            return self._ids[name if name in self._ids else expand(name, self.prefixes)]
-        except KeyError:
-            hint = close_matches(name, self._ids)
-            raise DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}") from None
+        found = self._find(name)
+        if found is None and self.prefixes:
+            found = self._find(expand(name, self.prefixes))
+        if found is None:
+            hint = close_matches(name, self._alike(name))
+            raise DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}")
+        return found
+
+    def _alike(self, name: str) -> Iterable[str]:
+        """The names that a misspelt one is compared with: all, or of many those that stand beside it."""
+        if len(self) <= MOST_COMPARED:
+            return self
+        spellings = {name, name.lower(), name.upper(), name.capitalize(), name.title(), expand(name, self.prefixes)}
+        places = [self._place(spelling.encode("utf-8", "surrogatepass")) for spelling in spellings]
+        near = {int(i) for place in places for i in self.order[max(0, place - NEIGHBOURS) : place + NEIGHBOURS]}
+        return [self._bytes(i).decode("utf-8", "replace") for i in sorted(near)]
 
     def short(self, text: str) -> str:
         """A name, or text with names in it, with prefixes in place of namespaces: for people."""
         return shorten(text, self.prefixes)
 
     def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
-        return np.fromiter((self.id(name) for name in names), np.int32, len(names))
+        if len(self) > NAMES_A_SEARCH * len(names) or not all(isinstance(name, str) for name in names):
+            return np.fromiter(map(self.id, names), np.int32, len(names))
+        import pyarrow.compute as pc
+
+        found = pc.index_in(pa.array(names, self.array.type), value_set=self.array).fill_null(-1).to_numpy().copy()
+        for place in np.flatnonzero(found < 0):
+            found[place] = self.id(names[int(place)])  # written with a prefix, or unknown
+        return found
+
+    def without(self, names: Vocabulary) -> list[str]:
+        """The names here that another vocabulary does not have."""
+        import pyarrow.compute as pc
+
+        return self.array.filter(
+            pc.invert(pc.is_in(self.array, value_set=names.array.cast(self.array.type)))
+        ).to_pylist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +231,10 @@ class Graph:
         return {"train": self.train, "valid": self.valid, "test": self.test}[name]
 
     @property
+    def num_triples(self) -> int:
+        return len(self.train) + len(self.valid) + len(self.test)
+
+    @property
     def known(self) -> Triples:
         """train ∪ valid ∪ test: what filtered ranking leaves out."""
         return np.concatenate([self.train, self.valid, self.test])
@@ -148,8 +245,6 @@ class Graph:
 
     def to_arrow(self) -> pa.Table:
         """All triples as a table of head, relation, tail and split, which `load_graph` reads back."""
-        import pyarrow as pa
-
         known = self.known.astype(np.int32)
         sizes = [len(self.split(name)) for name in SPLITS]
         columns = {
@@ -178,10 +273,13 @@ class Graph:
         digest = hashlib.sha256()
         for vocabulary in (self.entities, self.relations):
             digest.update(f"{len(vocabulary)}\n".encode())
-            digest.update("\n".join(vocabulary).encode())
+            for start in range(0, len(vocabulary), NAMES_AT_ONCE):
+                digest.update(("\n" * bool(start) + "\n".join(vocabulary[start : start + NAMES_AT_ONCE])).encode())
         for name in SPLITS:
-            digest.update(f"\n{name} {len(self.split(name))}\n".encode())
-            digest.update(np.ascontiguousarray(self.split(name), dtype="<i4").tobytes())
+            triples = self.split(name)
+            digest.update(f"\n{name} {len(triples)}\n".encode())
+            for start in range(0, len(triples), ROWS_AT_ONCE):
+                digest.update(np.ascontiguousarray(triples[start : start + ROWS_AT_ONCE], dtype="<i4").tobytes())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -202,25 +300,62 @@ def build_graph(
     if len(splits[0]) == 0:
         raise DihedralError(f"graph {name!r} has no training triples; it needs at least one")
     notes = list(notes)
-    unique = []
-    for label, triples in zip(SPLITS, splits, strict=True):
-        kept = drop_duplicates(triples, len(entities), len(relations))
-        if len(kept) < len(triples):
-            notes.append(f"{label}: {len(triples) - len(kept)} duplicate triples left out")
-        unique.append(kept)
-    if len(unique[1]) or len(unique[2]):
-        keys = [triple_keys(part, len(entities), len(relations)) for part in unique]
-        for label, part in (("valid", 1), ("test", 2)):
-            leaked = int(np.isin(keys[part], np.concatenate(keys[:part])).sum())
-            if leaked:
-                notes.append(f"{label}: {leaked} triples also stand in an earlier split")
-    train, valid, test = unique
+    again, leaked = find_repeats(splits, len(entities), len(relations))
+    for label, repeated in zip(SPLITS, again, strict=True):
+        if repeated.any():
+            notes.append(f"{label}: {repeated.sum()} duplicate triples left out")
+    for label, count in zip(SPLITS, leaked, strict=True):
+        if count:
+            notes.append(f"{label}: {count} triples also stand in an earlier split")
+    train, valid, test = (
+        take_rows(part, ~repeated) if repeated.any() else part for part, repeated in zip(splits, again, strict=True)
+    )
     return Graph(entities, relations, train, valid, test, name=name, notes=tuple(notes))
+
+
+def find_repeats(
+    splits: Sequence[Triples], num_entities: int, num_relations: int
+) -> tuple[list[NDArray[np.bool_]], list[int]]:
+    """Of each split: which triples stood in it before, and how many of the others stand in an earlier split.
+
+    Triples are compared in classes that hold all copies of a triple, so that sorting takes little memory.
+    """
+    classes = 1
+    while classes < 256 and classes * ROWS_AT_ONCE < sum(map(len, splits)):
+        classes *= 2
+    class_of = [((part[:, 0] ^ part[:, 2]) & classes - 1).astype(np.uint8) for part in splits]
+    again = [np.zeros(len(part), bool) for part in splits]
+    leaked = [0] * len(splits)
+    for number in range(classes):
+        rows = [np.flatnonzero(its_class == number) for its_class in class_of]
+        chosen = np.concatenate([part[its_rows] for part, its_rows in zip(splits, rows, strict=True)])
+        order = sort_triples(chosen, num_entities, num_relations)
+        split = np.repeat(np.arange(len(splits)), [len(its_rows) for its_rows in rows])[order]
+        same = (chosen[order[1:]] == chosen[order[:-1]]).all(axis=1)  # as the one before, whose split is not later
+        within = np.append(False, same & (split[1:] == split[:-1]))
+        across = np.append(False, same & (split[1:] != split[:-1]))
+        row = np.concatenate(rows)[order]
+        for i, repeated in enumerate(again):
+            repeated[row[within & (split == i)]] = True
+            leaked[i] += int((across & (split == i)).sum())
+    return again, leaked
+
+
+def sort_triples(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
+    """Where the triples stand when ordered by head, relation, tail; equal ones stay in their order."""
+    if keys_fit(num_entities, num_relations):
+        return np.argsort(triple_keys(triples, num_entities, num_relations), kind="stable")
+    return np.lexsort(triples.T[::-1])
+
+
+def keys_fit(num_entities: int, num_relations: int) -> bool:
+    """Whether every possible triple has a 64-bit number of its own."""
+    return num_entities * num_relations * num_entities < 2**63
 
 
 def triple_keys(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
     """One 64-bit number a triple, ordered by head, relation, tail."""
-    if num_entities * num_relations * num_entities >= 2**63:
+    if not keys_fit(num_entities, num_relations):
         raise DihedralError(
             f"{num_entities} entities and {num_relations} relations make more than 2^63 possible triples"
         )
@@ -236,6 +371,16 @@ def members_of(triples: Triples, column: int, num_relations: int) -> tuple[NDArr
 
 def drop_duplicates(triples: Triples, num_entities: int, num_relations: int) -> Triples:
     """The triples in their order, each kept the first time only."""
-    keys = triple_keys(triples, num_entities, num_relations)
-    _, first = np.unique(keys, return_index=True)
-    return triples if len(first) == len(triples) else triples[np.sort(first)]
+    (again,), _ = find_repeats([triples], num_entities, num_relations)
+    return take_rows(triples, ~again) if again.any() else triples
+
+
+def take_rows(triples: Triples, kept: NDArray[np.bool_]) -> Triples:
+    """triples[kept] without the list of their places, which takes more memory than the triples."""
+    result = np.empty((int(kept.sum()), 3), triples.dtype)
+    done = 0
+    for start in range(0, len(triples), ROWS_AT_ONCE):
+        part = triples[start : start + ROWS_AT_ONCE][kept[start : start + ROWS_AT_ONCE]]
+        result[done : done + len(part)] = part
+        done += len(part)
+    return result

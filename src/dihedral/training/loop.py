@@ -43,7 +43,9 @@ Callback = Callable[[Event], None]
 
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
 ALONE = ("component_weight", "adversarial")  # need all negatives of a question in one place
-NOT_IDENTITY = ("name", "about", "precision", "epochs", "validate_every", "patience")  # may change on a resume
+NOT_IDENTITY = (  # may change on a resume
+    "name", "about", "precision", "epochs", "validate_every", "validate_on", "patience",
+)  # fmt: skip
 
 
 class Interrupted(KeyboardInterrupt):
@@ -119,7 +121,7 @@ class Trainer:
         self.best: dict[str, Tensor] | None = None
         self.evaluator: Evaluator | None = None
         if recipe.validate_every and len(graph.valid):
-            self.evaluator = Evaluator(graph, "valid", device=self.device)
+            self.evaluator = Evaluator(graph, "valid", device=self.device, sample=recipe.validate_on, seed=seed)
 
     def _objective(self) -> LogisticLoss | SoftmaxLoss:
         relations = self.model.relations

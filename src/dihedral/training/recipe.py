@@ -92,6 +92,8 @@ class Recipe:
     # selection on valid
     validate_every: int = 10
     """Epochs between validations; 0 trains to the end without looking."""
+    validate_on: int = 0
+    """Triples of valid, drawn once with the seed, that a validation ranks against all entities; 0 ranks all."""
     patience: int = 0
     """Validations without a better MRR before training stops; 0 never stops early."""
 
@@ -115,7 +117,7 @@ class Recipe:
             "dropout",
             "paths",
         )
-        counts = ("share_negatives", "validate_every", "patience")
+        counts = ("share_negatives", "validate_every", "validate_on", "patience")
         for name in (*not_negative, *counts, "adversarial", "relation_weight", "averaging"):
             if not getattr(self, name) >= 0:
                 raise DihedralError(f"{name} is {getattr(self, name)}; it must be 0 or more")

@@ -1,0 +1,129 @@
+"""Names to numbers in little memory: exact whatever their hashes, and bounded by the final arrays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as papq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dihedral as dh
+from dihedral.graph.numbering import Names
+from dihedral.graph.triples import build_graph, drop_duplicates, find_repeats, sort_triples
+
+blocks = st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), unique=True), max_size=6)
+
+
+@given(blocks, st.sampled_from([hash, len, lambda name: 7, lambda name: -1 << 62]))
+def test_names_get_numbers_in_order_of_appearance_even_if_their_hashes_are_equal(parts, hash_of):
+    names, expected = Names(hash_of), {}
+    for part in parts:
+        found = names.number(pa.array(part, pa.string()))
+        assert found.tolist() == [expected.setdefault(name, len(expected)) for name in part]
+    assert names.array().to_pylist() == list(expected) and len(names) == len(expected)
+
+
+def test_the_table_of_slots_grows_with_the_names():
+    names = Names()
+    for start in range(0, 300_000, 50_000):
+        part = pa.array([f"Q{i}" for i in range(start // 2, start // 2 + 50_000)])
+        assert names.number(part).tolist() == list(range(start // 2, start // 2 + 50_000))
+
+
+def test_slices_of_arrays_are_numbered_like_any_other():
+    names = Names()
+    assert names.number(pa.array(["x", "a", "b", "y"])[1:3]).tolist() == [0, 1]
+    assert names.number(pa.array(["b", "c", "a"])[1:]).tolist() == [2, 0]
+    assert names.array().to_pylist() == ["a", "b", "c"]
+
+
+def test_a_dictionary_that_holds_a_name_twice_gives_it_one_number():
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 1]), pa.array(["a", "b", "a"]))
+    relation = pa.array(["r", "r", "s", "t"])
+    graph = dh.load_graph({"train": pa.table({"head": twice, "relation": relation, "tail": twice})})
+    assert list(graph.entities) == ["a", "b"]
+    assert list(graph.labels(graph.train)) == [("a", "r", "a"), ("b", "r", "b"), ("a", "s", "a"), ("b", "t", "b")]
+
+
+def test_a_parquet_file_of_many_row_groups_is_numbered_like_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {
+        "head": rng.integers(90, size=600),
+        "relation": rng.integers(5, size=600),
+        "tail": rng.integers(90, size=600),
+    }
+    table = pa.table({name: pa.array(map(str, column)) for name, column in columns.items()})
+    papq.write_table(table, tmp_path / "facts.parquet", row_group_size=70)
+    assert dh.load_graph(tmp_path / "facts.parquet").fingerprint == dh.load_graph(table).fingerprint
+
+
+# --- repeats ----------------------------------------------------------------------------------------
+
+triples = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=40)
+
+
+@given(triples, triples, triples, st.sampled_from([6, 2**31]))
+def test_repeats_are_found_within_and_across_splits(train, valid, test, num_entities):
+    splits = [np.array(part, np.int32).reshape(-1, 3) for part in (train, valid, test)]
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr("dihedral.graph.triples.ROWS_AT_ONCE", 8)
+        again, leaked = find_repeats(splits, num_entities, 2**31 if num_entities > 6 else 3)
+    for part, repeated in zip((train, valid, test), again, strict=True):
+        assert repeated.tolist() == [triple in part[:i] for i, triple in enumerate(part)]
+    assert leaked == [0, len(set(valid) & set(train)), len(set(test) & {*train, *valid})]
+
+
+def test_more_possible_triples_than_64_bits_can_number_are_ordered_all_the_same():
+    big = 2**31 - 1
+    rows = np.array([(big - 1, big - 1, 0), (0, 5, big - 1), (big - 1, 0, 1), (0, 5, 2), (0, 5, 2)], np.int32)
+    assert sort_triples(rows, big, big).tolist() == [3, 4, 1, 2, 0]
+    assert drop_duplicates(rows, big, big).tolist() == rows[:4].tolist()
+
+
+def test_a_graph_of_two_thousand_million_entities_can_be_held():
+    class Many(list):  # a vocabulary that only knows its size
+        def __len__(self):
+            return 2**31 - 1
+
+    rows = np.array([(2**31 - 2, 2**20, 2**31 - 2)] * 2, np.int32)
+    graph = build_graph(Many(), Many(), [rows, rows[:1], rows[:0]], "huge")
+    assert graph.notes == ("train: 1 duplicate triples left out", "valid: 1 triples also stand in an earlier split")
+
+
+# --- memory -----------------------------------------------------------------------------------------
+
+READ = """
+import json, re, sys
+from pathlib import Path
+from dihedral.graph import load_graph, readers, split, triples
+
+readers.PIECE_BYTES >>= 5  # buffers as small beside this graph as the usual ones are beside a large one
+triples.ROWS_AT_ONCE = split.ROWS_AT_ONCE = 1 << 14
+for path in sys.argv[1:]:
+    graph = load_graph(path)
+    final = graph.known.nbytes + graph.entities.array.nbytes + graph.relations.array.nbytes
+    peak = 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])
+    print(json.dumps({"peak": peak, "final": final}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
+@pytest.mark.parametrize("form", ["file", "folder"])
+def test_the_memory_that_reading_takes_grows_less_than_two_and_a_half_times_as_fast_as_the_graph(
+    python, tmp_path, form
+):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(200_000, size=(800_000, 2)).tolist()
+    lines = [f"Q{head}\tP{i % 500}\tQ{tail}\n" for i, (head, tail) in enumerate(ids)]
+    paths = []
+    for name, part in (("some", lines[:50_000]), ("all", lines)):  # the first takes the buffers that do not grow
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.tsv").write_text("".join(part))
+        paths.append(tmp_path / name / "train.tsv" if form == "file" else tmp_path / name)
+    some, whole = map(json.loads, python("-c", READ, *paths).stdout.splitlines())
+    assert whole["peak"] - some["peak"] < 2.5 * (whole["final"] - some["final"]), (some, whole)
