@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -58,3 +60,31 @@ def test_large_logits_do_not_overflow(large, tile_mb):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.isfinite().all()
         torch.testing.assert_close(ours.double(), theirs, atol=1e-2, rtol=1e-3)
+
+
+# --- candidates in parts, as several processes hold them -------------------------------------------
+
+
+@pytest.mark.parametrize("tile_mb", [1, 256], ids=lambda size: f"{size} MB")
+@pytest.mark.parametrize("bounds", [[0, 2000, 4000, 6000], [0, 1, 5999, 6000]], ids=["alike", "uneven"])
+def test_parts_of_the_candidates_add_up_to_the_whole(large, bounds, tile_mb):
+    queries, candidates, targets = large
+    norm = torch.logsumexp(queries @ candidates.T, 1)
+    loss, query_gradient, candidate_gradients, calls = torch.zeros(()), torch.zeros_like(queries), [], []
+    for start, end in pairwise(bounds):
+
+        def combine(own: Tensor, part: Tensor = candidates[start:end]) -> Tensor:
+            torch.testing.assert_close(own, torch.logsumexp(queries @ part.T, 1))
+            calls.append(len(own))
+            return norm
+
+        found = tiled_cross_entropy(
+            queries, candidates[start:end], targets - start, scale=0.25, tile_mb=tile_mb, combine=combine
+        )
+        loss, query_gradient = loss + found[0], query_gradient + found[1]
+        candidate_gradients.append(found[2])
+    assert calls == [len(queries)] * 3  # once a part: processes wait for each other there
+    expected = torch_cross_entropy(queries, candidates, targets)
+    whole = loss, query_gradient * 4, torch.cat(candidate_gradients) * 4
+    for ours, theirs in zip(whole, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)

@@ -14,9 +14,16 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
+    from dihedral.engine.softmax import Combine
 
 SCALE = 1024.0  # softmax values are stored times this, away from the smallest half-precision numbers
 LEAST_ROWS = 256
+
+
+def targets_here(targets: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """Which targets are rows of these candidates, as 1 and 0 [B], and the targets with any row in place of others."""
+    here = (targets >= 0) & (targets < len(candidates))
+    return here.to(candidates.dtype), targets.clamp(0, len(candidates) - 1)
 
 
 @cache
@@ -50,7 +57,7 @@ def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: 
 
 
 def half_cross_entropy(
-    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int
+    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`softmax.tiled_cross_entropy` with float16 products, float32 sums and log-sum-exp.
 
@@ -60,8 +67,8 @@ def half_cross_entropy(
     half_queries = _padded_half(queries, batch, _up(width, 8))
     entities = _up(len(candidates), 64)
     rows = min(batch, tile_bytes // (2 * entities))
-    if entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, LEAST_ROWS):
-        return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes)
+    if combine or entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, LEAST_ROWS):
+        return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes, combine)
     half_candidates = _padded_half(candidates, entities, half_queries.shape[1])
     losses = torch.empty(batch, device=queries.device)
     query_gradients = []
@@ -79,7 +86,7 @@ def half_cross_entropy(
 
 
 def _half_by_entities(
-    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int
+    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tiles of entities: one product for the log-sum-exp, one more for the same logits again."""
     batch, padded = half_queries.shape
@@ -91,8 +98,11 @@ def _half_by_entities(
         half_tile = _padded_half(tile, _up(len(tile), 64), padded)
         _kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
     norm = largest + sums.log()
-    positives = _padded_half(candidates[targets], batch, padded).float()
-    loss = (norm - (half_queries.float() * positives).sum(1)).sum()
+    if combine:
+        norm = combine(norm)
+    here, targets = targets_here(targets, candidates)
+    positives = _padded_half(candidates[targets], batch, padded).float() * here[:, None]
+    loss = (norm * here - (half_queries.float() * positives).sum(1)).sum()
     query_gradient = -positives * scale
     candidate_gradient = torch.empty_like(candidates)
     for tile, gradient in zip(candidates.split(at_once), candidate_gradient.split(at_once), strict=True):
@@ -101,7 +111,7 @@ def _half_by_entities(
         _kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
         query_gradient += _product(softmax, half_tile, scale / SCALE)
         gradient.copy_(_product(softmax.T, half_queries, scale / SCALE)[: len(tile), :width])
-    candidate_gradient.index_add_(0, targets, half_queries[:, :width].float(), alpha=-scale)
+    candidate_gradient.index_add_(0, targets, half_queries[:, :width].float() * here[:, None], alpha=-scale)
     return loss, query_gradient[:, :width], candidate_gradient
 
 

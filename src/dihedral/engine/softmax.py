@@ -3,18 +3,27 @@
 Tiles of rows over all entities form both gradients while the tile is there: three products. Where
 one such tile would hold too few rows, tiles of entities are used instead: a first product finds the
 log-sum-exp, a second one makes the same logits again. Extra memory is a tile either way.
+
+Where the candidates are one process's part of a larger table, `combine` makes the log-sum-exp over all
+parts from that over this one. It is called exactly once, whatever the tiles: it waits for the others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.engine import cuda
+from dihedral.engine.cuda import targets_here
 
 TILE_MB = 256  # of logits at a time
 LEAST_ROWS = 64  # in a tile of rows: fewer make the products slow
+
+Combine = Callable[[Tensor], Tensor]
+"""From the log-sum-exp [B] over this process's candidates to that over the candidates of all."""
 
 Result = tuple[Tensor, Tensor, Tensor]
 """The summed loss, and the gradients of queries [B, d] and candidates [N, d] times `scale`."""
@@ -38,32 +47,42 @@ def tiled_cross_entropy(
     scale: float = 1.0,
     precision: str = "float32",
     tile_mb: int | None = None,
+    combine: Combine | None = None,
 ) -> Result:
     """Summed cross-entropy of each query's target among all candidates, tile by tile.
 
     queries [B, d], candidates [N, d], targets [B]; precision is heeded on CUDA only.
+    combine: the candidates are a part of the table, and a target outside 0..N-1 is a row of another part. Each part
+    gives the loss of the targets it holds and its share of the queries' gradient: sums over parts are the whole.
     """
     tile_bytes = (tile_mb or TILE_MB) * 2**20
     if queries.is_cuda and precision == "half":
-        return cuda.half_cross_entropy(queries, candidates, targets, scale, tile_bytes)
+        return cuda.half_cross_entropy(queries, candidates, targets, scale, tile_bytes, combine)
     if queries.is_cuda:
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         try:
-            return _tiled(queries, candidates, targets, scale, tile_bytes)
+            return _tiled(queries, candidates, targets, scale, tile_bytes, combine)
         finally:
             torch.backends.cuda.matmul.allow_tf32 = before
-    return _tiled(queries, candidates, targets, scale, tile_bytes)
+    return _tiled(queries, candidates, targets, scale, tile_bytes, combine)
 
 
-def _tiled(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int) -> Result:
+def _tiled(
+    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
+) -> Result:
     rows = tile_bytes // (4 * len(candidates))
-    if rows >= min(LEAST_ROWS, len(queries)):
-        return _by_rows(queries, candidates, targets, scale, rows)
-    return _by_entities(queries, candidates, targets, scale, max(1, tile_bytes // (4 * len(queries))))
+    least = len(queries) if combine else min(LEAST_ROWS, len(queries))  # several tiles would combine several times
+    if rows >= least:
+        return _by_rows(queries, candidates, targets, scale, rows, combine)
+    at_once = max(1, tile_bytes // (4 * len(queries)))
+    return _by_entities(queries, candidates, targets, scale, at_once, combine)
 
 
-def _by_rows(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, rows_at_once: int) -> Result:
+def _by_rows(
+    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, rows_at_once: int, combine: Combine | None
+) -> Result:
+    here, targets = targets_here(targets, candidates)
     loss = queries.new_zeros(())
     query_gradient = torch.empty_like(queries)
     candidate_gradient = torch.zeros_like(candidates)
@@ -71,23 +90,30 @@ def _by_rows(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float,
     for start in range(0, len(queries), rows_at_once):
         part = slice(start, start + rows_at_once)
         logits = queries[part] @ candidates.T
-        target = targets[part, None]
+        target, is_here = targets[part, None], here[part, None]
         norm = logits.logsumexp(1, keepdim=True)
-        loss += (norm - logits.gather(1, target)).sum()
+        if combine:
+            norm = combine(norm[:, 0])[:, None]
+        loss += ((norm - logits.gather(1, target)) * is_here).sum()
         residual = logits.sub_(norm).exp_()  # the softmax, then less the one-hot target
-        residual.scatter_add_(1, target, torch.full_like(norm, -1.0))
+        residual.scatter_add_(1, target, -is_here)
         torch.mm(residual, candidates, out=query_gradient[part])
         candidate_gradient.addmm_(residual.T, scaled[part])
     return loss, query_gradient.mul_(scale), candidate_gradient
 
 
-def _by_entities(queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, entities_at_once: int) -> Result:
+def _by_entities(
+    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, entities_at_once: int, combine: Combine | None
+) -> Result:
+    here, targets = targets_here(targets, candidates)
     norm = queries.new_full((len(queries), 1), float("-inf"))
     for tile in candidates.split(entities_at_once):
         norm = torch.logaddexp(norm, (queries @ tile.T).logsumexp(1, keepdim=True))
+    if combine:
+        norm = combine(norm[:, 0])[:, None]
     positives = candidates[targets]
-    loss = (norm[:, 0] - (queries * positives).sum(1)).sum()
-    query_gradient = -positives
+    loss = ((norm[:, 0] - (queries * positives).sum(1)) * here).sum()
+    query_gradient = -positives * here[:, None]
     candidate_gradient = torch.empty_like(candidates)
     scaled = queries * scale
     tiles = zip(candidates.split(entities_at_once), candidate_gradient.split(entities_at_once), strict=True)
@@ -95,5 +121,5 @@ def _by_entities(queries: Tensor, candidates: Tensor, targets: Tensor, scale: fl
         softmax = (queries @ tile.T).sub_(norm).exp_()
         query_gradient.addmm_(softmax, tile)
         torch.mm(softmax.T, scaled, out=gradient)
-    candidate_gradient.index_add_(0, targets, scaled, alpha=-1)
+    candidate_gradient.index_add_(0, targets, scaled * here[:, None], alpha=-1)
     return loss, query_gradient.mul_(scale), candidate_gradient
