@@ -68,9 +68,10 @@ def half_cross_entropy(
     half_queries = _padded_half(queries, batch, _up(width, 8))
     entities = _up(len(candidates), 64)
     rows = min(batch, tile_bytes // (2 * entities))
+    if (combine or rows < batch) and _fits_registers(queries):
+        return _half_in_registers(half_queries, candidates, targets, scale, combine)
     if combine or entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, LEAST_ROWS):
-        by_entities = _half_in_registers if _fits_registers(queries) else _half_by_entities
-        return by_entities(half_queries, candidates, targets, scale, tile_bytes, combine)
+        return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes, combine)
     half_candidates = _padded_half(candidates, entities, half_queries.shape[1])
     losses = torch.empty(batch, device=queries.device)
     query_gradients = []
@@ -94,7 +95,7 @@ def _fits_registers(queries: Tensor) -> bool:
 
 
 def _half_in_registers(
-    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
+    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, combine: Combine | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Logits that never leave the registers: two products give the log-sum-exp and the queries' gradient, two more
     make the logits again for the candidates' gradient."""
