@@ -8,6 +8,7 @@ entities, triples and dimension), processes (`--processes 1 2 4`, on a smaller g
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -124,6 +125,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def clear(device: torch.device) -> None:
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
@@ -310,9 +312,10 @@ def measure(options: argparse.Namespace) -> int:
         except Exception:  # noqa: BLE001 - whatever ends a part must not take the others with it
             traceback.print_exc()
             failed = 1
-        content["made_by"] = {**content.get("made_by", {}), name: environment()["command"]}
-        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
-        save("scale", content, options.out)
+        finally:  # Ctrl-C too leaves what was measured
+            content["made_by"] = {**content.get("made_by", {}), name: environment()["command"]}
+            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+            save("scale", content, options.out)
     return failed
 
 

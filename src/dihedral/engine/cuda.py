@@ -5,7 +5,9 @@ Triton is imported on first use: CPU machines need not have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +165,19 @@ def _padded_half(values: Tensor, rows: int, columns: int) -> Tensor:
     return result
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No garbage collection: one that frees an earlier run's recorded step would spoil the one being recorded."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class CapturedStep:
     """A training step recorded once as a CUDA graph and replayed on every batch of the same size."""
 
@@ -170,7 +185,7 @@ class CapturedStep:
         self.batch = batch.clone()
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph):
+        with _without_collector(), torch.cuda.graph(self.graph):
             self.loss = step(self.batch)
 
     def __call__(self, batch: Tensor) -> Tensor:

@@ -171,6 +171,17 @@ STAYING, PASSING = 128, 64  # rows of a block that stays, and of those that pass
 
 
 @triton.jit
+def _fold(logits, candidate, top, total, mean):
+    """A block of logits into the running maximum, sum of exponentials and weighed sum of candidates."""
+    higher = tl.maximum(top, tl.max(logits, 1) * LOG2E)
+    p = tl.exp2(logits * LOG2E - (higher - SHIFT)[:, None])
+    faded = tl.exp2(top - higher)
+    total = total * faded + tl.sum(p, 1)
+    mean = tl.dot(p.to(tl.float16), candidate, mean * faded[:, None])
+    return higher, total, mean
+
+
+@triton.jit
 def _softmax_means(
     queries, candidates, norms, means, batch, padded, entities, per,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
@@ -181,16 +192,17 @@ def _softmax_means(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mean = tl.zeros([ROWS, WIDTH], tl.float32)
-    for entity in tl.range(part * per, min(part * per + per, entities), COLUMNS):
+    start = part * per
+    count = min(per, entities - start)
+    whole = start + count // COLUMNS * COLUMNS
+    for entity in tl.range(start, whole, COLUMNS):
         candidate = candidates.load([entity, 0])
-        logits = tl.dot(query, candidate.T) * LOG2E
-        logits = tl.where((entity + tl.arange(0, COLUMNS) < entities)[None, :], logits, -1e30)
-        higher = tl.maximum(top, tl.max(logits, 1))
-        p = tl.exp2(logits - (higher - SHIFT)[:, None])
-        faded = tl.exp2(top - higher)
-        total = total * faded + tl.sum(p, 1)
-        mean = tl.dot(p.to(tl.float16), candidate, mean * faded[:, None])
-        top = higher
+        top, total, mean = _fold(tl.dot(query, candidate.T), candidate, top, total, mean)
+    if whole < start + count:  # the last block, with rows past the end
+        candidate = candidates.load([whole, 0])
+        inside = whole + tl.arange(0, COLUMNS) < entities
+        logits = tl.where(inside[None, :], tl.dot(query, candidate.T), -1e30)
+        top, total, mean = _fold(logits, candidate, top, total, mean)
     rows = row + tl.arange(0, ROWS)
     tl.store(norms + part.to(tl.int64) * batch + rows, (top + tl.log2(total) - SHIFT) / LOG2E, mask=rows < batch)
     means.store([part * padded + row, 0], mean / total[:, None])
