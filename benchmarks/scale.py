@@ -52,8 +52,8 @@ Rows = list[dict[str, Any]]
 def generate(entities: int, relations: int, triples: int, held_out: int = TEST, seed: int = 0) -> Graph:
     """Distinct random triples with a real graph's skew.
 
-    Tails and relations follow Zipf's law with exponent 1 (ranks are log-uniform): the first tail gets 4.5% of the
-    triples at full size, as `human` does in Wikidata5M, the first relation 10%. Heads are skewed mildly, rank^(-1/3).
+    Tails and relations follow Zipf's law with exponent 1 (ranks are log-uniform): at full size the first tail gets 4.5%
+    of the triples, the first relation 10%. Heads are skewed mildly, as rank^(-1/3).
     """
     rng = np.random.default_rng(seed)
     wanted = triples + 2 * held_out
@@ -265,8 +265,9 @@ def processes(counts: list[int], options: argparse.Namespace) -> Rows:
         write_recipe(recipe, settings)
         for count in counts:
             out = Path(folder) / f"out-{count}"
-            command = ["torchrun", "--standalone", "--nproc-per-node", count, "-m", "dihedral", "train", data,
-                       "--recipe", settings, "--out", out, "--device", options.device.type]  # fmt: skip
+            torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
+            train = ["dihedral", "train", data, "--recipe", settings, "--out", out, "--device", options.device.type]
+            command = [*torchrun, "-m", *train]
             subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
             log = (out / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
             epochs = [json.loads(line)["seconds"] for line in log][1:]  # the first compiles
