@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCALE = 1024.0  # softmax values are stored times this, away from the smallest half-precision numbers
 LEAST_ROWS = 256
-SHARED_MEMORY = 200_000  # bytes that a block of the softmax kernels takes
+SHARED_MEMORY = 200_000  # bytes of a multiprocessor: Hopper has more, what came before it less
 
 
 def targets_here(targets: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
