@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -13,9 +15,10 @@ from dihedral.training.recipe import Recipe
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
+@pytest.mark.parametrize("width", [6, 72, 256, 500, 600])
 @pytest.mark.parametrize("tile_mb", [1, 256])
-def test_half_precision_is_near_the_reference(tile_mb):
-    queries, candidates = torch.randn(300, 72), torch.randn(5003, 72) * 0.2
+def test_half_precision_is_near_the_reference(tile_mb, width):
+    queries, candidates = torch.randn(300, width), torch.randn(5003, width) * 0.2
     targets = torch.randint(5003, (300,))
     wanted = softmax.cross_entropy(queries, candidates, targets)
     got = softmax.tiled_cross_entropy(
@@ -23,6 +26,42 @@ def test_half_precision_is_near_the_reference(tile_mb):
     )
     for g, w in zip(got, wanted, strict=True):
         assert (g.cpu() - w).norm() / w.norm() < 2e-3
+
+
+@pytest.mark.parametrize("width", [72, 600])
+@pytest.mark.parametrize("precision", ["half", "float32"])
+def test_parts_of_the_candidates_add_up_to_the_whole(precision, width):
+    queries, candidates = torch.randn(300, width).cuda(), torch.randn(5003, width).cuda() * 0.2
+    targets = torch.randint(5003, (300,)).cuda()
+    bounds, own = [0, 2000, 2001, 5003], []
+
+    def ask(combine):
+        return [
+            softmax.tiled_cross_entropy(
+                queries, candidates[start:end], targets - start, precision=precision, combine=combine
+            )
+            for start, end in pairwise(bounds)
+        ]
+
+    ask(lambda part: own.append(part.clone()) or part)
+    found = ask(lambda part: torch.stack(own).logsumexp(0))
+    losses, query_gradients, candidate_gradients = zip(*found, strict=True)
+    whole = sum(losses), sum(query_gradients), torch.cat(candidate_gradients)
+    wanted = softmax.cross_entropy(queries, candidates, targets)
+    for g, w in zip(whole, wanted, strict=True):
+        assert (g - w).norm() / w.norm() < 2e-3
+
+
+def test_a_table_that_one_entity_dominates_keeps_the_others_gradients():
+    queries, candidates = torch.randn(64, 64), torch.randn(200_000, 64) * 0.05
+    targets = torch.randint(200_000, (64,))
+    candidates[0] = queries.mean(0) * 20
+    wanted = softmax.cross_entropy(queries.double(), candidates.double(), targets)
+    got = softmax.tiled_cross_entropy(queries.cuda(), candidates.cuda(), targets.cuda(), precision="half", tile_mb=1)
+    for g, w in zip(got, wanted, strict=True):
+        assert (g.cpu() - w).norm() / w.norm() < 2e-3
+    others = slice(1, None)
+    assert (got[2][others].cpu() - wanted[2][others]).norm() / wanted[2][others].norm() < 2e-3
 
 
 def test_rows_are_updated_as_the_whole_table_is():
@@ -39,6 +78,7 @@ def test_rows_are_updated_as_the_whole_table_is():
     "settings",
     [
         {"objective": "logistic"},
+        {"objective": "logistic", "share_negatives": 16},
         {"objective": "softmax"},
         {"objective": "softmax", "paths": 1.0, "path_length": 3, "relation_weight": 1.0},
     ],

@@ -188,7 +188,11 @@ def test_positives_may_share_their_negatives(name, share):
     recipe = Recipe(negatives=4, share_negatives=share, regulariser="l2", regulariser_weight=0.1)
     objective, negatives = logistic(example, recipe)
     assert negatives.shape == (-(-len(BATCH) // share), 4)
-    assert_agree(example.ask(objective), equation_2(example, recipe, negatives))
+    expected = equation_2(example, recipe, negatives)
+    assert_agree(example.ask(objective), expected)
+    assert objective.written_out == (name != "transe")
+    reference = LogisticLoss(recipe, example.relations, ENTITIES, reference=True)
+    assert_agree(example.ask(reference), expected)
 
 
 @pytest.mark.parametrize("name", ["dihedral-ste", "hole", "transe"])

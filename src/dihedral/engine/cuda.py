@@ -5,7 +5,9 @@ Triton is imported on first use: CPU machines need not have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 SCALE = 1024.0  # softmax values are stored times this, away from the smallest half-precision numbers
 LEAST_ROWS = 256
+SHARED_MEMORY = 200_000  # bytes of a multiprocessor: Hopper has more, what came before it less
 
 
 def targets_here(targets: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,6 +70,8 @@ def half_cross_entropy(
     half_queries = _padded_half(queries, batch, _up(width, 8))
     entities = _up(len(candidates), 64)
     rows = min(batch, tile_bytes // (2 * entities))
+    if (combine or rows < batch) and _fits_registers(queries):
+        return _half_in_registers(half_queries, candidates, targets, scale, combine)
     if combine or entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, LEAST_ROWS):
         return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes, combine)
     half_candidates = _padded_half(candidates, entities, half_queries.shape[1])
@@ -85,10 +90,34 @@ def half_cross_entropy(
     return losses.sum(), query_gradient[:, :width], candidate_gradient[: len(candidates), :width]
 
 
+def _fits_registers(queries: Tensor) -> bool:
+    """Rows that are not too wide, on a device with as much shared memory as Hopper has."""
+    device = torch.cuda.get_device_properties(queries.device)
+    return queries.shape[1] <= _kernels().WIDEST and device.shared_memory_per_multiprocessor >= SHARED_MEMORY
+
+
+def _half_in_registers(
+    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, combine: Combine | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits that never leave the registers: two products give the log-sum-exp and the queries' gradient, two more
+    make the logits again for the candidates' gradient."""
+    width = candidates.shape[1]
+    half_candidates = _padded_half(candidates, len(candidates), half_queries.shape[1])
+    own, query_gradient = _kernels().softmax_means(half_queries, half_candidates)
+    norm = combine(own) if combine else own
+    here, targets = targets_here(targets, candidates)
+    positives = half_candidates[targets].float() * here[:, None]
+    loss = (norm * here - (half_queries.float() * positives).sum(1)).sum()
+    query_gradient = ((own - norm).exp()[:, None] * query_gradient - positives) * scale
+    candidate_gradient = _kernels().softmax_gradient(half_queries, half_candidates, norm, scale)
+    candidate_gradient.index_add_(0, targets, half_queries.float() * here[:, None], alpha=-scale)
+    return loss, query_gradient[:, :width], candidate_gradient[:, :width]
+
+
 def _half_by_entities(
     half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tiles of entities: one product for the log-sum-exp, one more for the same logits again."""
+    """Tiles of entities, for rows too wide for the above: a product for the log-sum-exp, one for the same logits."""
     batch, padded = half_queries.shape
     width = candidates.shape[1]
     at_once = max(64, tile_bytes // (2 * batch + 6 * padded) // 64 * 64)
@@ -136,6 +165,19 @@ def _padded_half(values: Tensor, rows: int, columns: int) -> Tensor:
     return result
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No garbage collection: one that frees an earlier run's recorded step would spoil the one being recorded."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class CapturedStep:
     """A training step recorded once as a CUDA graph and replayed on every batch of the same size."""
 
@@ -143,7 +185,7 @@ class CapturedStep:
         self.batch = batch.clone()
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph):
+        with _without_collector(), torch.cuda.graph(self.graph):
             self.loss = step(self.batch)
 
     def __call__(self, batch: Tensor) -> Tensor:

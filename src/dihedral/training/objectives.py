@@ -109,9 +109,10 @@ class LogisticLoss:
         self.scratch = Scratch()
         self.skew = skew  # bool [R]: relations that get the extra negative (t, r, h)
         same = type(relations).candidates is Relations.candidates
-        plain = not (recipe.skew_chance or recipe.component_weight or recipe.share_negatives or recipe.adversarial)
+        plain = not (recipe.skew_chance or recipe.component_weight or recipe.adversarial)
         self.written_out = same and plain and not reference
-        self.compilable = isinstance(relations, BlockRelations) and recipe.regulariser in ("none", "l2")
+        blocks = isinstance(relations, BlockRelations) and recipe.regulariser in ("none", "l2")
+        self.compilable = blocks and not recipe.share_negatives
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -214,19 +215,32 @@ class LogisticLoss:
         with torch.enable_grad():
             asked_queries = asked.queries(self.relations, operators, index, anchor)
         query, target = asked_queries.detach(), entities.index_select(0, asked.targets)
-        negative = self._gather(entities, negatives)  # [B, k, 2L]
+        negative = self._gather(entities, negatives)  # [chunks, k, 2L]; a chunk is one question unless they share
+        share = self.recipe.share_negatives or 1
+        chunks = self._chunks(query, len(negatives), share)
         positive_score = (query * target).sum(-1)
-        scores = torch.bmm(negative, query[:, :, None])[:, :, 0]  # [B, k]
+        scores = torch.bmm(chunks, negative.mT).flatten(0, 1)[:size]  # [B, k]
         loss = (F.softplus(-positive_score) + F.softplus(scores).sum(-1)).mean()
         positive_weight = -torch.sigmoid(-positive_score)[:, None] / size
-        weights = torch.sigmoid(scores) / size
-        query_gradient = torch.bmm(weights[:, None, :], negative)[:, 0].addcmul_(positive_weight, target)
+        weights = torch.sigmoid_(scores).div_(size)
+        chunk_weights = self._chunks(weights, len(negatives), share)
+        query_gradient = torch.bmm(chunk_weights, negative).flatten(0, 1)[:size].addcmul_(positive_weight, target)
         operator_gradient, anchor_gradient = torch.autograd.grad(asked_queries, [operators, anchor], query_gradient)
         penalty, decay = regulariser_gradient(self.recipe, torch.cat([anchor.detach(), target]), size)
-        vectors = torch.cat(
-            [anchor_gradient + decay[:size], torch.addcmul(decay[size:], positive_weight, query), query]
-        )
-        return Gradients(loss + penalty, operator_gradient, self.uses(asked, negatives, vectors, weights))
+        own = [anchor_gradient + decay[:size], torch.addcmul(decay[size:], positive_weight, query)]
+        if self.recipe.share_negatives:  # each negative has a gradient from all questions of its chunk
+            shared = torch.bmm(chunk_weights.mT, chunks).flatten(0, 1)
+            ids = torch.cat([asked.anchors, asked.targets, negatives.flatten()])
+            uses = RowGradients(ids, torch.cat([*own, shared]))
+        else:
+            uses = self.uses(asked, negatives, torch.cat([*own, query]), weights)
+        return Gradients(loss + penalty, operator_gradient, uses)
+
+    @staticmethod
+    def _chunks(rows: Tensor, chunks: int, share: int) -> Tensor:
+        """Rows [B, d] as [chunks, share, d]; the last chunk is filled up with zeros."""
+        missing = chunks * share - len(rows)
+        return (F.pad(rows, (0, 0, 0, missing)) if missing else rows).view(chunks, share, -1)
 
     def _gather(self, entities: Tensor, ids: Tensor) -> Tensor:
         if entities.is_cuda:

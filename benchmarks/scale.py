@@ -1,0 +1,352 @@
+"""A graph of Wikidata5M's size: `python -m benchmarks.scale [--device cuda] [--only PART …]`.
+
+Parts: softmax and sampled (epochs at full size), ranking and top (answers against all entities), growth (cost against
+entities, triples and dimension), processes (`--processes 1 2 4`, on a smaller graph). Results go to results/scale.json;
+`--plots` and `--page` make the figures and docs/scaling.md of it, and measure nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import torch
+
+from benchmarks.record import RESULTS, save, seconds
+from dihedral.environment import environment
+from dihedral.evaluation import Evaluator
+from dihedral.graph import Graph
+from dihedral.graph.triples import SPLITS, Vocabulary, triple_keys
+from dihedral.predictor import Predictor
+from dihedral.training.loop import Trainer
+from dihedral.training.recipe import Recipe, write_recipe
+
+ENTITIES, RELATIONS, TRIPLES, TEST = 4_594_485, 822, 20_614_279, 5_163  # of Wikidata5M, transductive split
+DIMENSION = 256
+RANKED = 5000
+WARM_STEPS = 8  # kernels compile, the step is recorded
+SOFTMAX = Recipe(model="dihedral-ste", dimension=DIMENSION, objective="softmax", batch_size=16384, regulariser="none",
+                 entity_init=0.05, validate_every=0)  # fmt: skip
+SAMPLED = SOFTMAX.replace(objective="logistic", batch_size=65536, negatives=1024, share_negatives=1024)
+Rows = list[dict[str, Any]]
+
+
+# --- the graph -------------------------------------------------------------------------------------
+
+
+def generate(entities: int, relations: int, triples: int, held_out: int = TEST, seed: int = 0) -> Graph:
+    """Distinct random triples with a real graph's skew.
+
+    Tails and relations follow Zipf's law with exponent 1 (ranks are log-uniform): at full size the first tail gets 4.5%
+    of the triples, the first relation 10%. Heads are skewed mildly, as rank^(-1/3).
+    """
+    rng = np.random.default_rng(seed)
+    wanted = triples + 2 * held_out
+    drawn = int(1.1 * wanted)
+    tail = rng.permutation(entities)[_zipf(rng, entities, drawn)]
+    relation = _zipf(rng, relations, drawn)
+    head = (entities * rng.random(drawn) ** 1.5).astype(np.int64)
+    keys = np.unique(triple_keys(np.stack([head, relation, tail], axis=1), entities, relations))
+    if len(keys) < wanted:
+        raise SystemExit(f"{entities} entities are too few for {wanted} distinct triples; ask for fewer --triples")
+    keys = rng.permutation(keys)[:wanted]
+    rest, tail = np.divmod(keys, entities)
+    rows = np.stack([*np.divmod(rest, relations), tail], axis=1).astype(np.int32)
+    train, valid, test = np.split(rows, [triples, triples + held_out])
+    return Graph(_names("Q", entities), _names("P", relations, "relation"), train, valid, test, "wikidata5m-sized")
+
+
+def _zipf(rng: np.random.Generator, size: int, count: int) -> np.ndarray:
+    ranks = np.exp(rng.random(count) * np.log(size + 1)).astype(np.int64) - 1
+    return np.minimum(ranks, size - 1)
+
+
+def _names(letter: str, count: int, kind: str = "entity") -> Vocabulary:
+    numbers = pc.cast(pa.array(np.arange(count)), pa.string())
+    return Vocabulary(pc.binary_join_element_wise(letter, numbers, ""), kind)
+
+
+# --- measuring steps -------------------------------------------------------------------------------
+
+
+def steady(trainer: Trainer, steps: int, blocks: int) -> dict[str, Any]:
+    """Time of so many steps after the warm ones, within the trainer's own epochs, and that of equal blocks of them."""
+    marks: list[tuple[int, float]] = []
+    stop, done, passed, size = threading.Event(), 0, 0, trainer.recipe.batch_size
+
+    def count(event: dict[str, Any]) -> None:
+        nonlocal done, passed
+        if event["event"] != "step":
+            return
+        done += 1
+        passed += size if event["step"] < event["steps"] else len(trainer.triples) - size * (event["steps"] - 1)
+        if done >= WARM_STEPS and (done - WARM_STEPS) % max(1, steps // blocks) == 0:
+            synchronise(trainer.device)
+            marks.append((passed, time.perf_counter()))
+        if done >= WARM_STEPS + steps:
+            stop.set()
+
+    trainer.callback = count
+    while not stop.is_set():
+        trainer.run_epoch(stop)
+    each = [(t1 - t0) / (n1 - n0) * size for (n0, t0), (n1, t1) in pairwise(marks)]
+    (first, start), (last, end) = marks[0], marks[-1]
+    blocks_found = {"slowest_block": max(each), "fastest_block": min(each)}
+    return {"steps_measured": steps, "seconds_a_step": (end - start) / (last - first) * size, **blocks_found}
+
+
+def whole_epoch(trainer: Trainer) -> dict[str, Any]:
+    """Time of a step by that of the second epoch; kernels compile in the first."""
+    trainer.run_epoch()
+    trainer.run_epoch()
+    last = trainer.progress.history[-1]
+    steps = len(trainer.triples) / trainer.recipe.batch_size
+    return {"steps_measured": int(np.ceil(steps)), "seconds_a_step": last["seconds"] / steps, "loss": last["loss"]}
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def clear(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_gib(device: torch.device) -> float | None:
+    """What the device had to give at most, recorded steps and caches included."""
+    return torch.cuda.max_memory_reserved(device) / 2**30 if device.type == "cuda" else None
+
+
+def cost(
+    graph: Graph, recipe: Recipe, device: torch.device, steps: int | None = None, blocks: int = 1
+) -> dict[str, Any]:
+    """Time of a step and of the epoch that it makes, and memory; without `steps` a whole epoch is measured."""
+    clear(device)
+    trainer = Trainer(graph, recipe, device=device)
+    found = whole_epoch(trainer) if steps is None else steady(trainer, steps, blocks)
+    if not torch.isfinite(trainer.model.entities.detach().sum()):
+        raise SystemExit("the run left numbers that are not finite")
+    epoch = found["seconds_a_step"] * len(graph.train) / recipe.batch_size
+    settings = {key: getattr(recipe, key) for key in ("model", "objective", "dimension", "batch_size", "precision")}
+    if recipe.objective == "logistic":
+        settings |= {"negatives": recipe.negatives, "share_negatives": recipe.share_negatives}
+    return {
+        "entities": graph.num_entities,
+        "relations": graph.num_relations,
+        "triples": len(graph.train),
+        **settings,
+        **found,
+        "epoch_seconds": epoch,
+        "triples_a_second": len(graph.train) / epoch,
+        "peak_gib": peak_gib(device),
+    }
+
+
+# --- the parts -------------------------------------------------------------------------------------
+
+
+def softmax(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
+    for model, steps in (("dihedral-ste", options.steps), ("dihedral-gumbel", max(1, options.steps // 10))):
+        rows.append(cost(graph, sized(SOFTMAX, options).replace(model=model), options.device, steps, blocks=10))
+        flops = 3 * 2 * 2 * len(graph.train) * graph.num_entities * rows[-1]["dimension"]  # three products, both sides
+        rows[-1]["useful_tflops"] = flops / rows[-1]["epoch_seconds"] / 1e12
+        tell(rows[-1])
+
+
+def sampled(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
+    for model in ("dihedral-ste", "dihedral-gumbel"):
+        rows.append(cost(graph, sized(SAMPLED, options).replace(model=model), options.device))
+        tell(rows[-1])
+
+
+def sized(recipe: Recipe, options: argparse.Namespace) -> Recipe:
+    """A recipe with smaller batches where the graph is small."""
+    size = min(recipe.batch_size, max(1, options.triples // 64))
+    changes: dict[str, Any] = {"batch_size": size, "dimension": options.dimension}
+    if recipe.share_negatives:
+        changes |= {"share_negatives": min(size, recipe.share_negatives)}
+    return recipe.replace(**changes)
+
+
+def predictor(graph: Graph, options: argparse.Namespace) -> Predictor:
+    trainer = Trainer(graph, sized(SAMPLED, options), device=options.device)
+    return Predictor(trainer.best_model()[0], graph)
+
+
+def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
+    clear(options.device)
+    model = predictor(graph, options).model
+    started = time.perf_counter()
+    evaluator = Evaluator(graph, triples=graph.test[:RANKED], device=options.device)
+    prepared = time.perf_counter() - started
+    for memory_mb in (256, 4096):
+        evaluator.memory_mb = memory_mb
+        time_taken = seconds(lambda: evaluator(model), repeats=3)
+        rows.append({"triples_ranked": len(evaluator.triples), "entities": graph.num_entities, "memory_mb": memory_mb,
+                     "dimension": model.dimension, "seconds": time_taken, "preparation_seconds": prepared,
+                     "peak_gib": peak_gib(options.device)})  # fmt: skip
+        tell(rows[-1])
+
+
+def top(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
+    clear(options.device)
+    answers = predictor(graph, options)
+    test = torch.from_numpy(graph.test).long().to(options.device)
+    for at_once, memory_mb in ((1, 256), (64, 4096), (1024, 4096)):
+        asked = test[:at_once]
+        time_taken = seconds(lambda: answers.top(asked[:, 0], asked[:, 1], "tail", 10, memory_mb=memory_mb))  # noqa: B023
+        rows.append({"questions_at_once": len(asked), "memory_mb": memory_mb, "entities": graph.num_entities,
+                     "dimension": options.dimension, "seconds": time_taken,
+                     "questions_a_second": len(asked) / time_taken})  # fmt: skip
+        tell(rows[-1])
+
+
+def growth(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
+    """Cost of both objectives along each axis, the others fixed; rows with held_back are not for fitting."""
+    full, triples, width = options.entities, options.triples, options.dimension
+    steps = min(options.steps, 24)
+
+    def measure(axis: str, graph: Graph, recipe: Recipe, steps: int | None = steps, **more: Any) -> None:
+        rows.append({"axis": axis, **cost(graph, recipe, options.device, steps), **more})
+        tell(rows[-1])
+
+    def smaller(entities: int, triples: int = triples // 8) -> Graph:
+        return generate(entities, options.relations, triples, min(TEST, triples // 100))
+
+    for share in (64, 16, 4):
+        part = smaller(full // share)
+        measure("entities", part, sized(SOFTMAX, options))
+        measure("entities", part, sized(SAMPLED, options))
+        if share != 4:
+            continue
+        for dimension in (width // 4, width // 2, 2 * width):
+            measure("dimension", part, sized(SOFTMAX, options).replace(dimension=dimension))
+            measure("dimension", part, sized(SAMPLED, options).replace(dimension=dimension))
+        batch = sized(SOFTMAX, options).batch_size // 8
+        measure("batch", part, sized(SOFTMAX, options).replace(batch_size=batch))
+        measure("batch", part, sized(SAMPLED, options).replace(batch_size=batch, share_negatives=min(batch, 1024)))
+    for share in (64, 16, 4):
+        part = smaller(full // 16, triples // share)
+        measure("triples", part, sized(SOFTMAX, options), steps=None)
+        measure("triples", part, sized(SAMPLED, options), steps=None)
+    part = smaller(full // 2)
+    for recipe in (SOFTMAX, SAMPLED):
+        half = sized(recipe, options)
+        measure("held back", part, half.replace(batch_size=half.batch_size // 2, dimension=width // 2), held_back=True)
+
+
+def processes(counts: list[int], options: argparse.Namespace) -> Rows:
+    """Seconds of a sampled epoch by torchrun with 1, 2, … processes; on a CPU each has one thread."""
+    rows: Rows = []
+    graph = generate(options.entities, options.relations, options.triples, min(TEST, options.triples // 100))
+    recipe = sized(SAMPLED, options).replace(epochs=4, negatives=64)
+    with tempfile.TemporaryDirectory() as folder:
+        data, settings = Path(folder) / "graph", Path(folder) / "recipe.toml"
+        write_folder(graph, data)
+        write_recipe(recipe, settings)
+        for count in counts:
+            out = Path(folder) / f"out-{count}"
+            torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
+            train = ["dihedral", "train", data, "--recipe", settings, "--out", out, "--device", options.device.type]
+            command = [*torchrun, "-m", *train]
+            subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            log = (out / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+            epochs = [json.loads(line)["seconds"] for line in log][1:]  # the first compiles
+            rows.append({"processes": count, "seconds": float(np.median(epochs)), "triples": len(graph.train),
+                         "entities": graph.num_entities, "dimension": recipe.dimension})  # fmt: skip
+            rows[-1]["efficiency"] = rows[0]["seconds"] / rows[-1]["seconds"] * rows[0]["processes"] / count
+            tell(rows[-1])
+    return rows
+
+
+def write_folder(graph: Graph, folder: Path) -> None:
+    """A graph as train.tsv, valid.tsv and test.tsv."""
+    folder.mkdir(parents=True)
+    table = graph.to_arrow()
+    form = pa.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    for split in SPLITS:
+        part = table.filter(pc.equal(table["split"].cast(pa.string()), split)).select(["head", "relation", "tail"])
+        pa.csv.write_csv(part.cast(pa.schema([(name, pa.string()) for name in part.column_names])),
+                         folder / f"{split}.tsv", form)  # fmt: skip
+
+
+def tell(row: dict[str, Any]) -> None:
+    print({key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
+
+
+PARTS = {"softmax": softmax, "sampled": sampled, "ranking": ranking, "top": top, "growth": growth}
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Run the parts that were asked for, each kept as soon as it is there; the others stay as they are."""
+    path = options.out / "scale.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    content.pop("environment", None)
+    started = time.perf_counter()
+    graph = generate(options.entities, options.relations, options.triples, options.held_out)
+    content["generation_seconds"] = time.perf_counter() - started
+    print(graph, f"in {content['generation_seconds']:.1f} s", flush=True)
+    failed = 0
+    for name in options.only:
+        started, content[name] = time.perf_counter(), []
+        try:
+            PARTS[name](content[name], graph, options)
+        except Exception:  # noqa: BLE001 - whatever ends a part must not take the others with it
+            traceback.print_exc()
+            failed = 1
+        finally:  # Ctrl-C too leaves what was measured
+            content["made_by"] = {**content.get("made_by", {}), name: environment()["command"]}
+            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+            save("scale", content, options.out)
+    return failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entities", type=int, default=ENTITIES)
+    parser.add_argument("--relations", type=int, default=RELATIONS)
+    parser.add_argument("--triples", type=int, default=TRIPLES)
+    parser.add_argument("--dimension", type=int, default=DIMENSION)
+    parser.add_argument("--steps", type=int, default=500, help="of full softmax to measure")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
+    parser.add_argument("--only", nargs="*", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--processes", type=int, nargs="*", help="scaling over so many processes, and nothing else")
+    parser.add_argument("--plots", action="store_true", help="draw what was measured")
+    parser.add_argument("--page", action="store_true", help="write docs/scaling.md of what was measured")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    options.held_out = min(TEST, options.triples // 100)
+    if options.plots or options.page:
+        from benchmarks import scaling_page
+
+        if options.plots:
+            scaling_page.plots()
+        if options.page:
+            scaling_page.page()
+    elif options.processes:
+        save("scale-processes", {"rows": processes(options.processes, options)}, options.out)
+    else:
+        sys.exit(measure(options))
+
+
+if __name__ == "__main__":
+    main()
