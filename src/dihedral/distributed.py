@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -171,21 +171,36 @@ class Shard:
         """The process that holds each row."""
         return ids * self.stride % self.num_rows // self.most
 
-    def spread(self, own: Tensor, counts: list[int], everywhere: Tensor) -> Tensor:
-        """Rows of all processes, one after the other, from those of each: process i gives counts[i] of them."""
-        dist.all_to_all_single(
-            everywhere, own.repeat(self.world, *[1] * (own.dim() - 1)), counts, [len(own)] * self.world
-        )
-        return everywhere
+    def spread(self, own: Tensor, everywhere: Sequence[Tensor]) -> Callable[[], None]:
+        """Send own rows to all; everywhere[i] takes those of process i. They are there when the result was called."""
+        everywhere[self.rank].copy_(own)
+        return self._exchange(dict.fromkeys(self.others, own), {peer: everywhere[peer] for peer in self.others})
 
-    def collect(self, parts: Tensor, counts: list[int]) -> Tensor:
-        """The way back: each process's rows, summed over what all have for them."""
-        if self.whole:
-            return parts
-        count = counts[self.rank]
-        found = parts.new_empty(self.world * count, *parts.shape[1:])
-        dist.all_to_all_single(found, parts, [count] * self.world, counts)
-        return found.view(self.world, count, *parts.shape[1:]).sum(0)
+    def collect(self, parts: Sequence[Tensor]) -> Tensor:
+        """The way back: parts[i] is what this process has for the rows of process i; own rows, summed over all."""
+        own = parts[self.rank]
+        found = {peer: torch.empty_like(own) for peer in self.others}
+        self._exchange({peer: parts[peer] for peer in self.others}, found)()
+        for part in found.values():
+            own += part
+        return own
+
+    @property
+    def others(self) -> list[int]:
+        return [peer for peer in range(self.world) if peer != self.rank]
+
+    @staticmethod
+    def _exchange(sent: dict[int, Tensor], received: dict[int, Tensor]) -> Callable[[], None]:
+        """Send tensors to other processes and receive theirs; the result waits until all is done."""
+        work = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sent.items() if len(tensor)]
+        work += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in received.items() if len(tensor)]
+        under_way = dist.batch_isend_irecv(work) if work else []
+
+        def wait() -> None:
+            for each in under_way:
+                each.wait()
+
+        return wait
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Places in ids [n] of the rows that are here, and where in the block they lie."""

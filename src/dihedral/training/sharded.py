@@ -92,7 +92,7 @@ class ShardedLogisticLoss(LogisticLoss):
         with torch.enable_grad():
             own = Questions(anchor_ids, anchor_ids, half).queries(self.relations, operators, which, rows)
         everywhere = own.new_empty(len(anchors), own.shape[1])
-        shard.spread(own.detach(), dealt.counts, everywhere)
+        shard.spread(own.detach(), everywhere.split(dealt.counts))()
         queries = torch.empty_like(everywhere).index_copy_(0, dealt.order, everywhere).requires_grad_()
 
         question, ids, positive = self.pairs(asked.targets, negatives.new_empty(size, 0) if share else negatives)
@@ -112,7 +112,7 @@ class ShardedLogisticLoss(LogisticLoss):
                 for part, chunk in zip(queries[:size].split(share), chunks, strict=True):
                     loss = loss + F.softplus(part @ chunk.T).sum() / size
         query_gradient, row_gradient = torch.autograd.grad(loss, [queries, used])
-        own_gradient = shard.collect(query_gradient[dealt.order], dealt.counts)
+        own_gradient = shard.collect(query_gradient[dealt.order].split(dealt.counts))
         operator_gradient, anchor_gradient = torch.autograd.grad(own, [operators, rows], own_gradient)
 
         regularised = [anchor_ids[mine < size], shard.find(asked.targets)[1]]  # of the positives
@@ -133,10 +133,12 @@ class ShardedLogisticLoss(LogisticLoss):
         questions = index[mine], shard.place(asked.anchors[mine]), dealt.half
         vectors = torch.empty(len(mine) + size, entities.shape[1])  # gradients of own anchors, then all queries
         own = compiled.block_queries(entities, operators, *questions)
-        queries = shard.spread(own, dealt.counts, vectors[len(mine) :])
+        queries = vectors[len(mine) :]
+        wait = shard.spread(own, queries.split(dealt.counts))
         question, rows, positive = self.pairs(targets, negatives[dealt.order])
+        wait()
         loss, query_gradient, weights = compiled.pair_logistic(entities, queries, question, rows, positive)
-        gradient = shard.collect(query_gradient, dealt.counts)
+        gradient = shard.collect(query_gradient.split(dealt.counts))
         operator_gradient = compiled.block_queries_backward(
             entities, operators, *questions, gradient, decay, vectors[: len(mine)]
         )
