@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.files import atomic_path, make_folder, read_json, read_tensors, write_json, write_tensors
+from dihedral.files import atomic_path, make_folder, only_writer, read_json, read_tensors, write_json, write_tensors
 from dihedral.graph.triples import SPLITS, Graph, Vocabulary
 from dihedral.models import MODELS, Model, restore_relations
 
@@ -62,6 +62,11 @@ def save_model(
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     make_folder(folder)
+    with only_writer(folder):
+        _write(folder, stored, dtype, shard_mb)
+
+
+def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None) -> None:
     in_use = _files_of(_read_manifest(folder)) if holds_model(folder) else set()
     written: dict[str, str] = {}
 
