@@ -53,7 +53,10 @@ def encode(column: pa.Array | pa.ChunkedArray, numbers: dict[str, int], where: s
         raise DihedralError(f"{where} has a column of {column.type}; names are text or numbers") from None
     if distinct.null_count:
         raise DihedralError(f"{where} has missing values; every triple needs three names")
-    local = distinct.to_pylist()
+    try:
+        local = distinct.to_pylist()
+    except UnicodeDecodeError:
+        raise DihedralError(f"{where} has a name that is not UTF-8 text") from None
     if "" in local:
         raise DihedralError(f"{where} has an empty name; every triple needs three names")
     ids = np.fromiter((numbers.setdefault(name, len(numbers)) for name in local), np.int32, len(local))

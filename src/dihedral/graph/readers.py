@@ -183,7 +183,7 @@ def _read_source(source: Source, columns: Sequence[str] | None, numbering: Numbe
     if suffix == ".parquet":
         try:
             parts = [numbering.number(_pick(papq.read_table(source.native()), columns, where), where)]
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:  # damage inside a page comes as an OSError
             raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
     else:
         parts = list(_read_text(source, columns, numbering))
