@@ -152,7 +152,7 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
     kind = manifest["model"]
     if kind != "dihedral" and kind not in MODELS:
-        raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r}, unknown to this version")
+        raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
     if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
@@ -223,7 +223,9 @@ def _save_table(path: Path, columns: dict[str, pa.Array]) -> None:
 
 def _load_table(path: Path) -> pa.Table:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        table.validate(full=True)  # a damaged offset would be followed out of the file; 5 million names take 40 ms
+        return table
     except (pa.ArrowException, OSError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -249,7 +251,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind):
-            raise DihedralError(f"{str(folder / MANIFEST)!r} has {key} = {manifest.get(key)!r}, which no model has")
+            raise DihedralError(f"{str(folder / MANIFEST)!r} has {key} = {manifest.get(key)!r:.80}, which no model has")
+    notes, prefixes = manifest.get("notes", []), manifest.get("prefixes", {})
+    if not (isinstance(notes, list) and isinstance(prefixes, dict)) or not all(
+        isinstance(text, str) for text in (*notes, *prefixes.values())
+    ):
+        raise DihedralError(f"{str(folder / MANIFEST)!r} has notes or prefixes that are no text")
     files = manifest["files"]
     roles = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")
     if not isinstance(files.get("entities"), list) or not all(isinstance(files.get(role), str) for role in roles):
