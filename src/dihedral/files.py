@@ -31,7 +31,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or str(error)
         raise DihedralError(f"{str(path)!r} cannot be written: {reason}; nothing stored before was changed") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or the disk turned read-only
+            partial.unlink()
 
 
 @contextmanager
