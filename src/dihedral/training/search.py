@@ -191,15 +191,16 @@ def open_study(task: Search) -> Any:
     """The study in a search's folder, a new one if there is none."""
     optuna = _optuna()
     make_folder(task.folder)
-    return optuna.create_study(
-        study_name="dihedral",
-        storage=optuna.storages.RDBStorage(
-            f"sqlite:///{task.folder / 'study.db'}", engine_kwargs={"connect_args": {"timeout": 60}}
-        ),
-        direction="maximize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, n_warmup_steps=task.recipe.epochs // 4),
-    )
+    with _clear_storage_errors(task):
+        return optuna.create_study(
+            study_name="dihedral",
+            storage=optuna.storages.RDBStorage(
+                f"sqlite:///{task.folder / 'study.db'}", engine_kwargs={"connect_args": {"timeout": 60}}
+            ),
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, n_warmup_steps=task.recipe.epochs // 4),
+        )
 
 
 def _sampler(task: Search, study: Any, worker: int) -> Any:
