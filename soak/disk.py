@@ -107,11 +107,11 @@ def limit_files(folder: Path, number: int, seed: int) -> Found:
 def _work(folder: Path, disk: Path, number: int) -> tuple[Callable[[], Any], int, Callable[[], Any]]:
     """What is done on the disk, the bytes it needs at most, and what must work when there is room again."""
     data = folder / "data"
-    if number % 4 == 0:
+    if number % 4 == 1:
         out, grid = disk / "log.jsonl", ("tune", data, "--grid", *TUNE, "--choose", "K=4,6")
         tune = command(*grid, "--log", out)
         return tune, 3000, tune
-    if number % 4 == 1:
+    if number % 4 == 3:
         tune = command("tune", data, *TUNE, "--trials", 2, "--choose", "K=4,6", "--out", disk / "search")
         return tune, 150_000, tune
     if number % 4 == 2:

@@ -127,11 +127,11 @@ def search(
         raise DihedralError(f"graph {task.graph.name!r} has no valid triples; a search selects on them")
     if task.recipe.validate_every == 0:
         raise DihedralError("validate_every is 0; a search selects on valid, so it must be 1 or more")
-    # no clock of the day, which may be set; this one is the same for all processes of a machine
-    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
     with _clear_storage_errors(task), _taking_part(task) as alone:
         study = open_study(task)
         _begin(study, task, alone)
+        # no clock of the day, which may be set; this one is the same for all processes of a machine
+        deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
         left = trials - len(_finished(study)) if trials is not None else 2**31 - 1
         tick = lambda: on_tick(rows_of(study)) if on_tick else None  # noqa: E731
         tick()
@@ -162,7 +162,8 @@ def _clear_storage_errors(task: Search) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, SQLAlchemyError) as error:
-        reason = str(getattr(error.__cause__ or error, "orig", None) or error).splitlines()[0]
+        causes = (getattr(found, "orig", None) for found in (error, error.__cause__))
+        reason = str(next((cause for cause in causes if cause), error)).splitlines()[0]
         raise TrainingError(
             f"the study in {str(task.folder)!r} cannot be used: {reason}; finished trials are kept: "
             "go on with the same command when that is mended"
