@@ -110,17 +110,25 @@ def kill_training(killer: Killer, *, folder: Path, data: Path) -> None:
         number += 1
         while not holds_model(out) or not killer.left:
             begun = holds_model(out) or any((out / "training").glob("checkpoint.*"))
+            before = _epochs(out)
             ending = killer.start(command(*train, out, *(["--resume"] if begun else [])), 0.6 * seconds)
             if ending.how == "killed":
                 _count_moment(killer, out)
                 found = ask(functools.partial(damaged_files, out))
                 killer.lose_unless(found == Ending("done", []), f"killed left {found}")
+                # an epoch is logged before its checkpoint is written, so one may have to be trained again
+                killer.lose_unless(_epochs(out) >= before - 1, f"went back from epoch {before} to {_epochs(out)}")
                 continue
             break
         if holds_model(out):
             found = ask(functools.partial(digest, out))
             killer.lose_unless(found.value == expected, f"ended otherwise than without kills: {found}")
             killer.tally.count("runs that ended as if never killed", found.value == expected)
+
+
+def _epochs(out: Path) -> int:
+    log = out / "training" / "log.jsonl"
+    return len(log.read_text(encoding="utf-8").splitlines()) if log.exists() else 0
 
 
 def _count_moment(killer: Killer, out: Path) -> None:
@@ -187,23 +195,23 @@ def kill_saving(killer: Killer, *, folder: Path) -> None:
         predictor.save(folder / f"{number}", shard_mb=0.1, overwrite=True)
         seconds = time.monotonic() - started
         expected.append(digest(folder / f"{number}"))
-    out, saved = folder / "model", False
+    out, there = folder / "model", 1
 
-    def save(times: int) -> None:
-        for number in range(times):
+    def save(first: int, times: int) -> None:
+        for number in range(first, first + times):
             pair[number % 2].save(out, shard_mb=0.1, overwrite=True)
 
     while killer.left:
         before = set(out.glob(".*"))
-        killer.start(functools.partial(save, 10_000), 2 * seconds)
+        killer.start(functools.partial(save, 1 - there, 10_000), 2 * seconds)
         killer.tally.count("kills with a file half written", bool(set(out.glob(".*")) - before))
-        if not saved and not holds_model(out):
-            continue  # killed before the first save was whole
-        saved = True
+        if not holds_model(out):  # killed in the first save; from now on there is a model to lose
+            ask(functools.partial(save, 0, 1))
         found = ask(functools.partial(digest, out))
-        killer.lose_unless(found.value in expected, f"left a model that is neither: {found}")
+        if killer.lose_unless(found.value in expected, f"left a model that is neither: {found}"):
+            there = expected.index(found.value)
         killer.tally.count("saves that left the model before or the one after", found.value in expected)
-    killer.start(functools.partial(save, 2), 0)
+    killer.start(functools.partial(save, 0, 2), 0)
     found = ask(functools.partial(digest, out))
     killer.lose_unless(found.value == expected[1], f"did not go on: {found}")
     left = sorted(path.name for path in out.glob(".*"))
@@ -330,9 +338,11 @@ def kill_grid(killer: Killer, *, folder: Path, data: Path) -> None:
     number = 0
     while killer.left or ending.how == "killed":
         log = folder / f"{number}.jsonl"
+        before = len(rows(log))
         ending = killer.start(command(*words, "--log", log), seconds / 2)
         found = rows(log)
         killer.lose_unless(found == expected[: len(found)], f"left another log after {killer.killed}")
+        killer.lose_unless(len(found) >= before, f"lost {before - len(found)} of {before} rows")
         if ending.how != "killed":
             killer.lose_unless(found == expected, f"ended with {len(found)} rows that differ")
             killer.tally.count("grid searches that ended as if never killed", found == expected)
