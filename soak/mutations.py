@@ -100,7 +100,7 @@ class Worker:
         self.at: dict[str, Any] | None = None
         batch = self.cases[:250]  # so that what leaks in a library does not add up
         self.child = Child(functools.partial(work_through, batch, self.seed, self.bases, self.place, sending),
-                           memory=2 * GIB)  # fmt: skip
+                           memory=4 * GIB)  # fmt: skip
         os.close(sending)
 
     def outcomes(self, ready: bool) -> Iterator[dict[str, Any]]:

@@ -156,6 +156,9 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     tensors = read_tensors(folder / files["relations"])[0]
     if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
+    names = _names(folder / files["relation_names"])
+    if len(names) != manifest["relations"]:  # before room is made for so many
+        raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
     relations = restore_relations(
         kind,
         tensors,
@@ -169,7 +172,7 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
     graph = Graph(
         Vocabulary(_names(folder / files["entity_names"]), prefixes=prefixes),
-        Vocabulary(_names(folder / files["relation_names"]), "relation", prefixes),
+        Vocabulary(names, "relation", prefixes),
         train=triples[split == 0],
         valid=triples[split == 1],
         test=triples[split == 2],
@@ -179,7 +182,7 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     limits = graph.num_entities, graph.num_relations, graph.num_entities
     if len(triples) and (triples.min() < 0 or (triples.max(axis=0) >= limits).any() or split.max() > 2):
         raise DihedralError(f"known facts in {str(folder)!r} name entities or relations that are not there")
-    if len(graph.entities) != shape[0] or len(graph.relations) != manifest["relations"]:
+    if len(graph.entities) != shape[0]:
         raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
     latents = read_tensors(folder / files["latents"])[0] if "latents" in files else None
     return StoredModel(
@@ -259,12 +262,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise DihedralError(f"{str(folder / MANIFEST)!r} has notes or prefixes that are no text")
     files = manifest["files"]
     roles = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")
-    if not isinstance(files.get("entities"), list) or not all(isinstance(files.get(role), str) for role in roles):
+    shards = files.get("entities")
+    single = [*(files.get(role) for role in roles), *(name for role, name in files.items() if role != "entities")]
+    if not isinstance(shards, list) or not all(isinstance(name, str) for name in (*shards, *single)):
         raise DihedralError(f"{str(folder / MANIFEST)!r} does not name all the files of a model")
     for name in _files_of(manifest) | set(manifest["bytes"]):
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise DihedralError(f"{str(folder / MANIFEST)!r} names a file outside its folder: {name!r}")
-    if _files_of(manifest) != set(manifest["bytes"]):
+    if _files_of(manifest) != set(manifest["bytes"]) or not all(isinstance(n, int) for n in manifest["bytes"].values()):
         raise DihedralError(f"{str(folder / MANIFEST)!r} does not give the size of each of its files")
     return manifest
 
