@@ -85,7 +85,7 @@ def test_a_model_that_was_not_calibrated_says_so(predictor, family):
 
 def test_curves_survive_their_own_format():
     curves = Calibration(torch.rand(3), torch.rand(3), torch.rand(3))
-    again = Calibration.from_dict(curves.to_dict())
+    again = Calibration.from_dict(curves.to_dict(), len(curves.slope))
     torch.testing.assert_close(again.slope, curves.slope, atol=1e-5, rtol=0)
 
 

@@ -14,6 +14,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError, Graph, Predictor
+from dihedral.files import only_writer
 from dihedral.models import MODELS, build_model
 
 
@@ -250,6 +251,24 @@ def test_a_file_where_the_folder_should_be_is_refused(predictor, tmp_path):
     (tmp_path / "model").write_text("")
     with pytest.raises(DihedralError, match=r"folder '.*model' cannot be made: File exists"):
         predictor.save(tmp_path / "model")
+
+
+def test_a_second_save_into_a_folder_is_refused_while_the_first_writes(other, predictor, tmp_path):
+    other.save(tmp_path / "model")
+    with only_writer(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
+        predictor.save(tmp_path / "model", overwrite=True)
+    same_model(dh.load(tmp_path / "model"), other)
+    predictor.save(tmp_path / "model", overwrite=True)
+
+
+def test_what_a_killed_save_left_half_written_is_removed_by_the_next(predictor, tmp_path):
+    predictor.save(tmp_path / "model")
+    kept = files_of(tmp_path / "model")
+    for name in (".entities.safetensors.123.partial", ".tmpAb3dE6", ".gitattributes"):
+        (tmp_path / "model" / name).write_text("half")
+    predictor.save(tmp_path / "model", overwrite=True)
+    left = {path.name for path in (tmp_path / "model").glob(".*")}
+    assert left == {".gitattributes"} and len(files_of(tmp_path / "model")) == len(kept) + 1
 
 
 # --- the first format, kept for ever ----------------------------------------------------------------
@@ -526,3 +545,28 @@ def test_a_byte_that_changed_gives_an_error_in_one_sentence_or_a_model(folder, m
         except DihedralError as error:
             refused.append(str(error))
     assert len(refused) > 20 and not any("\n" in message for message in refused)
+
+
+def test_names_whose_places_in_the_file_are_damaged_are_refused(folder):
+    path = next(folder.glob("entities*.arrow"))
+    content = bytearray(path.read_bytes())
+    at = content.find(np.array([0, 8, 16], "<i4").tobytes())  # man_0000, man_0001, …
+    content[at + 4 : at + 8] = (2**31 - 1).to_bytes(4, "little")  # where the second name begins
+    path.write_bytes(content)
+    assert "cannot be read" in refusal(folder)
+
+
+def test_a_name_that_is_no_text_is_refused(folder):
+    path = next(folder.glob("entities*.arrow"))
+    path.write_bytes(path.read_bytes().replace(b"man_0000", b"man_\xff\xfe00", 1))
+    assert "cannot be read" in refusal(folder)
+
+
+@pytest.mark.parametrize("broken", [[], 3, {"curves": {}}, {"curves": {"slope": [1], "offset": [1], "threshold": [1]}}])
+def test_damaged_probabilities_are_refused_in_one_sentence(folder, broken):
+    path = next(folder.glob("metrics*.json"))
+    metrics = json.loads(path.read_text()) | {"calibration": broken or [0]}
+    path.write_text(json.dumps(metrics))
+    edit_manifest(folder, lambda manifest: manifest["bytes"].update({path.name: path.stat().st_size}))
+    with pytest.raises(DihedralError, match="the model's probabilities are damaged: "):
+        dh.load(folder).predict(head="man_0000", relation="spouse")

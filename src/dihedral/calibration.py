@@ -49,8 +49,11 @@ class Calibration:
         return {name: [float(f"{value:.6g}") for value in getattr(self, name).tolist()] for name in _CURVES}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Calibration:
-        return cls(*(torch.tensor(content[name], dtype=torch.float32) for name in _CURVES))
+    def from_dict(cls, content: dict[str, Any], relations: int) -> Calibration:
+        curves = [torch.tensor(content[name], dtype=torch.float32) for name in _CURVES]
+        if any(curve.shape != (relations,) for curve in curves):
+            raise ValueError(f"not one curve for each of {relations} relations")
+        return cls(*curves)
 
 
 _CURVES = ("slope", "offset", "threshold")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,32 @@ def atomic_path(path: Path) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or str(error)
         raise DihedralError(f"{str(path)!r} cannot be written: {reason}; nothing stored before was changed") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or the disk turned read-only
+            partial.unlink()
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Refuse a folder that another process writes to, and remove what one that was killed had half written."""
+    try:
+        held = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise DihedralError(f"folder {str(folder)!r} cannot be opened: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DihedralError(
+                f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        for path in (*folder.glob(".*.partial"), *folder.glob(".tmp??????")):  # the latter are safetensors' own
+            with suppress(OSError):  # a folder that cannot be written is refused with the first file
+                path.unlink()
+        yield
+    finally:
+        os.close(held)
 
 
 def _umask() -> int:
@@ -47,7 +73,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise DihedralError(f"{str(path)!r} does not hold a JSON object")

@@ -130,7 +130,10 @@ class Predictor:
     def calibration(self) -> Calibration | None:
         """The curves from scores to probabilities, if they were fitted (`calibrate`)."""
         found = self.metrics.get("calibration")
-        return Calibration.from_dict(found["curves"]) if found else None
+        try:
+            return Calibration.from_dict(found["curves"], self.graph.num_relations) if found else None
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
 
     def calibrate(self, *, seed: int = 0) -> None:
         """Fit probabilities and thresholds on valid, and measure them on test; they are saved with the model."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.files import atomic_path, make_folder, read_json, read_tensors, write_json, write_tensors
+from dihedral.files import atomic_path, make_folder, only_writer, read_json, read_tensors, write_json, write_tensors
 from dihedral.graph.triples import SPLITS, Graph, Triples, Vocabulary
 from dihedral.models import MODELS, Model, restore_relations
 
@@ -107,6 +107,11 @@ def save_model(
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     make_folder(folder)
+    with only_writer(folder):
+        _write(folder, stored, dtype, shard_mb)
+
+
+def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None) -> None:
     in_use = _files_of(_read_manifest(folder)) if holds_model(folder) else set()
     written: dict[str, str] = {}
 
@@ -196,10 +201,14 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
     kind = manifest["model"]
     if kind != "dihedral" and kind not in MODELS:
-        raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r}, unknown to this version")
+        raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
     if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
+    prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
+    names = _load_names(folder / files["relation_names"], "relation", prefixes)
+    if len(names) != manifest["relations"]:  # before room is made for so many
+        raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
     relations = restore_relations(
         kind,
         tensors,
@@ -207,11 +216,10 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         manifest["dimension"],
         manifest["settings"],
     )
-    prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
     train, valid, test = _load_known(folder / files["known"])
     graph = StoredGraph(
         _load_names(folder / files["entity_names"], "entity", prefixes),
-        _load_names(folder / files["relation_names"], "relation", prefixes),
+        names,
         train,
         valid,
         test,
@@ -219,7 +227,7 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         notes=tuple(manifest.get("notes", ())),
         file=str(folder / files["known"]),
     )
-    if len(graph.entities) != shape[0] or len(graph.relations) != manifest["relations"]:
+    if len(graph.entities) != shape[0]:
         raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
     graph.check(CHECKED_AT_ONCE)
     latents = read_tensors(folder / files["latents"])[0] if "latents" in files else None
@@ -332,15 +340,22 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind):
-            raise DihedralError(f"{str(folder / MANIFEST)!r} has {key} = {manifest.get(key)!r}, which no model has")
+            raise DihedralError(f"{str(folder / MANIFEST)!r} has {key} = {manifest.get(key)!r:.80}, which no model has")
+    notes, prefixes = manifest.get("notes", []), manifest.get("prefixes", {})
+    if not (isinstance(notes, list) and isinstance(prefixes, dict)) or not all(
+        isinstance(text, str) for text in (*notes, *prefixes.values())
+    ):
+        raise DihedralError(f"{str(folder / MANIFEST)!r} has notes or prefixes that are no text")
     files = manifest["files"]
     roles = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")
-    if not isinstance(files.get("entities"), list) or not all(isinstance(files.get(role), str) for role in roles):
+    shards = files.get("entities")
+    single = [*(files.get(role) for role in roles), *(name for role, name in files.items() if role != "entities")]
+    if not isinstance(shards, list) or not all(isinstance(name, str) for name in (*shards, *single)):
         raise DihedralError(f"{str(folder / MANIFEST)!r} does not name all the files of a model")
     for name in _files_of(manifest) | set(manifest["bytes"]):
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise DihedralError(f"{str(folder / MANIFEST)!r} names a file outside its folder: {name!r}")
-    if _files_of(manifest) != set(manifest["bytes"]):
+    if _files_of(manifest) != set(manifest["bytes"]) or not all(isinstance(n, int) for n in manifest["bytes"].values()):
         raise DihedralError(f"{str(folder / MANIFEST)!r} does not give the size of each of its files")
     return manifest
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
+from dataclasses import replace
 
 import optuna
 import pytest
 
 import dihedral as dh
 from dihedral import DihedralError, Graph
+from dihedral.errors import TrainingError
 from dihedral.training.recipe import Recipe
 from dihedral.training.search import Search, default_space, make_space, open_study, search
 
@@ -101,6 +105,47 @@ def test_workers_share_one_study(task):
 
 def test_no_trial_begins_after_the_minutes(task):
     assert 1 <= len(search(task, minutes=0.01)) < 200
+
+
+def test_a_clock_that_leaps_ahead_does_not_end_a_search_for_minutes(task, monkeypatch):
+    looks = itertools.count()
+    monkeypatch.setattr(time, "time", lambda: 1e9 + 3600 * next(looks))
+    assert len(search(task, trials=3, minutes=10)) == 3
+
+
+# --- kills and disks --------------------------------------------------------------------------------
+
+
+def changes(rows):
+    return [row["changes"] for row in sorted(rows, key=lambda row: row["trial"])]
+
+
+def test_a_search_that_was_killed_makes_the_trials_of_one_that_was_not(task, tmp_path):
+    whole = search(replace(task, folder=tmp_path / "whole"), trials=5)
+    search(task, trials=2)
+    open_study(task).ask({"K": optuna.distributions.CategoricalDistribution([4, 6])})  # as a kill leaves it: begun
+    search(task, trials=3)
+    assert changes(search(task, trials=5)) == changes(whole)
+    states = [trial.state.name for trial in open_study(task).get_trials()]
+    assert states.count("FAIL") == 1 and "RUNNING" not in states
+
+
+def test_trials_of_a_search_that_still_runs_are_left_alone(task):
+    def search_beside(event):
+        if event["event"] == "epoch" and not beside:
+            beside.append(search(task, trials=1))
+            running.extend(trial.number for trial in open_study(task).get_trials() if trial.state.name == "RUNNING")
+
+    beside, running = [], []
+    search(task, trials=1, callback=search_beside)
+    assert running == [0]
+
+
+def test_a_study_that_is_no_database_is_refused_in_one_sentence(task):
+    task.folder.mkdir()
+    (task.folder / "study.db").write_bytes(b"no database" * 100)
+    with pytest.raises(TrainingError, match=r"the study in '.*' cannot be used: file is not a database; finished"):
+        search(task, trials=1)
 
 
 def test_a_search_belongs_to_its_data_recipe_space_and_seed(task, tmp_path):

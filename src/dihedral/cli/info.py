@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dihedral.cli.output import Json, metric_rows, print_json, print_metrics, print_table
+from dihedral.errors import DihedralError
 from dihedral.storage import describe
 
 
@@ -20,6 +21,13 @@ def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json
     if json:
         print_json(content)
         return
+    try:
+        _print(content)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DihedralError(f"model folder {str(model)!r} has a damaged recipe or metrics: {error!r:.200}") from None
+
+
+def _print(content: dict[str, Any]) -> None:
     content["notes"] = "; ".join(content.get("notes", ()))
     simple = {key: value for key, value in content.items() if not isinstance(value, dict) and value != ""}
     settings = {f"recipe.{key}": value for key, value in content["recipe"].items() if value != ""}

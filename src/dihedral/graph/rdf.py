@@ -83,7 +83,7 @@ def _explain(source: Source, error: SyntaxError) -> str:
         except expat.ExpatError as broken:
             line = broken.lineno
     place = source.where if line is None else f"{source.where}, line {line}"
-    return f"{place}: {reason}"
+    return f"{place}: {reason[:300]}"
 
 
 def _pyoxigraph(where: str) -> ModuleType:

@@ -1,17 +1,25 @@
-"""Where triples lie: files in folders, and members of archives, which are never unpacked to disk."""
+"""Where triples lie: files in folders, and members of archives, which are never unpacked to disk.
+
+An archive may come from anyone: what it unpacks to is bounded by its own size, links and devices in it are not
+followed, and the names of its members are only compared, never opened.
+"""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -24,7 +32,14 @@ RDF_SUFFIXES = {  # with pyoxigraph's names of the formats
 }  # fmt: skip
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError)
+MOST_RATIO = 100  # text of triples packs to a tenth
+ALWAYS_ALLOWED = 64 << 20  # bytes that an archive of any size may unpack to
+MOST_MEMBERS = 10_000
+_DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, MemoryError,
+    ArithmeticError, LookupError, RuntimeError, ValueError,
+)  # fmt: skip
+Member = tuple[str, Callable[[], bytes]]  # a name, and a function that reads the file
 
 
 @dataclass(frozen=True)
@@ -64,34 +79,101 @@ def find_split(path: Path, split: str) -> Source | None:
             if file.is_file():
                 return Source(str(file), file)
         return None
-    with _open_archive(path) as (names, read):
-        for name in sorted(names, key=lambda member: (member.count("/"), member)):
+    with _open_archive(path) as members:
+        for name, read in sorted(members, key=lambda member: (member[0].count("/"), member[0])):
             member = PurePosixPath(name)
             if member.stem == split and member.suffix in SUFFIXES:
-                return Source(f"{path}/{member.name}", read(name))
+                return Source(f"{path}/{member.name}", read())
     return None
 
 
 @contextmanager
-def _open_archive(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
-    """The names of an archive's regular files, and a function that reads one."""
+def _open_archive(path: Path) -> Iterator[list[Member]]:
+    """An archive's regular files."""
     with ExitStack() as stack:
         try:
-            if path.suffix == ".zip":
-                archive = stack.enter_context(zipfile.ZipFile(path))
-                yield [info.filename for info in archive.infolist() if not info.is_dir()], archive.read
-            else:
-                tar = stack.enter_context(tarfile.open(path))
-
-                def read(name: str) -> bytes:
-                    stream = tar.extractfile(name)
-                    assert stream is not None  # only regular files are named
-                    return stream.read()
-
-                yield [member.name for member in tar.getmembers() if member.isfile()], read
+            most = max(ALWAYS_ALLOWED, MOST_RATIO * path.stat().st_size)
+            yield _zip_members(path, most, stack) if path.suffix == ".zip" else _tar_members(path, most, stack)
+        except DihedralError:
+            raise
         except _DAMAGE as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise DihedralError(f"archive {str(path)!r} cannot be read: {reason}") from None
+            raise DihedralError(f"archive {str(path)!r} cannot be read: {reason[:300]}") from None
+
+
+def _zip_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
+    archive = stack.enter_context(zipfile.ZipFile(path))
+    if len(archive.infolist()) > MOST_MEMBERS:
+        raise _too_many(path)
+
+    def read(member: zipfile.ZipInfo) -> bytes:
+        with archive.open(member) as stream:
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise _too_large(path, most)
+        return content
+
+    return [(member.filename, partial(read, member)) for member in archive.infolist() if not member.is_dir()]
+
+
+def _tar_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
+    tar = stack.enter_context(tarfile.TarFile(fileobj=_Unpacked(path, most, stack)))
+
+    def read(member: tarfile.TarInfo) -> bytes:
+        stream = tar.extractfile(member)
+        assert stream is not None  # only regular files are listed
+        return stream.read()
+
+    members: list[Member] = []
+    for number, member in enumerate(tar):
+        if number >= MOST_MEMBERS:
+            raise _too_many(path)
+        if member.isfile() and not member.issparse():  # the holes of a sparse file cost nothing to pack
+            members.append((member.name, partial(read, member)))
+    return members
+
+
+class _Unpacked(io.RawIOBase):
+    """What lies in a packed tar, refused beyond a number of bytes."""
+
+    def __init__(self, path: Path, most: int, stack: ExitStack) -> None:
+        self.path, self.most = path, most
+        packed = stack.enter_context(path.open("rb"))
+        magic = packed.read(6)
+        packed.seek(0)
+        self.stream: Any = packed
+        for start, module in ((b"\x1f\x8b", gzip), (b"\xfd7zXZ\0", lzma), (b"BZh", bz2)):
+            if magic.startswith(start):
+                self.stream = stack.enter_context(module.open(packed))
+
+    def read(self, size: int = -1) -> bytes:
+        place = self.stream.tell()
+        self._check(place + max(0, size))
+        block: bytes = self.stream.read(size if size >= 0 else self.most + 1 - place)
+        self._check(place + len(block))
+        return block
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        self._check(place)
+        return int(self.stream.seek(place, whence))
+
+    def tell(self) -> int:
+        return int(self.stream.tell())
+
+    def _check(self, place: int) -> None:
+        if place > self.most:
+            raise _too_large(self.path, self.most)
+
+
+def _too_large(path: Path, most: int) -> DihedralError:
+    return DihedralError(
+        f"archive {str(path)!r} unpacks to more than {most >> 20} MiB, far beyond its size; if it is yours, unpack it "
+        "and give the folder"
+    )
+
+
+def _too_many(path: Path) -> DihedralError:
+    return DihedralError(f"archive {str(path)!r} holds more than {MOST_MEMBERS} files; expected train, valid and test")
 
 
 def stem(path: Path) -> str:

@@ -1,11 +1,13 @@
 """A search by Optuna: TPE proposes settings, the median of other trials stops poor ones, valid MRR selects.
 
 The study is a SQLite file in the search's folder. Several processes may work on it, and a later search in the
-same folder goes on with it.
+same folder goes on with it. What a trial draws depends on the seed and on the trials that finished before it, so a
+search of one worker that was killed, and goes on, makes the trials of one that was not.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import signal
@@ -125,50 +127,94 @@ def search(
         raise DihedralError(f"graph {task.graph.name!r} has no valid triples; a search selects on them")
     if task.recipe.validate_every == 0:
         raise DihedralError("validate_every is 0; a search selects on valid, so it must be 1 or more")
-    study = open_study(task)
-    _begin(study, task)
-    deadline = time.time() + 60 * minutes if minutes is not None else float("inf")
-    left = trials - len(_finished(study)) if trials is not None else 2**31 - 1
-    tick = lambda: on_tick(rows_of(study)) if on_tick else None  # noqa: E731
-    tick()
-    try:
-        if workers == 1:
-            # as a flag: an exception may be raised, and lost, while the database cleans up
-            with catch_interrupt() as stop:
-                work(task, study, multiprocessing.Value("i", left), stop, deadline, callback=callback, on_trial=tick)
-            if stop.is_set():
-                raise KeyboardInterrupt
-        else:
-            _share(task, min(workers, max(0, left)), left, deadline, tick)
-    finally:
-        rows = rows_of(study)
-        write_json(task.folder / "trials.json", {"trials": rows})
-        if rows and rows[0]["state"] == "complete":
-            write_recipe(Recipe.from_dict(rows[0]["recipe"]), task.best)
+    with _clear_storage_errors(task), _taking_part(task) as alone:
+        study = open_study(task)
+        _begin(study, task, alone)
+        # no clock of the day, which may be set; this one is the same for all processes of a machine
+        deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+        left = trials - len(_finished(study)) if trials is not None else 2**31 - 1
+        tick = lambda: on_tick(rows_of(study)) if on_tick else None  # noqa: E731
+        tick()
+        try:
+            if workers == 1:
+                # as a flag: an exception may be raised, and lost, while the database cleans up
+                with catch_interrupt() as stop:
+                    tickets = multiprocessing.Value("i", left)
+                    work(task, study, tickets, stop, deadline, callback=callback, on_trial=tick)
+                if stop.is_set():
+                    raise KeyboardInterrupt
+            else:
+                _share(task, min(workers, max(0, left)), left, deadline, tick)
+        finally:
+            rows = rows_of(study)
+            write_json(task.folder / "trials.json", {"trials": rows})
+            if rows and rows[0]["state"] == "complete":
+                write_recipe(Recipe.from_dict(rows[0]["recipe"]), task.best)
     return rows
 
 
-def open_study(task: Search, worker: int = 0) -> Any:
+@contextmanager
+def _clear_storage_errors(task: Search) -> Iterator[None]:
+    """A full disk, a read-only folder or a damaged file, in one sentence."""
+    optuna = _optuna()
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, SQLAlchemyError) as error:
+        causes = (getattr(found, "orig", None) for found in (error, error.__cause__))
+        reason = str(next((cause for cause in causes if cause), error)).splitlines()[0]
+        raise TrainingError(
+            f"the study in {str(task.folder)!r} cannot be used: {reason}; finished trials are kept: "
+            "go on with the same command when that is mended"
+        ) from None
+
+
+@contextmanager
+def _taking_part(task: Search) -> Iterator[bool]:
+    """Hold a share of the folder's lock, and say whether nobody else did; the system lets go of it at a kill."""
+    make_folder(task.folder)
+    try:
+        stream = (task.folder / "lock").open("a")
+    except OSError as error:
+        raise DihedralError(f"folder {str(task.folder)!r} cannot be written: {error.strerror}") from None
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except BlockingIOError:
+            alone = False
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        yield alone
+
+
+def open_study(task: Search) -> Any:
     """The study in a search's folder, a new one if there is none."""
     optuna = _optuna()
     make_folder(task.folder)
-    study = optuna.create_study(
-        study_name="dihedral",
-        storage=optuna.storages.RDBStorage(
-            f"sqlite:///{task.folder / 'study.db'}", engine_kwargs={"connect_args": {"timeout": 60}}
-        ),
-        direction="maximize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, n_warmup_steps=task.recipe.epochs // 4),
-    )
-    # neither another worker nor a search that goes on may draw the same again
-    seed = 1_000_003 * task.seed + 1_009 * worker + len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed % 2**32, constant_liar=True)
-    return study
+    with _clear_storage_errors(task):
+        return optuna.create_study(
+            study_name="dihedral",
+            storage=optuna.storages.RDBStorage(
+                f"sqlite:///{task.folder / 'study.db'}", engine_kwargs={"connect_args": {"timeout": 60}}
+            ),
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, n_warmup_steps=task.recipe.epochs // 4),
+        )
 
 
-def _begin(study: Any, task: Search) -> None:
-    """Refuse a study of another search; the first trial of a new one is the recipe itself."""
+def _sampler(task: Search, study: Any, worker: int) -> Any:
+    """What draws a trial: no worker draws what another does, and a trial that was killed is drawn again."""
+    seed = 1_000_003 * task.seed + 1_009 * worker + len(_finished(study))
+    return _optuna().samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed % 2**32, constant_liar=True)
+
+
+def _begin(study: Any, task: Search, alone: bool) -> None:
+    """Refuse a study of another search; the first trial of a new one is the recipe itself.
+
+    alone: no other process works on the study, so trials that still run were killed.
+    """
     identity = task.identity()
     found = study.user_attrs.get("identity", identity)
     for key, value in identity.items():
@@ -178,6 +224,8 @@ def _begin(study: Any, task: Search) -> None:
             )
     study.set_user_attr("identity", identity)
     states = _optuna().trial.TrialState
+    for killed in study.get_trials(deepcopy=False, states=(states.RUNNING,)) if alone else ():
+        study.tell(killed.number, state=states.FAIL)
     if not study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED, states.WAITING)):
         settings = {key: getattr(task.recipe, _name(key)) for key in task.space}
         study.enqueue_trial({key: value for key, value in settings.items() if _holds(task.space[key], value)})
@@ -190,13 +238,15 @@ def work(
     stop: Any,
     deadline: float,
     *,
+    worker: int = 0,
     callback: Callback | None = None,
     on_trial: Callable[[], object] = lambda: None,
 ) -> None:
     """Train a trial for each ticket that is left, until the deadline or `stop`."""
     optuna = _optuna()
     states = optuna.trial.TrialState
-    while time.time() < deadline and not stop.is_set() and _take(tickets):
+    while time.monotonic() < deadline and not stop.is_set() and _take(tickets):
+        study.sampler = _sampler(task, study, worker)
         trial = study.ask(_distributions(task.space))
         try:
             value, interrupted = _attempt(task, study, trial, stop, callback)
@@ -233,7 +283,7 @@ def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback
     def on_event(event: Event) -> None:
         if callback:
             callback(event)
-        if stop.is_set():
+        if stop.is_set() or _orphaned():
             raise KeyboardInterrupt
         if event["event"] == "epoch" and "valid_mrr" in event:
             trial.report(event["valid_mrr"], event["epoch"])
@@ -287,7 +337,8 @@ def _share(task: Search, workers: int, left: int, deadline: float, tick: Callabl
     finally:
         stop.set()
         for process in processes:
-            process.join()
+            if process.pid is not None:  # a start that failed leaves others without one
+                process.join()
     if failed := [process.exitcode for process in processes if process.exitcode]:
         raise TrainingError(
             f"{len(failed)} of {workers} workers ended with exit code {failed[0]}; finished trials are kept"
@@ -297,9 +348,16 @@ def _share(task: Search, workers: int, left: int, deadline: float, tick: Callabl
 def _worker(number: int, task: Search, tickets: Any, stop: Any, deadline: float, threads: int) -> None:
     torch.set_num_threads(threads)
     try:
-        work(task, open_study(task, number), tickets, stop, deadline)
+        with _taking_part(task):
+            work(task, open_study(task), tickets, stop, deadline, worker=number)
     except KeyboardInterrupt:
         return
+
+
+def _orphaned() -> bool:
+    """Whether this is a worker whose search was killed: nobody waits for its trials."""
+    parent = multiprocessing.parent_process()
+    return parent is not None and not parent.is_alive()
 
 
 @contextmanager

@@ -117,8 +117,7 @@ def tune(
     planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
     if log.exists() and not log.read_bytes().endswith(b"\n"):  # the last line was cut short
-        with log.open("ab") as stream:
-            stream.write(b"\n")
+        _append(log, "\n")
     done = _by_key(read_log(log))
     rows = [done[_key(row)] | {"changes": row["changes"]} for row in planned if _key(row) in done]
     if on_start:
@@ -146,14 +145,23 @@ def tune(
             row["failed"] = str(error)
         row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
         row["versions"] = {"dihedral": dihedral.__version__, "torch": str(torch.__version__)}
-        with log.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
+        _append(log, json.dumps(row) + "\n")
         rows.append(row)
         if on_row:
             on_row(row)
         if trainer.interrupted:
             raise KeyboardInterrupt
     return sorted(rows, key=lambda row: -row.get("valid", {}).get("mrr", -1.0))
+
+
+def _append(log: Path, text: str) -> None:
+    try:
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise TrainingError(
+            f"{str(log)!r} cannot be written: {error.strerror}; the runs in it are kept: go on with the same command"
+        ) from None
 
 
 def read_log(log: Path) -> list[Row]:

@@ -1,0 +1,116 @@
+"""Archives made to do harm are refused in one sentence, or read without it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+from soak import archives
+from soak.archives import SECRET, TRIPLES
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.graph import sources
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Small bombs against small bounds."""
+    monkeypatch.setattr(sources, "ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr(sources, "MOST_MEMBERS", 100)
+    monkeypatch.setattr(archives, "BOMB_MIB", 8)
+
+
+def tar(path, *members):
+    """members: (name, content), or (name, type, target of the link)."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, *what in members:
+            info = tarfile.TarInfo(name)
+            if len(what) == 1:
+                info.size = len(what[0])
+                archive.addfile(info, io.BytesIO(what[0]))
+            else:
+                info.type, info.linkname = what
+                archive.addfile(info)
+    return path
+
+
+@pytest.mark.parametrize(
+    "make", [archives.zip_bomb, archives.tar_bomb, lambda folder: archives.tar_bomb(folder, "bomb.tar.xz")]
+)
+def test_a_bomb_is_refused_by_what_it_unpacks_to(tmp_path, make):
+    with pytest.raises(DihedralError, match=r"unpacks to more than 1 MiB, far beyond its size; if it is yours, unpack"):
+        dh.load_graph(tmp_path / make(tmp_path))
+
+
+def test_a_bomb_beside_the_triples_is_not_unpacked_either(tmp_path):
+    path = tar(tmp_path / "graph.tar.gz", ("other.bin", bytes(8 << 20)), ("train.txt", TRIPLES))
+    with pytest.raises(DihedralError, match="unpacks to more than 1 MiB"):
+        dh.load_graph(path)
+
+
+def test_a_huge_extended_header_is_refused(tmp_path):
+    with pytest.raises(DihedralError, match="unpacks to more than 1 MiB"):
+        dh.load_graph(tmp_path / archives.huge_pax_header(tmp_path))
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar.gz"])
+def test_an_archive_holds_no_more_than_so_many_files(tmp_path, ending):
+    path = tmp_path / f"many.{ending}"
+    if ending == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for number in range(101):
+                archive.writestr(f"{number}", b"")
+    else:
+        tar(path, *((f"{number}", b"") for number in range(101)))
+    with pytest.raises(DihedralError, match="holds more than 100 files; expected train, valid and test"):
+        dh.load_graph(path)
+
+
+def test_well_packed_text_within_the_ratio_is_read(tmp_path):
+    text = "".join(f"entity {i}\trelation\tentity {i * 7 % 90_000}\n" for i in range(90_000)).encode()
+    path = tar(tmp_path / "graph.tar.gz", ("train.txt", text))
+    assert len(text) > 1 << 20
+    assert len(dh.load_graph(path).train) == 90_000
+
+
+@pytest.mark.parametrize("make", [archives.zip_escape, archives.tar_escape])
+def test_names_that_point_elsewhere_are_only_names(tmp_path, make):
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    path = folder / make(folder)
+    assert len(dh.load_graph(path).train) == 3
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
+
+
+def test_links_and_devices_are_not_followed(tmp_path):
+    (tmp_path / "secret.txt").write_text(f"{SECRET}\tr\t{SECRET}\n")
+    with pytest.raises(DihedralError, match="holds no train file"):
+        dh.load_graph(tmp_path / archives.links_and_devices(tmp_path))
+    path = tmp_path / archives.file_and_link_of_one_name(tmp_path)
+    assert list(dh.load_graph(path).entities) == ["a", "b", "c"]
+
+
+def test_sparse_files_are_not_read(tmp_path):
+    with pytest.raises(DihedralError, match="holds no train file"):
+        dh.load_graph(tmp_path / archives.sparse_tar(tmp_path))
+
+
+def test_a_member_larger_than_any_disk_is_refused(tmp_path):
+    with pytest.raises(DihedralError, match=r"archive '.*huge.tar' (cannot be read|unpacks to more than)"):
+        dh.load_graph(tmp_path / archives.huge_declared_size(tmp_path))
+
+
+def test_damage_inside_a_header_is_one_sentence(tmp_path):
+    info = tarfile.TarInfo("pax")
+    body = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n30 GNU.sparse.realsize=9999999\n"
+    info.type, info.size = tarfile.XHDTYPE, len(body)
+    train = tarfile.TarInfo("train.txt")
+    train.size = 512
+    content = info.tobuf() + body.ljust(512, b"\0") + train.tobuf() + b"999999\n1".ljust(512, b"x")
+    (tmp_path / "graph.tar.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(DihedralError, match=r"archive '.*' cannot be read: .+"):
+        dh.load_graph(tmp_path / "graph.tar.gz")
