@@ -151,7 +151,7 @@ def digest(folder: Path) -> dict[str, Any]:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Files under their final names that are not whole; a name with a dot before it, of a file or folder, is not final."""
+    """Files under their final names that are not whole; a dot before the name of a file or folder says: not final."""
     damaged = []
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +25,7 @@ from dihedral.errors import DihedralError
 PATIENCE = timedelta(hours=1)  # for a process that is late; torchrun itself sees one that died
 PIECE_ROWS = 1 << 16  # of a table that is sent
 LONGEST_MESSAGE = 2000
+SMALL = 1 << 15  # numbers
 
 
 def rank() -> int:
@@ -135,8 +136,14 @@ class Shard:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over processes, in place."""
-        if not self.whole:
-            dist.all_reduce(tensor)
+        if self.whole:
+            return tensor
+        if tensor.device.type == "cpu" and tensor.numel() <= SMALL:  # gloo's own sum of little takes several rounds
+            mine, ones = tensor.reshape(1, -1).repeat(self.world, 1), [1] * self.world
+            parts = torch.empty_like(mine)
+            self.swap(parts, ones, mine, ones)()
+            return tensor.copy_(parts.sum(0).view(tensor.shape))
+        dist.all_reduce(tensor)
         return tensor
 
     def sum_all(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -171,39 +178,17 @@ class Shard:
         """The process that holds each row."""
         return ids * self.stride % self.num_rows // self.most
 
-    def spread(self, own: Tensor, everywhere: Sequence[Tensor]) -> Callable[[], None]:
-        """Send own rows to all; everywhere[i] takes those of process i. They are there when the result was called."""
-        everywhere[self.rank].copy_(own)
-        return self._exchange(dict.fromkeys(self.others, own), {peer: everywhere[peer] for peer in self.others})
+    def swap(self, received: Tensor, counts: list[int], sent: Tensor, sizes: list[int]) -> Callable[[], Any]:
+        """Rows to and from each process: sizes[i] of `sent` go to process i, counts[i] of `received` come from it.
 
-    def collect(self, parts: Sequence[Tensor]) -> Tensor:
-        """The way back: parts[i] is what this process has for the rows of process i; own rows, summed over all."""
-        own = parts[self.rank]
-        found = {peer: torch.empty_like(own) for peer in self.others}
-        self._exchange({peer: parts[peer] for peer in self.others}, found)()
-        for part in found.values():
-            own += part
-        return own
-
-    @property
-    def others(self) -> list[int]:
-        return [peer for peer in range(self.world) if peer != self.rank]
-
-    @staticmethod
-    def _exchange(sent: dict[int, Tensor], received: dict[int, Tensor]) -> Callable[[], None]:
-        """Send tensors to other processes and receive theirs; the result waits until all is done."""
-        work = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sent.items() if len(tensor)]
-        work += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in received.items() if len(tensor)]
-        under_way = dist.batch_isend_irecv(work) if work else []
-
-        def wait() -> None:
-            for each in under_way:
-                each.wait()
-
-        return wait
+        It is under way then; what it gives is called to wait for the end.
+        """
+        return dist.all_to_all_single(received, sent, counts, sizes, async_op=True).wait
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Places in ids [n] of the rows that are here, and where in the block they lie."""
+        if self.whole:
+            return torch.arange(len(ids), device=ids.device), ids
         place = self.place(ids)
         here = ((place >= 0) & (place < self.stop - self.start)).nonzero()[:, 0]
         return here, place[here]

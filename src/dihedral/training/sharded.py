@@ -7,6 +7,7 @@ negatives there are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,24 @@ class Dealt:
         counts = [sizes[2 * i] + sizes[2 * i + 1] for i in range(shard.world)]
         start = sum(counts[: shard.rank])
         return cls(order, counts, slice(start, start + counts[shard.rank]), sizes[2 * shard.rank])
+
+
+class Exchange:
+    """Queries to all processes, and their gradients back to those that made them."""
+
+    def __init__(self, shard: Shard, dealt: Dealt) -> None:
+        self.shard, self.counts = shard, dealt.counts
+        self.own = [dealt.counts[shard.rank]] * shard.world
+
+    def spread(self, own: Tensor, everywhere: Tensor) -> Callable[[], Any]:
+        """Own queries to all; after waiting, everywhere [questions, width] holds those of all as they are dealt out."""
+        return self.shard.swap(everywhere, self.counts, own.repeat(self.shard.world, 1), self.own)
+
+    def collect(self, gradients: Tensor) -> Tensor:
+        """The gradient of own queries, from this process's part of the gradients of all."""
+        parts = gradients.new_empty(sum(self.own), gradients.shape[1])
+        self.shard.swap(parts, self.own, gradients, self.counts)()
+        return parts.view(self.shard.world, -1, gradients.shape[1]).sum(0)
 
 
 class ShardedLogisticLoss(LogisticLoss):
@@ -92,7 +111,8 @@ class ShardedLogisticLoss(LogisticLoss):
         with torch.enable_grad():
             own = Questions(anchor_ids, anchor_ids, half).queries(self.relations, operators, which, rows)
         everywhere = own.new_empty(len(anchors), own.shape[1])
-        shard.spread(own.detach(), everywhere.split(dealt.counts))()
+        exchange = Exchange(shard, dealt)
+        exchange.spread(own.detach(), everywhere)()
         queries = torch.empty_like(everywhere).index_copy_(0, dealt.order, everywhere).requires_grad_()
 
         question, ids, positive = self.pairs(asked.targets, negatives.new_empty(size, 0) if share else negatives)
@@ -112,7 +132,7 @@ class ShardedLogisticLoss(LogisticLoss):
                 for part, chunk in zip(queries[:size].split(share), chunks, strict=True):
                     loss = loss + F.softplus(part @ chunk.T).sum() / size
         query_gradient, row_gradient = torch.autograd.grad(loss, [queries, used])
-        own_gradient = shard.collect(query_gradient[dealt.order].split(dealt.counts))
+        own_gradient = exchange.collect(query_gradient[dealt.order])
         operator_gradient, anchor_gradient = torch.autograd.grad(own, [operators, rows], own_gradient)
 
         regularised = [anchor_ids[mine < size], shard.find(asked.targets)[1]]  # of the positives
@@ -132,13 +152,13 @@ class ShardedLogisticLoss(LogisticLoss):
         mine = dealt.order[dealt.own]
         questions = index[mine], shard.place(asked.anchors[mine]), dealt.half
         vectors = torch.empty(len(mine) + size, entities.shape[1])  # gradients of own anchors, then all queries
-        own = compiled.block_queries(entities, operators, *questions)
         queries = vectors[len(mine) :]
-        wait = shard.spread(own, queries.split(dealt.counts))
+        exchange = Exchange(shard, dealt)
+        wait = exchange.spread(compiled.block_queries(entities, operators, *questions), queries)
         question, rows, positive = self.pairs(targets, negatives[dealt.order])
         wait()
         loss, query_gradient, weights = compiled.pair_logistic(entities, queries, question, rows, positive)
-        gradient = shard.collect(query_gradient.split(dealt.counts))
+        gradient = exchange.collect(query_gradient)
         operator_gradient = compiled.block_queries_backward(
             entities, operators, *questions, gradient, decay, vectors[: len(mine)]
         )
