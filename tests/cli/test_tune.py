@@ -175,7 +175,7 @@ def test_a_search_writes_pictures_and_a_recipe_that_trains_the_winner_again(cli,
     assert "no --recipe: D4-Gumbel" in done.err and "trials are kept in out/tune/people" in done.err
     folder = tmp_path / "out/tune/people"
     assert {path.name for path in folder.iterdir()} == {
-        "study.db", "trials.json", "best.toml", "history.png", "importances.png",
+        "study.db", "trials.json", "best.toml", "history.png", "importances.png", "lock",
     }  # fmt: skip
     assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
     lines = done.out.splitlines()

@@ -79,9 +79,7 @@ def print_metrics(
         [name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()
     ]
     if error is not None:
-        both = next(iter(rows.values()))
-        shown[0][1:-1] = [f"{both[key]:.4f} ± {error[key]:.4f}" for key in METRICS[:-1]]
-        shown[0][-1] += f" ± {error['mr']:.1f}"
+        shown.insert(1, ["± standard error", *(f"{error[key]:.4f}" for key in METRICS[:-1]), f"{error['mr']:.1f}"])
     print_table(title, ["", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank"], shown)
 
 

@@ -82,6 +82,10 @@ class Vocabulary(Sequence[str]):
         numbers = np.frombuffer(ends, np.int64 if wide else np.int32)
         return numbers[first : first + len(self) + 1], memoryview(text or b"")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes: without views of memory, which are made anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_bounds"}
+
     def _bytes(self, number: int) -> bytes:
         ends, text = self._bounds
         if not 0 <= number < len(self) or not 0 <= ends[number] <= ends[number + 1] <= len(text):

@@ -78,11 +78,6 @@ def train(
 
     with ExitStack() as stack:
         here = stack.enter_context(joined(choose_device(device)))
-        going_on = resume
-        if folder is not None:
-            run = RunFolder(folder, here)
-            going_on = resume or (restarted() and run.checkpoint.exists())
-            first_only(lambda: _prepare(run, stack, going_on, overwrite), here)
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
 
@@ -96,6 +91,10 @@ def train(
             checkpoint_minutes=checkpoint_minutes,
             callback=announce,
         )
+        going_on, run = resume, trainer.folder
+        if run is not None:
+            going_on = resume or (restarted() and run.checkpoint.exists())
+            first_only(lambda: _prepare(run, stack, going_on, overwrite), here)
         if going_on:
             trainer.resume()
         trainer.run()
@@ -105,13 +104,13 @@ def train(
         entities = trainer.shard.gather(predictor.model.entities.detach())
 
         def save() -> None:
-            assert folder is not None and trainer.folder is not None and entities is not None
+            assert folder is not None and run is not None and entities is not None
             whole = Model(entities, predictor.model.relations).requires_grad_(False)
             kept = Predictor(
                 whole, graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents
             )
             kept.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
-            trainer.folder.drop_checkpoint()
+            run.drop_checkpoint()
 
         if folder is not None:
             first_only(save, here)
