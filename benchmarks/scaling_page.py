@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from benchmarks.record import RESULTS
 from benchmarks.report import DOCS, read, source
 from dihedral.reproduction.tables import markdown
 
@@ -294,7 +295,8 @@ def prediction_part(content: Row) -> str:
         f"What the model predicts for a graph of Freebase's size ({FREEBASE['entities']:,} entities, "
         f"{FREEBASE['triples']:,} triples,\n2L = {FREEBASE['dimension']}) on H200s. **Predicted, not measured.** "
         "Entity rows and their optimiser state stay where they are;\nwhat travels are queries and their gradients, "
-        "each all-reduced over all devices as float32 [queries, 2L], and for\nfull softmax a log-sum-exp a query. "
+        "each all-reduced over all devices as float32 [queries, 2L], and for\nfull softmax a log-sum-exp a query "
+        "(sampled training swaps them from device to device, about half of that). "
         f"Assumed: all-reduce at {NVLINK / 1e9:.0f} GB/s a GPU within a machine and {NETWORK / 1e9:.0f} GB/s a\n"
         "machine between machines (a 400 Gb/s network), no overlap with computing, all triples on every device, and\n"
         "work shared evenly.\n\n"
@@ -306,17 +308,31 @@ def prediction_part(content: Row) -> str:
 
 
 def processes_part() -> str:
-    content = read("scale-processes")
-    if content is None:
+    """Every file of processes that there is."""
+    parts = []
+    for path in sorted(RESULTS.glob("scale-processes*.json")):
+        content = read(path.stem)
+        assert content is not None
+        rows = [
+            [name, f"{r['batch_size']:,}", r["dimension"], r["processes"], f"{r['seconds']:.3f} s", f"{r['times']:.2f}"]
+            for name, found in content["workloads"].items()
+            for r in found
+        ]
+        kernels = "compiled" if next(iter(content["workloads"].values()))[0]["compiled"] else "without a compiler"
+        parts.append(
+            f"On {content['environment']['cpu']}, {kernels}:\n\n"
+            + markdown(["workload", "batch", "2L", "processes", "an epoch", "times one process"], rows)
+            + "\n" + source(content, path.stem)
+        )  # fmt: skip
+    if not parts:
         return ""
-    rows = [[r["processes"], f"{r['seconds']:.2f} s", f"{r['efficiency']:.0%}"] for r in content["rows"]]
-    first = content["rows"][0]
     return (
-        "## Several processes\n\n"
-        f"A sampled epoch of {first['triples']:,} triples and {first['entities']:,} entities, "
-        f"2L = {first['dimension']}, on processes of one thread each.\n\n"
-        + markdown(["processes", "an epoch", "efficiency"], rows) + "\n" + source(content, "scale-processes")
-    )  # fmt: skip
+        "## Several processes on one CPU\n\n"
+        "Epochs of `torchrun --nproc-per-node N -m dihedral train`, each process on one thread, joined by gloo over the\n"
+        "loopback network; the fastest of six epochs. The processes meet three times a step, which costs gloo a\n"
+        "millisecond or more whatever is sent: steps must be large for several processes to gain. On one machine\n"
+        "without GPUs, one process with as many threads is the better choice.\n\n" + "\n\n".join(parts)
+    )
 
 
 INTRODUCTION = """# Scaling
