@@ -6,7 +6,7 @@ import time
 
 import dihedral as dh
 from dihedral.graph.triples import Vocabulary
-from dihedral.serving.entities import FactIndex, NameIndex
+from dihedral.serving.entities import FactIndex, NameIndex, StoredNameIndex, index_names
 
 
 def found(names: list[str], text: str, limit: int = 10) -> list[str]:
@@ -64,3 +64,22 @@ def test_the_facts_of_an_entity_are_those_of_the_graph_in_both_directions():
         assert rebuilt == known and facts.counts[entity] >= len(known)
         splits = {fact.split for fact in facts.of(entity, 10**6)}
         assert splits <= {"train", "valid", "test"}
+
+
+# --- millions of names -------------------------------------------------------------------------------
+
+
+def test_names_that_are_not_held_are_found_by_how_they_begin():
+    names = ["Susan", "ann", "Anna", "bob", "ANTON", "Änne"]
+    index = StoredNameIndex(Vocabulary(names))
+    assert [names[i] for i in index.search("an", 10)] == ["ann", "Anna", "ANTON"]
+    assert [names[i] for i in index.search("an", 2)] == ["ann", "Anna"]
+    assert [names[i] for i in index.search("än", 10)] == ["Änne"]
+    assert index.search("x", 10) == []
+    assert "bob" in [names[i] for i in index.around("boa", 3)]
+
+
+def test_a_large_vocabulary_is_not_held(monkeypatch):
+    monkeypatch.setattr("dihedral.serving.entities.MOST_HELD", 2)
+    assert isinstance(index_names(Vocabulary(["a", "b", "c"])), StoredNameIndex)
+    assert isinstance(index_names(Vocabulary(["a", "b"])), NameIndex)

@@ -99,6 +99,11 @@ class Vocabulary(Sequence[str]):
         """How many names come before some bytes."""
         return bisect_left(self.order, wanted, key=lambda number: self._bytes(int(number)))
 
+    def after(self, text: str, count: int) -> list[int]:
+        """Ids of the first names, in order, that do not come before a text."""
+        place = self._place(text.encode("utf-8", "surrogatepass"))
+        return self.order[place : place + count].tolist()
+
     def _find(self, name: str) -> int | None:
         wanted = name.encode("utf-8", "surrogatepass")
         place = self._place(wanted)

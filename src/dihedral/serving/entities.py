@@ -13,6 +13,40 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, Split, Vocabulary
 
 
+MOST_HELD = 1_000_000  # names that are held in lower case; more are looked for in their file
+
+
+def index_names(names: Vocabulary) -> NameIndex | StoredNameIndex:
+    """What finds names while one types; for millions of them, without holding them."""
+    return NameIndex(names) if len(names) <= MOST_HELD else StoredNameIndex(names)
+
+
+class StoredNameIndex:
+    """Names where they lie, in the order that is stored with them: what is typed is where they begin, as it is written
+    or with a capital.
+
+    >>> StoredNameIndex(Vocabulary(["Ann", "bob", "Anton"])).search("an", 5)
+    [0, 2]
+    """
+
+    def __init__(self, names: Vocabulary) -> None:
+        self.names = names
+
+    def search(self, wanted: str, limit: int) -> list[int]:
+        found: list[int] = []
+        for text in dict.fromkeys((wanted, wanted.capitalize(), wanted.upper(), wanted.lower())):
+            for number in self.names.after(text, limit):
+                if len(found) >= limit or not self.names[number].startswith(text):
+                    break
+                if number not in found:
+                    found.append(number)
+        return found
+
+    def around(self, wanted: str, count: int) -> list[int]:
+        """The numbers of names that follow a text in order: those that begin most alike are among them."""
+        return self.names.after(wanted, count)
+
+
 class NameIndex:
     """Names in lower case, sorted, and joined to one text: a search is a bisection and a scan by C code.
 

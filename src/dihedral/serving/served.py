@@ -18,7 +18,7 @@ from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Vocabulary
 from dihedral.paths import INVERSE
 from dihedral.predictor import Predictor
-from dihedral.serving.entities import FactIndex, NameIndex
+from dihedral.serving.entities import FactIndex, index_names
 from dihedral.serving.messages import MOST_TOP
 from dihedral.storage import describe
 from dihedral.training.checkpoint import RunFolder
@@ -44,7 +44,7 @@ class Served:
         self.predictor = predictor
         self.graph = predictor.graph
         self.folder = folder
-        self.index = NameIndex(self.graph.entities)
+        self.index = index_names(self.graph.entities)
         self.facts = FactIndex(self.graph)
         self.busiest: list[int] = np.argsort(-self.facts.counts, kind="stable")[:MOST_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
