@@ -34,7 +34,7 @@ PLANS = [
 ]
 
 
-def torchrun(processes, tasks, folder, *options, environment=None):
+def torchrun(processes, tasks, folder, *options, environment=None, limit=300):
     """Run tasks in so many processes; the first one's results."""
     folder.mkdir(exist_ok=True)
     plan = folder / "plan.json"
@@ -45,7 +45,7 @@ def torchrun(processes, tasks, folder, *options, environment=None):
         command[1:1] = launcher
     source = Path(dh.__file__).parents[1]
     variables = {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", **(environment or {})}
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, timeout=limit)
     result = plan.with_suffix(".out")
     return json.loads(result.read_text()) if result.exists() else None, done
 
@@ -143,6 +143,27 @@ def test_without_a_compiler_the_losses_are_the_same(alone, tmp_path):
     expected = [result for task, result in zip(TASKS, alone[1], strict=False) if task in tasks]
     found = ask(2, tasks, tmp_path, environment={"DIHEDRAL_COMPILED": "0"})
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_wn18rr_comes_out_the_same(tmp_path, benchmark_path, processes):
+    benchmark_path("wn18rr")
+    sampled = {"model": "dihedral-ste", "objective": "logistic", "dimension": 100, "batch_size": 4096}
+    long = sampled | {"epochs": 40, "validate_every": 20, "regulariser": "none", "relation_lr": 1.0}
+    tasks = [
+        {"task": "losses", "graph": "wn18rr", "settings": sampled, "batch": 1024},
+        {"task": "losses", "graph": "wn18rr", "settings": sampled | {"objective": "softmax"}, "batch": 256},
+        {"task": "train", "graph": "wn18rr", "out": "", "settings": long},
+    ]
+    found = []
+    for count in (1, processes):
+        tasks[2]["out"] = str(tmp_path / f"run{count}")
+        found.append(ask(count, tasks, tmp_path / str(count), limit=1500))
+    for one, other in zip(found[0][:2], found[1][:2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    one, other = (each[2]["test"]["both"]["mrr"] for each in found)
+    assert one == pytest.approx(other, abs=0.004) and one > 0.2
 
 
 # --- checkpoints ------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, Split, Vocabulary
 
-
 MOST_HELD = 1_000_000  # names that are held in lower case; more are looked for in their file
 
 
