@@ -298,8 +298,9 @@ def prediction_part(content: Row) -> str:
         "each all-reduced over all devices as float32 [queries, 2L], and for\nfull softmax a log-sum-exp a query "
         "(sampled training swaps them from device to device, about half of that). "
         f"Assumed: all-reduce at {NVLINK / 1e9:.0f} GB/s a GPU within a machine and {NETWORK / 1e9:.0f} GB/s a\n"
-        "machine between machines (a 400 Gb/s network), no overlap with computing, all triples on every device, and\n"
-        "work shared evenly.\n\n"
+        "machine between machines (a 400 Gb/s network), no overlap with computing, all triples on every device,\n"
+        "work shared evenly, and steps as fast as the recorded ones of one device: several processes do not record theirs\n"
+        "yet, which small steps will feel. Never run on several GPUs: there was one.\n\n"
         + markdown(header, rows)
         + "\nNeither objective fits one H200 at this size; eight hold it with either. Full softmax is bound by\n"
         "arithmetic: more GPUs shorten it as they come. Sampled training is bound by the network as soon as there is\n"
@@ -328,8 +329,8 @@ def processes_part() -> str:
         return ""
     return (
         "## Several processes on one CPU\n\n"
-        "Epochs of `torchrun --nproc-per-node N -m dihedral train`, each process on one thread, joined by gloo over the\n"
-        "loopback network; the fastest of six epochs. The processes meet three times a step, which costs gloo a\n"
+        "Epochs of `torchrun --nproc-per-node N -m dihedral train`, each process on one thread, joined by gloo over\n"
+        "the loopback network; the fastest of six epochs. The processes meet three times a step, which costs gloo a\n"
         "millisecond or more whatever is sent: steps must be large for several processes to gain. On one machine\n"
         "without GPUs, one process with as many threads is the better choice.\n\n" + "\n\n".join(parts)
     )

@@ -7,13 +7,14 @@ With one process every function here is the plain operation.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ LONGEST_MESSAGE = 2000
 SMALL = 1 << 15  # numbers
 
 
+_groups = itertools.count()  # a group that begins anew must not find the addresses of an earlier one
+
+
 def rank() -> int:
     """This process's number among those that torchrun started; 0 without it."""
     return int(os.environ.get("RANK", "0")) if world_size() > 1 else 0
@@ -35,7 +39,7 @@ def rank() -> int:
 
 def world_size() -> int:
     """How many processes torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return int(os.environ.get("WORLD_SIZE", "1")) if "MASTER_ADDR" in os.environ else 1
 
 
 def restarted() -> bool:
@@ -43,28 +47,39 @@ def restarted() -> bool:
     return world_size() > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
+def launch() -> str:
+    """A name of the call of torchrun that started this process, also of one it started again."""
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.getppid()}" if world_size() > 1 else ""
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[torch.device]:
     """Join the other processes, if torchrun started any; gives the device of this one."""
-    if world_size() == 1 or _joined():
+    if world_size() == 1 or is_joined():
         yield device
         return
     backend = "gloo"
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        number = int(os.environ.get("LOCAL_RANK", "0"))
+        if number >= torch.cuda.device_count():
+            raise DihedralError(
+                f"process {number} of this machine has no GPU of its own, there are {torch.cuda.device_count()}; "
+                "start fewer processes or add --device cpu"
+            )
+        device = torch.device("cuda", number)
         torch.cuda.set_device(device)
         backend = "nccl"
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         # on one machine, torchrun's store still holds the addresses of processes that it has since replaced
         store, number, world = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
-        attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)  # type: ignore[attr-defined]
+        name = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_groups)}"
+        attempt = dist.PrefixStore(name, store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=attempt, rank=number, world_size=world, timeout=PATIENCE)
     else:
         dist.init_process_group(backend, timeout=PATIENCE)
-    try:
-        yield device
-    finally:
-        dist.destroy_process_group()
+    yield device
+    _mesh.cache_clear()
+    dist.destroy_process_group()  # not after a failure: others may never come, and the process ends anyway
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,7 @@ class Shard:
     @classmethod
     def mine(cls, num_rows: int) -> Shard:
         """This process's part of a table."""
-        if not _joined():
+        if not is_joined():
             return cls(num_rows)
         shard = cls(num_rows, dist.get_rank(), dist.get_world_size())
         if (shard.world - 1) * shard.most >= num_rows:
@@ -135,7 +150,7 @@ class Shard:
     # --- what processes exchange -----------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over processes, in place."""
+        """The sum over processes, in place where the tensor is contiguous."""
         if self.whole:
             return tensor
         if tensor.device.type == "cpu" and tensor.numel() <= SMALL:  # gloo's own sum of little takes several rounds
@@ -143,6 +158,7 @@ class Shard:
             parts = torch.empty_like(mine)
             self.swap(parts, ones, mine, ones)()
             return tensor.copy_(parts.sum(0).view(tensor.shape))
+        tensor = tensor.contiguous()
         dist.all_reduce(tensor)
         return tensor
 
@@ -158,7 +174,7 @@ class Shard:
         """log Σ exp over processes of each one's log-sum-exp."""
         if self.whole:
             return norms
-        largest = norms.clone()
+        largest = norms.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return self.sum((norms - largest).exp()).log() + largest
 
@@ -197,7 +213,7 @@ class Shard:
         """The `count` best of what each process found best: ids in its block and values, each [n, up to count]."""
         if self.whole:
             return ids, values
-        ids = self.ids(ids.device)[ids]
+        ids = (ids + self.start) * pow(self.stride, -1, self.num_rows) % self.num_rows
         missing = count - ids.shape[1]
         ids = torch.nn.functional.pad(ids, (0, missing))
         values = torch.nn.functional.pad(values, (0, missing), value=float("-inf"))
@@ -211,7 +227,7 @@ class Shard:
         """The whole table on the CPU, for the first process only; piece by piece, so that no device need hold it."""
         if self.whole:
             return table
-        result = torch.empty(self.num_rows, *table.shape[1:]) if self.rank == 0 else None
+        result = torch.empty(self.num_rows, *table.shape[1:], dtype=table.dtype) if self.rank == 0 else None
         for source in range(self.world):
             block = Shard(self.num_rows, source, self.world)
             for start in range(block.start, block.stop, PIECE_ROWS):
@@ -230,15 +246,14 @@ class Shard:
     def stored(self, block: Tensor) -> Tensor:
         """The part as a checkpoint has it: the whole table in the order of dealing out, or this process's part of it.
 
-        Several processes get a DTensor in the same memory, one process a copy.
+        Several processes get a DTensor in the same memory, one process a copy, for which its device need have no room.
         """
         if self.whole:
-            return block[self._in_order(0, self.num_rows, block.device)]
-        from torch.distributed.device_mesh import init_device_mesh
+            return block.cpu()[self._in_order(0, self.num_rows)]
         from torch.distributed.tensor import DTensor
         from torch.distributed.tensor import Shard as ByRows
 
-        mesh = init_device_mesh(block.device.type, (self.world,))
+        mesh = _mesh(block.device.type, self.world)
         shape = torch.Size((self.num_rows, *block.shape[1:]))
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(block, mesh, [ByRows(0)], run_check=False, shape=shape, stride=stride)
@@ -246,20 +261,29 @@ class Shard:
     def restore(self, block: Tensor, stored: Tensor) -> None:
         """Put a checkpoint's content, read into what `stored` gave, back into the part."""
         if self.whole:
-            block[self._in_order(0, self.num_rows, block.device)] = stored
+            whole = torch.empty_like(stored)
+            whole[self._in_order(0, self.num_rows)] = stored
+            block.copy_(whole)
+
+
+@cache
+def _mesh(device: str, world: int) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device, (world,))
 
 
 def first_only(work: Callable[[], Any], device: torch.device) -> None:
     """Do something in the first process while the others wait; they fail with it if it fails."""
-    if not _joined():
+    if not is_joined():
         work()
         return
     message = torch.zeros(LONGEST_MESSAGE, dtype=torch.uint8, device=device)
     if dist.get_rank() == 0:
         try:
             work()
-        except DihedralError as error:
-            text = str(error).encode()[:LONGEST_MESSAGE]
+        except (DihedralError, OSError) as error:
+            text = (str(error) or repr(error)).encode()[:LONGEST_MESSAGE]
             message[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     dist.broadcast(message, src=0)
     if message[0]:
@@ -268,12 +292,21 @@ def first_only(work: Callable[[], Any], device: torch.device) -> None:
 
 def any_says(here: bool, device: torch.device) -> bool:
     """Whether any process says so: all go on alike."""
-    if not _joined():
+    if not is_joined():
         return here
     flag = torch.tensor(float(here), device=device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag)
 
 
-def _joined() -> bool:
+def same_everywhere(numbers: Tensor) -> bool:
+    """Whether all processes have these numbers."""
+    if not is_joined():
+        return True
+    bounds = torch.stack([numbers, -numbers])
+    dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
+    return bool((bounds[0] == -bounds[1]).all())
+
+
+def is_joined() -> bool:
     return dist.is_available() and dist.is_initialized()

@@ -30,7 +30,7 @@ PLANS = [
     {"model": "dihedral-gumbel", "objective": "softmax", "regulariser": "n3", "regulariser_weight": 0.1},
     {"objective": "softmax", "relation_weight": 0.5, "paths": 0.5, "path_length": 3},
     {"objective": "softmax", "regulariser": "dura", "regulariser_weight": 0.1, "dropout": 0.2},
-    {"model": "transe", "objective": "softmax", "relation_init": 0.1},
+    {"model": "transe", "objective": "softmax", "relation_init": 0.1, "regulariser": "dura", "regulariser_weight": 0.1},
 ]
 
 
@@ -204,6 +204,21 @@ def test_a_process_that_is_killed_in_the_middle_of_an_epoch_is_started_again_and
     assert torch.equal(one.model.codes, other.model.codes)
 
 
+def test_a_refusal_stays_one_when_torchrun_tries_again(tmp_path):
+    broken, done = torchrun(2, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
+    assert broken is None and done.returncode != 0
+    again, done = torchrun(2, [run_task(tmp_path)], tmp_path, "--max-restarts", "1")
+    assert again is None and "holds an unfinished run; add --resume to go on" in done.stderr
+    assert epochs_of(tmp_path) == [1, 2]
+
+
+def test_one_program_may_train_twice(tmp_path):
+    first = run_task(tmp_path) | {"apart": True}
+    second = first | {"out": str(tmp_path / "second")}
+    one, other = ask(2, [first, second], tmp_path)
+    assert one == other
+
+
 def log_of(folder):
     return [json.loads(line) for line in (folder / "run" / "training" / "log.jsonl").read_text().splitlines()]
 
@@ -255,6 +270,7 @@ def test_places_in_tables_of_billions_of_rows_are_exact():
 
 def test_several_processes_need_a_folder(monkeypatch, family):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
     with pytest.raises(
         DihedralError, match="2 processes train one model, which is put together in a folder; give `out`"
     ):

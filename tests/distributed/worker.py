@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -97,7 +98,8 @@ def main():
     plan = Path(sys.argv[1])
     tasks = json.loads(plan.read_text())
     work = {"losses": losses, "answers": answers, "table": table, "train": train}
-    with joined(torch.device("cpu")):
+    apart = [task.pop("apart", False) for task in tasks]  # each with a group of processes of its own
+    with nullcontext() if any(apart) else joined(torch.device("cpu")):
         results = [work[task.pop("task")](**task) for task in tasks]
     if rank() == 0:
         plan.with_suffix(".out").write_text(json.dumps(results))

@@ -126,6 +126,32 @@ def test_a_run_stopped_by_ctrl_c_in_the_middle_of_an_epoch_resumes_bit_identical
     assert losses == expected
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_long_epoch_has_checkpoints_within_it(python, family, tmp_path, objective):
+    settings = {"objective": objective, **TO_THE_LAST}
+    done = start(python, tmp_path / "run", [0, 4], signal.SIGKILL, checkpoint_minutes=1e-9, **settings)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    steps = []
+
+    def callback(event):
+        if event["event"] == "step":
+            steps.append((event["epoch"], event["step"]))
+
+    resumed = train(family, tmp_path / "run", resume=True, callback=callback, **settings)
+    assert steps[0] == (0, 4)  # after the third step of the first epoch
+    assert_same(resumed, train(family, **settings))
+
+
+def test_a_run_that_stopped_within_an_epoch_goes_on_with_the_same_kind_of_device(family, tmp_path):
+    with pytest.raises(Stop):
+        train(family, tmp_path / "run", callback=stop_at(1), checkpoint_minutes=1e-9)
+    content = json.loads(checkpoint_of(tmp_path / "run").read_text())
+    content["progress"]["device"] = "cuda"
+    checkpoint_of(tmp_path / "run").write_text(json.dumps(content))
+    with pytest.raises(DihedralError, match="stopped within an epoch on cuda, .* go on with --device cuda"):
+        train(family, tmp_path / "run", resume=True)
+
+
 def test_ctrl_c_without_a_folder_just_stops(python, tmp_path):
     options = {"recipe": "demo/family", **SETTINGS}
     done = python("-c", SIGNALLED, json.dumps({"at": [1, 2], "signal": signal.SIGINT, "train": options}))

@@ -26,6 +26,7 @@ from dihedral.cli import (
     train,
     tune,
 )
+from dihedral.distributed import rank, world_size
 from dihedral.errors import DihedralError, TrainingError
 
 app = typer.Typer(
@@ -40,11 +41,17 @@ app = typer.Typer(
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         print(dihedral.__version__)
         raise typer.Exit
+    if world_size() > 1 and context.invoked_subcommand != "train":
+        raise DihedralError(
+            f"torchrun started {world_size()} processes of `dihedral {context.invoked_subcommand}`; "
+            "only `train` shares its work among processes"
+        )
 
 
 app.command("train")(train.command)
@@ -75,10 +82,15 @@ def main() -> None:
         _fail(str(error), 2)
     except KeyboardInterrupt:
         _fail("stopped", 1)
+    except RuntimeError as error:
+        if world_size() == 1:
+            raise
+        _fail(f"another process ended or cannot be reached: {(str(error) or repr(error)).splitlines()[0]}", 1)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    if code != 2 or rank() == 0:  # what is wrong in a call is wrong for all processes: one says so
+        print(f"error: {message}", file=sys.stderr)
     sys.exit(code)

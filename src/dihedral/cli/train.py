@@ -103,7 +103,8 @@ def command(
     for split in ("valid", "test"):
         if split in predictor.metrics:
             print_metrics(f"{split}, filtered", metric_rows(predictor.metrics[split]))
-    remark(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})")
+    if not finished:
+        remark(f"model written to {out} (best epoch {predictor.metrics['best_epoch']})")
 
 
 def choose_for(graph: Graph, settings: Mapping[str, Any]) -> Recipe:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dihedral.distributed import Shard
+from dihedral.distributed import Shard, any_says
 from dihedral.engine import compiled
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
@@ -68,7 +68,7 @@ def ranks_from_scores(
         place, column = shard.find(targets)
         true = scores.new_zeros(len(scores), 1)
         true[place, 0] = scores[place, column]
-        shard.sum(true)
+        true = shard.sum(true)
         place, known = shard.find(known)
         rows = rows[place]
     if not torch.isfinite(true).all():  # nothing compares with NaN, so it would rank first
@@ -131,7 +131,8 @@ def rank_triples(
 ) -> Ranks:
     """Filtered ranks of the answers on one side of triples [n, 3]; `known` must hold those triples."""
     operators, candidates = model.relations.exact(), model.candidates().detach()
-    if not (torch.isfinite(candidates).all() and torch.isfinite(operators).all()):
+    finite = bool(torch.isfinite(candidates).all() and torch.isfinite(operators).all())
+    if any_says(not finite, candidates.device):
         raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
     rows_at_once = tile_rows(model, memory_mb)
     anchors, relations, targets = anchors_and_targets(triples.long(), side)

@@ -50,7 +50,7 @@ def read_graph(
     path = Path(path)
     name = name or stem(path)
     numbering = Numbering()
-    if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVES)):
+    if path.is_dir() or (path.is_file() and path.name.lower().endswith(ARCHIVES)):
         return _read_splits(path, columns, numbering, name)
     if not path.exists():
         raise DihedralError(f"file {str(path)!r} does not exist; give a folder, a file or a benchmark's name")
@@ -165,14 +165,14 @@ def _read_splits(path: Path, columns: Sequence[str] | None, numbering: Numbering
     splits, notes = [], []
     for split in SPLITS:
         source = find_split(path, split)
-        if source is not None:
+        if source is not None and (split == "train" or source.size):
             splits.append(_read_source(source, columns, numbering))
         elif split == "train":
             raise DihedralError(
                 f"{path} holds no train file; expected train.txt, train.tsv, train.csv, train.parquet or train.nt"
             )
         else:
-            notes.append(f"no {split} file")
+            notes.append(f"no {split} file" if source is None else f"the {split} file is empty")
             splits.append(np.empty((0, 3), np.int32))
     return build_graph(*numbering.vocabularies(), splits, name, notes + numbering.notes)
 

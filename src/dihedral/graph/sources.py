@@ -82,7 +82,7 @@ def find_split(path: Path, split: str) -> Source | None:
     with _open_archive(path) as members:
         for name, read in sorted(members, key=lambda member: (member[0].count("/"), member[0])):
             member = PurePosixPath(name)
-            if member.stem == split and member.suffix in SUFFIXES:
+            if member.stem == split and member.suffix.lower() in SUFFIXES:
                 return Source(f"{path}/{member.name}", read())
     return None
 
@@ -93,7 +93,7 @@ def _open_archive(path: Path) -> Iterator[list[Member]]:
     with ExitStack() as stack:
         try:
             most = max(ALWAYS_ALLOWED, MOST_RATIO * path.stat().st_size)
-            yield _zip_members(path, most, stack) if path.suffix == ".zip" else _tar_members(path, most, stack)
+            yield _zip_members(path, most, stack) if path.suffix.lower() == ".zip" else _tar_members(path, most, stack)
         except DihedralError:
             raise
         except _DAMAGE as error:

@@ -107,8 +107,8 @@ async def reopen_models(app: FastAPI, note: Callable[[str], None]) -> None:
             continue
         try:
             fresh = await anyio.to_thread.run_sync(open_model, name, folder, limiter=anyio.CapacityLimiter(1))
-        except (DihedralError, OSError) as error:
-            note(f"model {name!r} stays as it was: {error}")
+        except Exception as error:  # noqa: BLE001  whatever it is, the server goes on with the model that it has
+            note(f"model {name!r} stays as it was: {str(error) or repr(error)}")
         else:
             batchers[name] = Batcher(fresh, batcher.on_batch)
             note(f"model {name!r} was opened again")

@@ -12,10 +12,11 @@ import torch
 
 from dihedral.calibration import LEAST_VALID
 from dihedral.device import choose_device
-from dihedral.distributed import first_only, joined, rank, restarted, world_size
+from dihedral.distributed import any_says, first_only, joined, rank, restarted, world_size
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
+from dihedral.graph.triples import keys_fit
 from dihedral.models import Model
 from dihedral.predictor import Predictor, load
 from dihedral.storage import check_options, holds_model
@@ -64,10 +65,6 @@ def train(
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
         raise DihedralError(f"{world_size()} processes train one model, which is put together in a folder; give `out`")
-    if folder is not None and holds_model(folder) and not overwrite:
-        if resume or restarted():
-            return _finished(folder, graph, recipe, seed)
-        raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
     if rank() > 0:  # the first of several processes speaks for all
         callbacks, progress = [], False
@@ -78,6 +75,13 @@ def train(
 
     with ExitStack() as stack:
         here = stack.enter_context(joined(choose_device(device)))
+        again = False  # processes of this run that were started again
+        if folder is not None:
+            again = any_says(rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch(), here)
+            if holds_model(folder) and not overwrite:
+                if resume or again:
+                    return _finished(folder, graph, recipe, seed)
+                raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
 
@@ -93,13 +97,15 @@ def train(
         )
         going_on, run = resume, trainer.folder
         if run is not None:
-            going_on = resume or (restarted() and run.checkpoint.exists())
+            going_on = resume or any_says(again and run.checkpoint.exists(), here)
             first_only(lambda: _prepare(run, stack, going_on, overwrite), here)
         if going_on:
             trainer.resume()
+            if progress:
+                print(f"going on from epoch {trainer.progress.epoch}", file=sys.stderr)
         trainer.run()
         predictor = finish(trainer)
-        if len(graph.valid) >= LEAST_VALID:
+        if len(graph.valid) >= LEAST_VALID and keys_fit(graph.num_entities, graph.num_relations):
             predictor.calibrate(seed=seed)
         entities = trainer.shard.gather(predictor.model.entities.detach())
 
@@ -123,6 +129,7 @@ def _prepare(run: RunFolder, stack: ExitStack, going_on: bool, overwrite: bool) 
     if going_on:
         if run.checkpoint.exists():  # else the trainer says so, and no folder is made
             stack.enter_context(run.locked())
+            run.begin()
         return
     stack.enter_context(run.locked())
     if run.checkpoint.exists() and not overwrite:
@@ -131,6 +138,7 @@ def _prepare(run: RunFolder, stack: ExitStack, going_on: bool, overwrite: bool) 
             "or --overwrite to start anew"
         )
     run.clear()
+    run.begin()
 
 
 def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int) -> Predictor:

@@ -6,6 +6,7 @@ it saves still has its last checkpoint. Nothing is pickled.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from dihedral.distributed import first_only, world_size
+from dihedral.distributed import first_only, is_joined, launch
 from dihedral.errors import DihedralError
 from dihedral.files import atomic_path, make_folder, read_json, write_json
 
@@ -38,6 +39,7 @@ class Progress:
     best_epoch: int = -1
     validations_since_best: int = 0
     seconds: float = 0.0
+    device: str = "cpu"  # whose random numbers a step within an epoch goes on with
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -48,7 +50,10 @@ class RunFolder:
         self.folder = out / "training"
         self.checkpoint = self.folder / "checkpoint.json"
         self.log = self.folder / "log.jsonl"
+        self._launch = self.folder / "launch"
         self.device = torch.device(device)  # through which processes agree
+        self.state = ""  # the folders that the checkpoint names
+        self.best = ""
 
     def create(self) -> None:
         make_folder(self.folder)
@@ -56,11 +61,6 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs out of the folder; the lock ends with the process, however it ends."""
-        try:
-            import fcntl
-        except ImportError:  # Windows: nothing keeps a second run out
-            yield
-            return
         self.create()
         path = self.folder / "lock"
         while True:
@@ -93,17 +93,29 @@ class RunFolder:
             partial.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")
 
     def append_log(self, row: dict[str, Any]) -> None:
-        with self.log.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
+        try:
+            with self.log.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise DihedralError(f"{str(self.log)!r} cannot be written: {error.strerror}") from None
 
     def clear(self) -> None:
         """Forget an earlier run."""
         self.drop_checkpoint()
         self.log.unlink(missing_ok=True)
 
+    def begin(self) -> None:
+        """Note which call of torchrun this run is of: if processes of it are started again, they go on."""
+        if launch():
+            self._launch.write_text(launch(), encoding="utf-8")
+
+    def begun_by_this_launch(self) -> bool:
+        return bool(launch()) and self._launch.is_file() and self._launch.read_text(encoding="utf-8") == launch()
+
     def drop_checkpoint(self) -> None:
         """What a finished run no longer needs."""
         self.checkpoint.unlink(missing_ok=True)
+        self._launch.unlink(missing_ok=True)
         self._drop_all_but(())
 
     def _drop_all_but(self, names: tuple[str, ...]) -> None:
@@ -118,10 +130,10 @@ class RunFolder:
 
     def save(self, progress: Progress, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
         """Write the tensors, replace the checkpoint, then drop the folders that it no longer names."""
-        name = f"state-{progress.epoch:06d}-{progress.step:06d}"
-        if self._named() != name:
+        name, best = f"state-{progress.epoch:06d}-{progress.step:06d}", _best(progress.best_epoch)
+        if self.state != name:
             self._write(name, tensors)
-        best = _best(progress.best_epoch)
+            self.state = name
         content = {"version": VERSION, "state": name, "progress": progress.__dict__, "identity": identity}
         content["bytes"] = {
             str(file.relative_to(self.folder)): file.stat().st_size
@@ -136,8 +148,9 @@ class RunFolder:
         first_only(replace, self.device)
 
     def save_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
-        if not (self.folder / _best(epoch)).exists():
+        if self.best != _best(epoch):
             self._write(_best(epoch), tensors)
+            self.best = _best(epoch)
 
     def load(self, identity: dict[str, Any]) -> Progress:
         """How far the last checkpoint is; refuses one that belongs to other data, another recipe or seed."""
@@ -157,20 +170,21 @@ class RunFolder:
                     )
             for name, size in content["bytes"].items():
                 check_tensors(self.folder / name, size)
+            self.state, self.best = str(content["state"]), _best(content["progress"]["best_epoch"])
+            if not (self.folder / self.state).is_dir():
+                raise KeyError(self.state)
             return Progress(**{name: content["progress"][name] for name in Progress.__dataclass_fields__})
         except (KeyError, TypeError, AttributeError) as error:
-            raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}") from None
+            raise DihedralError(
+                f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start anew with --overwrite"
+            ) from None
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
         """Read the checkpoint's tensors into these."""
-        self._read(str(read_json(self.checkpoint)["state"]), tensors)
+        self._read(self.state, tensors)
 
     def fill_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
         self._read(_best(epoch), tensors)
-
-    def _named(self) -> str | None:
-        """The folder that the checkpoint names."""
-        return str(read_json(self.checkpoint).get("state")) if self.checkpoint.exists() else None
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
         """All processes together write a folder of tensors; it counts once a checkpoint names it."""
@@ -185,7 +199,7 @@ class RunFolder:
         first_only(clear, self.device)
         writer = dcp.HuggingFaceStorageWriter(str(partial), save_distributed=True)  # type: ignore[attr-defined]
         try:
-            _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=world_size() == 1), place, "written")  # type: ignore[attr-defined]
+            _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=not is_joined()), place, "written")  # type: ignore[attr-defined]
             first_only(lambda: os.replace(partial, place), self.device)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -195,7 +209,7 @@ class RunFolder:
 
         place = self.folder / name
         reader = dcp.HuggingFaceStorageReader(str(place))  # type: ignore[attr-defined]
-        _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=world_size() == 1), place, "read")  # type: ignore[attr-defined]
+        _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=not is_joined()), place, "read")  # type: ignore[attr-defined]
 
 
 def _best(epoch: int) -> str:
@@ -206,11 +220,15 @@ def check_tensors(path: Path, size: int) -> None:
     """A safetensors file of this size with a header that can be read."""
     try:
         if path.stat().st_size != size:
-            raise DihedralError(f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged")
+            raise DihedralError(
+                f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged, "
+                "start anew with --overwrite"
+            )
         with safe_open(path, framework="pt"):
             pass
     except (OSError, SafetensorError) as error:
-        raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DihedralError(f"{str(path)!r} cannot be read: {reason}; start anew with --overwrite") from None
 
 
 def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
@@ -223,8 +241,10 @@ def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
             work()
     except CheckpointException as error:
         causes = [cause for cause, _ in error.failures.values()]
+        for cause in causes:
+            if isinstance(cause, KeyboardInterrupt):
+                raise cause from None
         reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
-        raise DihedralError(
-            f"{str(path)!r} cannot be {done}: {reason or str(causes[0]).splitlines()[0]}; "
-            "nothing stored before was changed"
-        ) from None
+        text = reason or (str(causes[0]) or repr(causes[0])).splitlines()[0]
+        after = "nothing stored before was changed" if done == "written" else "start anew with --overwrite"
+        raise DihedralError(f"{str(path)!r} cannot be {done}: {text}; {after}") from None

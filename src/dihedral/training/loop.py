@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dihedral.distributed import any_says
+from dihedral.distributed import any_says, same_everywhere
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import Adagrad
 from dihedral.engine.cuda import CapturedStep
@@ -41,10 +41,11 @@ Event = dict[str, Any]
 Callback = Callable[[Event], None]
 """Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; what it raises ends the run."""
 
+LARGE_TABLE = 1 << 29  # numbers: 2 GiB
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
 ALONE = ("component_weight", "adversarial")  # need all negatives of a question in one place
 NOT_IDENTITY = (  # may change on a resume
-    "name", "about", "precision", "epochs", "validate_every", "validate_on", "patience",
+    "name", "about", "precision", "epochs", "validate_every", "patience",
 )  # fmt: skip
 
 
@@ -78,7 +79,8 @@ class Trainer:
         self.callback = callback or (lambda event: None)
         self.progress = Progress()
         self.interrupted = False
-        self.asked_to_stop = torch.zeros((), device=self.device)  # more than 0 where any process was
+        self.wishes = torch.zeros(2, device=self.device)  # to stop, to save: more than 0 where a process has one
+        self.last_saved = time.monotonic()
         self._resumed_generator: Tensor | None = None  # its state in the middle of an epoch
         model = build_model(
             recipe.model,
@@ -95,6 +97,8 @@ class Trainer:
         self.model = model.to(self.device)
         self.shard = model.shard
         if not self.shard.whole:
+            if reference:
+                raise DihedralError(f"reference is True with {self.shard.world} processes; the references are for one")
             for setting in ALONE:
                 if getattr(recipe, setting):
                     raise DihedralError(
@@ -165,9 +169,7 @@ class Trainer:
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         names, parameters = zip(*relations.named_parameters(), strict=True)
-        operator_gradient, loss, self.asked_to_stop = self.shard.sum_all(
-            [found.operators, found.loss, self.asked_to_stop]
-        )
+        operator_gradient, loss, self.wishes = self.shard.sum_all([found.operators, found.loss, self.wishes])
         gradients = torch.autograd.grad(operators, parameters, operator_gradient)
         for name, gradient in zip(names, gradients, strict=True):
             self.optimisers[f"relations.{name}"].step(gradient)
@@ -189,16 +191,15 @@ class Trainer:
             self.folder.write_log(self.progress.history)
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
         self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs, **about})
-        last_saved = time.monotonic()
+        self.last_saved = time.monotonic()
         with catch_interrupt() as interrupted:
             while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
                 done = self.run_epoch(interrupted)
                 if not done:
                     self.save_checkpoint()
                     raise Interrupted
-                if any_says(time.monotonic() - last_saved >= self.checkpoint_seconds, self.device):
+                if any_says(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):
                     self.save_checkpoint()
-                    last_saved = time.monotonic()
             self.save_checkpoint()  # the model is still to be measured and written
             self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.progress.epoch})
@@ -247,6 +248,8 @@ class Trainer:
         progress, recipe = self.progress, self.recipe
         generator = self.generator.manual_seed(self.seed * 1_000_003 + progress.epoch)
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
+        if not same_everywhere(order[:1000]):
+            raise TrainingError("processes draw different numbers on their devices; use devices of one kind")
         if progress.step and self._resumed_generator is not None:
             generator.set_state(self._resumed_generator)
         batches = order.split(recipe.batch_size)
@@ -255,15 +258,30 @@ class Trainer:
         loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
         for number in range(progress.step, len(batches)):
             if not self.shard.whole:
-                self.asked_to_stop.fill_(float(interrupted.is_set()))
+                self.wishes.copy_(torch.tensor([interrupted.is_set(), self._due()]))
             loss_sum += self.train_on(self.triples[batches[number]])
             self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
-            stop = interrupted.is_set() if self.shard.whole else bool(self.asked_to_stop)
-            if stop and number + 1 < len(batches):
+            stop, save = self._wishes(interrupted, number)
+            if (stop or save) and number + 1 < len(batches):
                 progress.step, progress.loss_sum = number + 1, float(loss_sum)
                 self._resumed_generator = generator.get_state()
-                return None
+                if stop:
+                    return None
+                self.save_checkpoint()
         return float(loss_sum) / len(batches)
+
+    def _due(self) -> bool:
+        """Whether it is time for a checkpoint, also within an epoch; with 0 minutes there is one after each epoch."""
+        return 0 < self.checkpoint_seconds <= time.monotonic() - self.last_saved
+
+    def _wishes(self, interrupted: threading.Event, step: int) -> tuple[bool, bool]:
+        """Whether to stop and whether to save after a step: what any process wants, so that all do the same."""
+        if self.shard.whole:
+            return interrupted.is_set(), self.folder is not None and self._due()
+        if self.device.type != "cpu" and step % 16:  # to look means to wait for the device
+            return False, False
+        stop, save = self.wishes.tolist()
+        return stop > 0, save > 0
 
     def _temperature(self, epoch: int) -> float:
         recipe = self.recipe
@@ -276,10 +294,19 @@ class Trainer:
             if mrr > self.progress.best_mrr:
                 self.progress.best_mrr, self.progress.best_epoch = mrr, self.progress.epoch
                 self.progress.validations_since_best = 0
-                self.best = {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
+                self.best = {
+                    name: tensor.detach().to(self._place_of_best, copy=True)
+                    for name, tensor in self.model.named_parameters()
+                }
             else:
                 self.progress.validations_since_best += 1
         return mrr
+
+    @property
+    def _place_of_best(self) -> torch.device:
+        """A device that one table fills has no room for two."""
+        large = self.model.entities.numel() > LARGE_TABLE and self.shard.whole
+        return torch.device("cpu") if large else self.device
 
     def _update_average(self) -> None:
         decay = self.recipe.averaging
@@ -316,6 +343,8 @@ class Trainer:
         """Write the best model so far, if it is new, and then the checkpoint that names it."""
         if self.folder is None:
             return
+        self.last_saved = time.monotonic()
+        self.progress.device = self.device.type
         if self.best is not None:
             self.folder.save_best(self.progress.best_epoch, self._stored(self.best))
         tensors = self._stored(self._state())
@@ -328,13 +357,21 @@ class Trainer:
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
         self.progress = self.folder.load(identity(self.recipe, self.seed, self.graph))
+        if self.progress.step and self.progress.device != self.device.type:
+            raise DihedralError(
+                f"this run stopped within an epoch on {self.progress.device}, whose random numbers "
+                f"{self.device.type} does not have; go on with --device {self.progress.device}"
+            )
         tensors = self._stored(self._state())
         if self.progress.step:
             tensors["generator"] = self._resumed_generator = self.generator.get_state()
         self.folder.fill(tensors)
         self._restore(self._state(), tensors)
         if self.progress.best_epoch >= 0:
-            self.best = {name: torch.empty_like(optimiser.parameter) for name, optimiser in self.optimisers.items()}
+            self.best = {
+                name: torch.empty_like(optimiser.parameter, device=self._place_of_best)
+                for name, optimiser in self.optimisers.items()
+            }
             tensors = self._stored(self.best)
             self.folder.fill_best(self.progress.best_epoch, tensors)
             self._restore(self.best, tensors)

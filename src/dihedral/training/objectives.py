@@ -19,7 +19,8 @@ from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import block_queries
 from dihedral.engine.scratch import Scratch
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
-from dihedral.graph.triples import Triples
+from dihedral.errors import DihedralError
+from dihedral.graph.triples import Triples, keys_fit
 from dihedral.models import Relations
 from dihedral.models.model import BlockRelations
 from dihedral.training.recipe import Recipe
@@ -325,11 +326,13 @@ class SoftmaxLoss:
                     self.relations.queries(operators, index, rows[size : 2 * size], "head"),
                 ]
             )
+            if here is not None:  # rows that are elsewhere make no queries here
+                query = query * here[: 2 * size]
             table = entities.detach().requires_grad_()
             candidates = self.relations.candidates(table)
             asked = torch.cat([query, *self._path_queries(paths, operators, rows, size)])
             asked = self._drop(asked, generator)
-            if here is not None:  # rows that are elsewhere make no queries here
+            if here is not None:
                 asked = asked * torch.cat([here[: 2 * size], *self._path_anchors(paths, here, size)])
         targets, mean = torch.cat([batch[:, 2], batch[:, 0], *self._path_targets(paths, batch)]), 1 / size
         if self.reference:
@@ -423,6 +426,9 @@ def _with_others(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:
 
 def definitely_skew(train: Triples, num_entities: int, num_relations: int) -> Tensor:
     """Relations of which the training graph holds no reversed pair at all, head = tail left out."""
+    if not keys_fit(num_entities, num_relations):
+        raise DihedralError(f"skew_chance is for graphs of fewer than 2^63 possible triples; {num_entities} entities "
+                            f"and {num_relations} relations make more")  # fmt: skip
     head, relation, tail = train[train[:, 0] != train[:, 2]].astype(np.int64).T
     forward = (relation * num_entities + head) * num_entities + tail
     backward = (relation * num_entities + tail) * num_entities + head

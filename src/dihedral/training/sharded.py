@@ -121,11 +121,14 @@ class ShardedLogisticLoss(LogisticLoss):
             more = extra[places]
             question, ids = torch.cat([question, size + places[more]]), torch.cat([ids, held[more]])
             positive = F.pad(positive, (0, len(ids) - len(positive)))
-        shared = [shard.find(chunk)[1] for chunk in negatives] if share else []
-        ids = torch.cat([ids, *shared])
+        sizes: list[int] = []  # of the negatives of each chunk that are here
+        if share:
+            places, held = shard.find(negatives.flatten())
+            sizes = torch.bincount(places // negatives.shape[1], minlength=len(negatives)).tolist()
+            ids = torch.cat([ids, held])
         used = entities[ids].requires_grad_()
         with torch.enable_grad():
-            candidates, *chunks = self.relations.candidates(used).split([len(question), *map(len, shared)])
+            candidates, *chunks = self.relations.candidates(used).split([len(question), *sizes])
             scores = (queries[question] * candidates).sum(-1)
             loss = F.softplus(torch.where(positive, -scores, scores)).sum() / size
             if share:
