@@ -299,8 +299,8 @@ def prediction_part(content: Row) -> str:
         "(sampled training swaps them from device to device, about half of that). "
         f"Assumed: all-reduce at {NVLINK / 1e9:.0f} GB/s a GPU within a machine and {NETWORK / 1e9:.0f} GB/s a\n"
         "machine between machines (a 400 Gb/s network), no overlap with computing, all triples on every device,\n"
-        "work shared evenly, and steps as fast as the recorded ones of one device: several processes do not record theirs\n"
-        "yet, which small steps will feel. Never run on several GPUs: there was one.\n\n"
+        "work shared evenly, and steps as fast as the recorded ones of one device: several processes do not record\n"
+        "theirs yet, which small steps will feel. Never run on several GPUs: there was one.\n\n"
         + markdown(header, rows)
         + "\nNeither objective fits one H200 at this size; eight hold it with either. Full softmax is bound by\n"
         "arithmetic: more GPUs shorten it as they come. Sampled training is bound by the network as soon as there is\n"
@@ -353,8 +353,18 @@ Both keep the entity table and Adagrad's sums on the device, 8 bytes a number; f
 table and a half-precision copy, 6 bytes more. When that outgrows one device, `torchrun` shares the rows over several:
 
 ```console
-torchrun --nproc-per-node 8 -m dihedral train mine.tsv --out out/mine
+torchrun --nproc-per-node 8 --max-restarts 3 -m dihedral train mine.tsv --out out/mine
 ```
+
+Processes use GPUs through NCCL, or CPUs through gloo (`--device cpu`). The losses are those of one process up to the order
+in which numbers are added, and the folder is the one that a single process writes. `--max-restarts` lets torchrun start
+all of them again when one died; they go on from the last checkpoint, of which there is one a minute
+(`--checkpoint-minutes`). `--resume` goes on with any number of processes, also one. Several machines need a folder that
+all of them see, and `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in torchrun's environment for restarts. Every process reads
+the whole graph. `component_weight` and `adversarial` are for one process.
+
+What else helps with large graphs: `validate_on = 5000` in a recipe ranks that many validation triples, and
+`dihedral evaluate MODEL --sample 5000` shows figures of a sample with their standard error.
 """
 
 ANSWERING = """## Answering

@@ -148,7 +148,7 @@ def test_a_run_that_stopped_within_an_epoch_goes_on_with_the_same_kind_of_device
     content = json.loads(checkpoint_of(tmp_path / "run").read_text())
     content["progress"]["device"] = "cuda"
     checkpoint_of(tmp_path / "run").write_text(json.dumps(content))
-    with pytest.raises(DihedralError, match="stopped within an epoch on cuda, .* go on with --device cuda"):
+    with pytest.raises(DihedralError, match=r"stopped within an epoch on cuda, .* go on with --device cuda"):
         train(family, tmp_path / "run", resume=True)
 
 
