@@ -356,9 +356,9 @@ table and a half-precision copy, 6 bytes more. When that outgrows one device, `t
 torchrun --nproc-per-node 8 --max-restarts 3 -m dihedral train mine.tsv --out out/mine
 ```
 
-Processes use GPUs through NCCL, or CPUs through gloo (`--device cpu`). The losses are those of one process up to the order
-in which numbers are added, and the folder is the one that a single process writes. `--max-restarts` lets torchrun start
-all of them again when one died; they go on from the last checkpoint, of which there is one a minute
+Processes use GPUs through NCCL, or CPUs through gloo (`--device cpu`). The losses are those of one process up to the
+order in which numbers are added, and the folder is the one that a single process writes. `--max-restarts` lets torchrun
+start all of them again when one died; they go on from the last checkpoint, of which there is one a minute
 (`--checkpoint-minutes`). `--resume` goes on with any number of processes, also one. Several machines need a folder that
 all of them see, and `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in torchrun's environment for restarts. Every process reads
 the whole graph. `component_weight` and `adversarial` are for one process.
