@@ -151,24 +151,41 @@ class Shard:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over processes, in place where the tensor is contiguous."""
+        return self._begin_sum(tensor)()
+
+    def _begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         if self.whole:
-            return tensor
+            return lambda: tensor
         if tensor.device.type == "cpu" and tensor.numel() <= SMALL:  # gloo's own sum of little takes several rounds
             mine, ones = tensor.reshape(1, -1).repeat(self.world, 1), [1] * self.world
             parts = torch.empty_like(mine)
-            self.swap(parts, ones, mine, ones)()
-            return tensor.copy_(parts.sum(0).view(tensor.shape))
-        tensor = tensor.contiguous()
-        dist.all_reduce(tensor)
-        return tensor
+            wait = self.swap(parts, ones, mine, ones)
 
-    def sum_all(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The sums of several tensors, sent together."""
+            def add() -> Tensor:
+                wait()
+                return tensor.copy_(parts.sum(0).view(tensor.shape))
+
+            return add
+        whole = tensor.contiguous()
+        work = dist.all_reduce(whole, async_op=True)
+
+        def finish() -> Tensor:
+            work.wait()
+            return whole
+
+        return finish
+
+    def begin_sums(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
+        """The sums of several tensors, sent together; they are under way then, and there when the result is called."""
         if self.whole:
-            return tensors
-        together = self.sum(torch.cat([tensor.flatten().float() for tensor in tensors]))
-        parts = together.split([tensor.numel() for tensor in tensors])
-        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+            return lambda: tensors
+        finish = self._begin_sum(torch.cat([tensor.flatten().float() for tensor in tensors]))
+
+        def parts() -> list[Tensor]:
+            found = finish().split([tensor.numel() for tensor in tensors])
+            return [part.view(tensor.shape) for part, tensor in zip(found, tensors, strict=True)]
+
+        return parts
 
     def logsumexp(self, norms: Tensor) -> Tensor:
         """log Σ exp over processes of each one's log-sum-exp."""

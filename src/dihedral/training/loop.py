@@ -169,14 +169,15 @@ class Trainer:
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         names, parameters = zip(*relations.named_parameters(), strict=True)
-        operator_gradient, loss, self.wishes = self.shard.sum_all([found.operators, found.loss, self.wishes])
-        gradients = torch.autograd.grad(operators, parameters, operator_gradient)
-        for name, gradient in zip(names, gradients, strict=True):
-            self.optimisers[f"relations.{name}"].step(gradient)
+        sums = self.shard.begin_sums([found.operators, found.loss, self.wishes])
         if isinstance(found.entities, Tensor):
             self.optimisers["entities"].step(found.entities)
         else:
             self.optimisers["entities"].step_rows(found.entities)
+        operator_gradient, loss, self.wishes = sums()
+        gradients = torch.autograd.grad(operators, parameters, operator_gradient)
+        for name, gradient in zip(names, gradients, strict=True):
+            self.optimisers[f"relations.{name}"].step(gradient)
         return loss
 
     # --- the run -------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The logistic loss when several processes share the entities: queries go to the rows, gradients come back.
 
 The process that holds an anchor makes its query; all get all queries, score the targets and negatives that they
-hold, and sum what these ask of the queries. Two sums of [B, 2L] a step are all that travels, however many
-negatives there are.
+hold, and send what these ask of a query back to its maker. Two swaps of up to [B, 2L] a step are all that travels,
+however many negatives there are.
 """
 
 from __future__ import annotations
