@@ -394,7 +394,8 @@ def one_machine_part() -> str:
     ]  # fmt: skip
     return (
         "## Reading and opening\n\n"
-        "A text file of 20.6 million triples and 4.6 million names is read in little more memory than the graph takes:\n\n"
+        "Text is read block by block, in less than two and a half times the memory that the graph takes\n"
+        "(20.6 million triples, 4.6 million names):\n\n"
         + markdown(["from", "time", "memory at most", "memory of the graph", "ratio"], reading)
         + "\nA model stays in its files when it is opened: names are found there, rows are read when they are used.\n"
         f"Importing the library takes {content['seconds_to_import_beyond_torch']:.2f} s beyond torch.\n\n"
