@@ -176,6 +176,6 @@ def encode(column: pa.Array | pa.ChunkedArray, names: Names, where: str) -> NDAr
         raise DihedralError(f"{where} has an empty name; every triple needs three names")
     try:
         ids = names.number(distinct)
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, pa.ArrowException):  # Arrow has errors of its own for some broken text
         raise DihedralError(f"{where} has names that are not UTF-8 text; save them as UTF-8") from None
     return ids[codes.indices.to_numpy()]
