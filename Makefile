@@ -15,7 +15,7 @@ test: lint chromium
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-# about an hour: kills, full disks, damaged files; then half an hour of traffic and attacks on a server
+# three minutes of kills, full disks and damaged files, then half an hour of traffic and attacks on a server
 soak: $(VENV)/.dev
 	$(BIN)/python -m soak
 	$(BIN)/python -m soak.server --minutes 30 --clients 16
