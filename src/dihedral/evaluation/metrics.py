@@ -14,7 +14,7 @@ from dihedral.errors import DihedralError, check_seed
 from dihedral.evaluation.ranking import MEMORY_MB, Ranks, rank_triples
 from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.known import SIDES, Side
-from dihedral.graph.triples import SPLITS, Triples
+from dihedral.graph.triples import SPLITS, Triples, members_of
 from dihedral.models import Model
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -182,14 +182,12 @@ def relation_categories(graph: Graph) -> NDArray[np.str_]:
     As Bordes et al. (2013): a side is "N" where it has 1.5 or more entities on average for each
     entity of the other side.
     """
-    head, relation, tail = graph.train.astype(np.int64).T
-    count = np.bincount(relation, minlength=graph.num_relations)
+    count = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
 
-    def distinct(entity: NDArray[np.int64]) -> NDArray[np.int64]:
-        pairs = np.unique(relation * graph.num_entities + entity)
-        return np.bincount(pairs // graph.num_entities, minlength=graph.num_relations)
+    def distinct(column: int) -> NDArray[np.int64]:
+        return np.diff(members_of(graph.train, column, graph.num_relations)[1])
 
-    many_tails = count / np.maximum(distinct(head), 1) >= 1.5
-    many_heads = count / np.maximum(distinct(tail), 1) >= 1.5
+    many_tails = count / np.maximum(distinct(0), 1) >= 1.5
+    many_heads = count / np.maximum(distinct(2), 1) >= 1.5
     left, right = np.where(many_heads, "N", "1"), np.where(many_tails, "N", "1")
     return np.char.add(np.char.add(left, "-"), right)
