@@ -330,9 +330,9 @@ def processes_part() -> str:
     return (
         "## Several processes on one CPU\n\n"
         "Epochs of `torchrun --nproc-per-node N -m dihedral train`, each process on one thread, joined by gloo over\n"
-        "the loopback network; the fastest of six epochs. The processes meet three times a step, which costs gloo a\n"
-        "millisecond or more whatever is sent: steps must be large for several processes to gain. On one machine\n"
-        "without GPUs, one process with as many threads is the better choice.\n\n" + "\n\n".join(parts)
+        "the loopback network; the fastest of six epochs. The processes meet three times a step, which takes gloo\n"
+        "about as long whatever is sent: steps must be large for several processes to gain. On one machine without\n"
+        "GPUs, one process with as many threads is the better choice.\n\n" + "\n\n".join(parts)
     )
 
 

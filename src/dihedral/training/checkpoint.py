@@ -67,7 +67,7 @@ class RunFolder:
             stream = path.open("a+", encoding="utf-8")
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 stream.seek(0)
                 owner = stream.read(20).strip() or "?"
                 stream.close()
@@ -75,6 +75,8 @@ class RunFolder:
                     f"folder {str(self.folder.parent)!r} is being trained into by process {owner}; "
                     "wait until it is done or choose another folder"
                 ) from None
+            except OSError:
+                break  # a file system without locks
             if path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino:
                 break
             stream.close()  # its last owner has just deleted it
@@ -147,10 +149,12 @@ class RunFolder:
 
         first_only(replace, self.device)
 
+    def has_best(self, epoch: int) -> bool:
+        return self.best == _best(epoch)
+
     def save_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
-        if self.best != _best(epoch):
-            self._write(_best(epoch), tensors)
-            self.best = _best(epoch)
+        self._write(_best(epoch), tensors)
+        self.best = _best(epoch)
 
     def load(self, identity: dict[str, Any]) -> Progress:
         """How far the last checkpoint is; refuses one that belongs to other data, another recipe or seed."""

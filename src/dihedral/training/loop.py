@@ -346,7 +346,7 @@ class Trainer:
             return
         self.last_saved = time.monotonic()
         self.progress.device = self.device.type
-        if self.best is not None:
+        if self.best is not None and not self.folder.has_best(self.progress.best_epoch):
             self.folder.save_best(self.progress.best_epoch, self._stored(self.best))
         tensors = self._stored(self._state())
         if self.progress.step and self._resumed_generator is not None:
