@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 import dihedral as dh
 from benchmarks.report import read, source
-from dihedral.algebra.explanations import Explanation
 from dihedral.figures.explanation import draw_explanation
-from dihedral.predictor import Predictor
+from dihedral.inference.predictor import Predictor
+from dihedral.interpretation.explanations import Explanation
 from dihedral.reproduction.tables import markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -50,7 +50,7 @@ class Session:
 
 def shell(model: Path, name: str, *arguments: str) -> str:
     """A command with what it prints; the model's folder is shown under a short name."""
-    from dihedral.cli import app
+    from dihedral.cli.main import app
 
     os.environ["COLUMNS"] = "120"
     command, *rest = arguments
@@ -96,7 +96,7 @@ def family_part(images: Path) -> str:
             '(a["parent"] @ a["spouse"]).nearest(2)',
             'a["spouse"].commutation(a["parent"])',
         )
-        + "\nA share is weighed by what each component adds to the scores of the relations' facts; the count gives\n"
+        + "\nA share is weighted by what each component adds to the scores of the relations' facts; the count gives\n"
         "every component the same say. Most components matter little to any one relation, so counts of\n"
         "compositions are low even where a rule holds. That is why `rules` does not count: it asks where a body\n"
         "leads (from up to 64 of its heads to the 4 likeliest tails each, and back), and how far the model holds the\n"

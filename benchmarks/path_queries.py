@@ -18,8 +18,8 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.paths import WIDTH, beam_search, path_queries
-from dihedral.predictor import Predictor
+from dihedral.inference.paths import WIDTH, beam_search, path_queries
+from dihedral.inference.predictor import Predictor
 
 BACKWARDS = "_reverse"
 AT_ONCE = 100

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dihedral.environment import environment
+from dihedral.runtime.environment import environment
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 

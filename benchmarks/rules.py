@@ -18,9 +18,9 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save, seconds
-from dihedral.algebra.beliefs import Beliefs
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
-from dihedral.predictor import Predictor
+from dihedral.inference.predictor import Predictor
+from dihedral.interpretation.beliefs import Beliefs
 from dihedral.reproduction.studies import relation_matrix
 from dihedral.training import Recipe, load_recipe
 

@@ -29,11 +29,11 @@ import torch
 
 from benchmarks.record import RESULTS, save, seconds
 from dihedral.engine import compiled
-from dihedral.environment import environment
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, Vocabulary, triple_keys
-from dihedral.predictor import Predictor
+from dihedral.inference.predictor import Predictor
+from dihedral.runtime.environment import environment
 from dihedral.training.loop import Trainer
 from dihedral.training.recipe import Recipe, write_recipe
 
@@ -115,7 +115,7 @@ def whole_epoch(trainer: Trainer) -> dict[str, Any]:
     """Time of a step by that of the second epoch; kernels compile in the first."""
     trainer.run_epoch()
     trainer.run_epoch()
-    last = trainer.progress.history[-1]
+    last = trainer.state.history[-1]
     steps = len(trainer.triples) / trainer.recipe.batch_size
     return {"steps_measured": int(np.ceil(steps)), "seconds_a_step": last["seconds"] / steps, "loss": last["loss"]}
 

@@ -370,7 +370,7 @@ What else helps with large graphs: `validate_on = 5000` in a recipe ranks that m
 ANSWERING = """## Answering
 
 Top-k and ranking go through the table in tiles of `memory_mb`; on a GPU larger tiles are faster, as the table is read
-once a tile. For millions of entities on a CPU, `dihedral.neighbours.NearestAnswers` answers from an index through
+once a tile. For millions of entities on a CPU, `dihedral.inference.neighbours.NearestAnswers` answers from an index through
 faiss. A model folder can be stored in half precision and in shards
 (`predictor.save(folder, dtype="float16", shard_mb=512)`).
 

@@ -23,8 +23,8 @@ import numpy as np
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
+from dihedral.inference.predictor import Predictor
 from dihedral.models import build_model
-from dihedral.predictor import Predictor
 from dihedral.serving.batching import AT_ONCE
 
 
@@ -35,7 +35,7 @@ def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
 
 def start_server(models: list[str], at_once: int = AT_ONCE) -> tuple[subprocess.Popen[str], str]:
     """The process and its address, once it answers; at_once=1 answers every question alone."""
-    script = f"import dihedral.serving.batching as b; b.AT_ONCE = {at_once}; from dihedral.cli import main; main()"
+    script = f"import dihedral.serving.batching as b; b.AT_ONCE = {at_once}; from dihedral.cli.main import main; main()"
     command = [sys.executable, "-c", script, "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None

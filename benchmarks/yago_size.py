@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import RESULTS, save
-from dihedral.device import choose_device, device_name
 from dihedral.graph import Graph
 from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.graph.triples import Vocabulary, build_graph
-from dihedral.training import Trainer, finish, load_recipe
+from dihedral.runtime.device import choose_device, device_name
+from dihedral.training import Trainer, load_recipe
+from dihedral.training.train import finish
 
 
 def generate(seed: int = 0) -> Graph:
@@ -51,7 +52,7 @@ def measure(epochs: int, device: str) -> list[dict[str, Any]]:
                 "graph": repr(graph),
                 "recipe": recipe.to_dict(),
                 "hardware": device_name(trainer.device),
-                "epochs": [{key: row[key] for key in ("loss", "seconds")} for row in trainer.progress.history],
+                "epochs": [{key: row[key] for key in ("loss", "seconds")} for row in trainer.state.history],
                 "test_mrr_of_random_triples": metrics["test"]["both"]["mrr"],
             }
         )

@@ -137,7 +137,7 @@ def command(*words: object) -> Callable[[], Any]:
     """A `dihedral` command as work for a child."""
 
     def work() -> None:
-        from dihedral.cli import main
+        from dihedral.cli.main import main
 
         os.environ |= {"COLUMNS": "400", "NO_COLOR": "1"}
         sys.argv = ["dihedral", *map(str, words)]

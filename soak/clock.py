@@ -20,7 +20,7 @@ from typing import Any
 
 import dihedral as dh
 from dihedral.training.recipe import load_recipe
-from dihedral.training.search import Search, search
+from dihedral.tuning.optuna_search import Search, search
 from soak.children import Child, Ending, ask, command
 from soak.folders import SETTINGS
 from soak.kills import TUNING, digest, random_predictor, small_graph, trials

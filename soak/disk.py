@@ -21,7 +21,7 @@ from typing import Any
 
 import dihedral as dh
 from dihedral.graph.readers import write_folder
-from dihedral.storage import holds_model
+from dihedral.storage.folder import holds_model
 from soak.children import Child, Ending, ask, command, is_clear
 from soak.kills import digest, random_predictor, small_graph
 from soak.tally import Tally

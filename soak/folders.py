@@ -77,7 +77,7 @@ def save(out: Path) -> None:
 
 def hold(out: Path, gate: Path) -> None:
     """A save that stands still until `gate` is there."""
-    from dihedral.files import make_folder, only_writer
+    from dihedral.io.files import make_folder, only_writer
 
     make_folder(out)
     with only_writer(out):

@@ -26,15 +26,15 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 import dihedral as dh
-from dihedral.cli import app
+from dihedral.cli.main import app
 from dihedral.graph.benchmarks import BENCHMARKS, Benchmark, check, locate
 from dihedral.graph.readers import write_folder
 from dihedral.graph.triples import SPLITS
 from dihedral.models import build_model
-from dihedral.storage import holds_model
+from dihedral.storage.folder import holds_model
 from dihedral.training.recipe import load_recipe
-from dihedral.training.search import Search, search
-from dihedral.training.tune import read_log
+from dihedral.tuning.grid import read_log
+from dihedral.tuning.optuna_search import Search, search
 from soak.children import Child, Ending, ask, command
 from soak.tally import Tally
 

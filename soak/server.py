@@ -34,8 +34,8 @@ from soak.traffic import Ask, Client, Tally, asks
 
 PAUSE = 0.1  # mean seconds between an answer and a client's next request
 WARM_SECONDS = 60  # after its start a server's memory may grow: caches fill, threads start
-MOST_GROWTH = 64.0  # MB between the least and the most memory of a warm server
-MOST_SLOPE = 60.0  # MB an hour over the second half of a server's life
+MAX_GROWTH = 64.0  # MB between the least and the most memory of a warm server
+MAX_SLOPE = 60.0  # MB an hour over the second half of a server's life
 SLOPE_SECONDS = 240  # of which a slope says something
 SLACK = 10.0  # seconds that a slow client may be held beyond the limits, on a busy machine
 
@@ -45,7 +45,7 @@ class Running:
 
     def __init__(self, folder: Path, listener: socket.socket, script: str = "") -> None:
         fd = listener.fileno()
-        command = [sys.executable, "-c", f"{script}\nfrom dihedral.cli import main; main()"]
+        command = [sys.executable, "-c", f"{script}\nfrom dihedral.cli.main import main; main()"]
         self.process = subprocess.Popen(
             [*command, "serve", f"model={folder}", "--fd", str(fd)], pass_fds=[fd], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -195,8 +195,8 @@ def _is_flat(memory: dict[str, Any]) -> bool:
     """A server that lived for less than its warm-up is not judged, nor a slope over less than minutes."""
     if "judged" in memory:
         return True
-    steady = memory["slope_over_s"] < SLOPE_SECONDS or memory["slope_mb_per_hour"] < MOST_SLOPE
-    return steady and memory["range_mb"] < MOST_GROWTH
+    steady = memory["slope_over_s"] < SLOPE_SECONDS or memory["slope_mb_per_hour"] < MAX_SLOPE
+    return steady and memory["range_mb"] < MAX_GROWTH
 
 
 def _latency(seconds: Any) -> dict[str, Any]:

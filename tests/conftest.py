@@ -108,7 +108,7 @@ class Outcome:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """cli("data", "list"): what `dihedral data list` prints and its exit code, in this process."""
-    from dihedral.cli import main
+    from dihedral.cli.main import main
 
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NO_COLOR", "1")

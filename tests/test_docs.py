@@ -45,7 +45,7 @@ def test_commands_can_be_parsed(page):
     """Each names a command and options that exist; running them all would take hours."""
     import typer
 
-    from dihedral.cli import app
+    from dihedral.cli.main import app
 
     group = typer.main.get_command(app)
     for words in commands(page):

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from dihedral.algebra import algebra, explain, find_rules
-from dihedral.completion import complete, missing_facts
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluation, Evaluator
-from dihedral.evaluation.ranking import MEMORY_MB
-from dihedral.folding import fold_in
+from dihedral.evaluation.evaluate import evaluate
 from dihedral.graph import Graph, load_graph, make_family
 from dihedral.group import DihedralGroup
-from dihedral.predictor import Prediction, Predictor, load
+from dihedral.inference.completion import complete, missing_facts
+from dihedral.inference.folding import fold_in
+from dihedral.inference.predictor import Prediction, Predictor, load
+from dihedral.interpretation import algebra, explain, find_rules
 from dihedral.training import Recipe, load_recipe, train
 
 try:
@@ -45,39 +45,3 @@ __all__ = [
     "missing_facts",
     "train",
 ]
-
-
-def evaluate(
-    predictor: Predictor,
-    graph: Graph | None = None,
-    *,
-    split: str = "test",
-    memory_mb: int = MEMORY_MB,
-    sample: int = 0,
-    seed: int = 0,
-) -> Evaluation:
-    """Filtered ranking of one split of a graph, by default the one the model was trained on.
-
-    sample: rank only so many triples, drawn with `seed`, against all entities; `standard_errors` says how sure the
-    result is. 0 ranks all.
-
-    Known answers are those of the model's own graph and of the other one. "Seen" entities are those
-    of the model's training.
-
-    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
-    >>> 0 < evaluate(predictor).mrr < 1
-    True
-    """
-    own = predictor.graph
-    other = own if graph is None else predictor.align(graph)
-    evaluator = Evaluator(
-        own,
-        split,
-        triples=None if graph is None else other.split(split),
-        also_known=None if graph is None else other.known,
-        device=predictor.device,
-        memory_mb=memory_mb,
-        sample=sample,
-        seed=seed,
-    )
-    return evaluator(predictor.model)

@@ -1,6 +1,6 @@
 """`python -m dihedral` is the command line."""
 
-from dihedral.cli import main
+from dihedral.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-MOST_COMPARED = 50_000
+MAX_COMPARED = 50_000
 
 
 class DihedralError(ValueError):
@@ -52,8 +52,8 @@ def close_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
         by_key.setdefault(candidate.casefold(), candidate)
     found = sorted((key for key in by_key if len(wanted) > 1 and key.startswith(wanted)), key=len)[:limit]
     pool = list(by_key)
-    if len(pool) > MOST_COMPARED:  # comparing takes microseconds a name: keep to those that begin alike
-        pool = [key for key in pool if key[:2] == wanted[:2]][:MOST_COMPARED]
+    if len(pool) > MAX_COMPARED:  # comparing takes microseconds a name: keep to those that begin alike
+        pool = [key for key in pool if key[:2] == wanted[:2]][:MAX_COMPARED]
     found += [key for key in difflib.get_close_matches(wanted, pool, limit, 0.6) if key not in found]
     if len(found) < limit:
         found += [key for key in by_key if len(wanted) > 2 and wanted in key and key not in found]

@@ -7,7 +7,7 @@ import shlex
 import pytest
 import typer
 
-from dihedral.cli import app
+from dihedral.cli.main import app
 
 
 def commands(group=None, path=()):
@@ -114,7 +114,7 @@ ON_ONE_CORE = """
 import os, sys
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from dihedral.cli import main
+from dihedral.cli.main import main
 sys.argv = ["dihedral", "data", "info", sys.argv[1]]
 main()
 """

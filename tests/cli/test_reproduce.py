@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dihedral.cli.reproduce import unique
-from dihedral.files import write_json
+from dihedral.io.files import write_json
 from dihedral.reproduction.plan import TARGETS, plan
 from dihedral.reproduction.runs import Run, perform
 

@@ -62,6 +62,6 @@ def test_a_key_that_no_header_can_carry_is_refused(cli, model_folder):
 
 
 def test_without_the_extra_it_says_what_to_install(python, model_folder):
-    script = "import sys; sys.modules['fastapi'] = None; from dihedral.cli import main; main()"
+    script = "import sys; sys.modules['fastapi'] = None; from dihedral.cli.main import main; main()"
     done = python("-c", script, "serve", model_folder)
     assert done.returncode == 2 and "pip install 'dihedral[serve]'" in done.stderr

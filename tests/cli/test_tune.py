@@ -18,7 +18,7 @@ import pytest
 import dihedral as dh
 from dihedral.cli.tune import retrain
 from dihedral.graph.readers import write_folder
-from dihedral.training.tune import read_log
+from dihedral.tuning.grid import read_log
 
 SMALL = ("--set", "dimension=8", "--set", "batch_size=64", "--set", "epochs=2", "--set", "validate_every=1")
 CHOICES = ("--choose", "K=4,6", "--choose", "lr=0.1,0.5")

@@ -66,5 +66,5 @@ def test_fast_and_reference_training_agree_on_real_data(benchmark_graph):
     for reference in (True, False):
         trainer = Trainer(graph, recipe, reference=reference)
         trainer.run()
-        found.append(trainer.progress.best_mrr)
+        found.append(trainer.state.best_mrr)
     assert found[0] == pytest.approx(found[1], abs=0.004)

@@ -89,5 +89,5 @@ def test_recorded_steps_train_as_plain_ones_do(family, settings):
     for reference in (True, False):
         trainer = Trainer(family, recipe.replace(validate_every=0), device="cuda", reference=reference)
         trainer.run()
-        losses.append(trainer.progress.history[-1]["loss"])
+        losses.append(trainer.state.history[-1]["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=0.02)

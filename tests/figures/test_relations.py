@@ -9,8 +9,8 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.algebra.rows import Algebra
 from dihedral.graph import Vocabulary
+from dihedral.interpretation.rows import Algebra
 
 pytest.importorskip("matplotlib")
 from dihedral.figures.relations import draw_relations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dihedral.figures.search import draw_search
 from dihedral.training.recipe import Recipe
-from dihedral.training.search import Search, open_study, search
+from dihedral.tuning.optuna_search import Search, open_study, search
 
 
 def drawn(family, tmp_path, trials):

@@ -227,6 +227,6 @@ def test_pairs_are_found_with_and_without_a_bitmap(monkeypatch):
     graph = dh.make_family(80, seed=7)
     size = graph.num_entities, graph.num_relations
     with_bits = find_chains(graph.train, *size, min_support=1)
-    monkeypatch.setattr("dihedral.graph.patterns.MOST_BITS", 0)
+    monkeypatch.setattr("dihedral.graph.patterns.MAX_BITS", 0)
     without = find_chains(graph.train, *size, min_support=1)
     assert (with_bits.rules == without.rules).all() and (with_bits.support == without.support).all()

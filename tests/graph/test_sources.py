@@ -20,7 +20,7 @@ from dihedral.graph import sources
 def _small(monkeypatch):
     """Small bombs against small bounds."""
     monkeypatch.setattr(sources, "ALWAYS_ALLOWED", 1 << 20)
-    monkeypatch.setattr(sources, "MOST_MEMBERS", 100)
+    monkeypatch.setattr(sources, "MAX_MEMBERS", 100)
     monkeypatch.setattr(archives, "BOMB_MIB", 8)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dihedral.files import make_folder, write_json
+from dihedral.io.files import make_folder, write_json
 from dihedral.reproduction.runs import Record, Run, perform
 from dihedral.training import load_recipe
 
@@ -30,7 +30,7 @@ def tiny_results(tiny: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_record(tiny: Run, tiny_results: Path) -> Record:
-    from dihedral.files import read_json
+    from dihedral.io.files import read_json
 
     return read_json(tiny.path(tiny_results / "runs"))
 

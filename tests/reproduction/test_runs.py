@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import dihedral as dh
-from dihedral.files import read_json, write_json
+from dihedral.io.files import read_json, write_json
 from dihedral.reproduction.runs import Run, find_record, open_graph, perform, perform_all
 
 
@@ -25,7 +25,7 @@ def test_a_record_is_written_under_the_name_of_its_recipe_and_seed(tiny, tiny_re
     assert (tiny_record["graph"], tiny_record["seed"], tiny_record["epochs"]) == ("family-1", 0, 1)
     assert tiny_record["data"] == dh.make_family(parents=1).fingerprint
     assert tiny_record["hardware"] and tiny_record["environment"]["dihedral"] == dh.__version__
-    assert tiny_record["seconds"] >= tiny_record["train_seconds"] >= 0 and tiny_record["runs_beside"] == 0
+    assert tiny_record["seconds"] >= tiny_record["train_seconds"] >= 0 and tiny_record["concurrent_runs"] == 0
 
 
 def test_a_record_holds_what_training_measures(tiny, tiny_record):
@@ -108,7 +108,7 @@ def test_a_failing_run_is_told_by_its_message_and_the_others_go_on(tiny, tmp_pat
 def test_a_run_again_replaces_its_record(tiny, tmp_path):
     run = Run("family-1", tiny.recipe.replace(dimension=4))
     first = perform(run, tmp_path, device="cpu", beside=3)
-    assert first["runs_beside"] == 3
+    assert first["concurrent_runs"] == 3
     again = perform(run, tmp_path, device="cpu")
-    assert again["test"] == first["test"] and again["runs_beside"] == 0
+    assert again["test"] == first["test"] and again["concurrent_runs"] == 0
     assert find_record(run, tmp_path) == again

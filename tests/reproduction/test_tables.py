@@ -117,10 +117,10 @@ def test_every_model_of_the_frame_is_a_row_and_baselines_have_the_papers_number_
 
 
 def test_runs_that_shared_a_machine_say_so(put, tmp_path):
-    from dihedral.files import write_json
+    from dihedral.io.files import write_json
 
     record = put(PAPER_STE)
-    write_json(PAPER_STE.path(tmp_path / "results" / "runs"), record | {"runs_beside": 3, "seconds": 12.4})
+    write_json(PAPER_STE.path(tmp_path / "results" / "runs"), record | {"concurrent_runs": 3, "seconds": 12.4})
     assert "12 (3 runs beside)" in table_markdown("table3", table_rows("table3", tmp_path / "results"))
 
 

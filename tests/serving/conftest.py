@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 import dihedral as dh
 from dihedral.graph.triples import Graph, Vocabulary
 from dihedral.serving.app import create_app
-from dihedral.serving.served import Served, read_models
+from dihedral.serving.served import ServedModel, read_models
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +47,12 @@ def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def models(family_folder: Path, plain_folder: Path) -> dict[str, Served]:
+def models(family_folder: Path, plain_folder: Path) -> dict[str, ServedModel]:
     return read_models([str(family_folder), f"other={plain_folder}"])
 
 
 @pytest.fixture(scope="session")
-def app(models: dict[str, Served]) -> FastAPI:
+def app(models: dict[str, ServedModel]) -> FastAPI:
     return create_app(models)
 
 

@@ -10,11 +10,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
-from dihedral.completion import missing_facts
 from dihedral.graph.triples import Graph
+from dihedral.inference.completion import missing_facts
 from dihedral.serving.app import STATIC, create_app
-from dihedral.serving.messages import MOST_QUESTIONS, MOST_STEPS, MOST_TOP
-from dihedral.serving.served import Served, read_models
+from dihedral.serving.messages import MAX_QUESTIONS, MAX_STEPS, MAX_TOP
+from dihedral.serving.served import ServedModel, read_models
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_triples_are_called_true_or_false_as_the_library_does(client, predictor)
         assert each["probability"] == pytest.approx(expected.probability, rel=1e-4)
     wrong = client.post("/v1/classify", json={"triples": [asked[0], asked[1] | {"tail": "nobody"}]})
     assert wrong.status_code == 404 and wrong.json()["detail"] == "triple 2: entity 'nobody' is not known"
-    assert client.post("/v1/classify", json={"triples": asked * MOST_QUESTIONS}).status_code == 422
+    assert client.post("/v1/classify", json={"triples": asked * MAX_QUESTIONS}).status_code == 422
 
 
 def test_missing_facts_are_those_of_the_library(client, predictor):
@@ -87,7 +87,7 @@ def test_missing_facts_are_those_of_the_library(client, predictor):
 
 def test_missing_facts_of_all_relations_are_refused_where_that_is_too_much(client, models, monkeypatch):
     served = models["family"]
-    monkeypatch.setattr("dihedral.serving.served.MOST_SCORES", int(served.heads.max()) * 80)
+    monkeypatch.setattr("dihedral.serving.served.MAX_SCORES", int(served.heads.max()) * 80)
     refused = client.get("/v1/missing")
     assert refused.status_code == 422 and "name a relation" in refused.json()["detail"]
     assert client.get("/v1/missing?relation=parent").status_code == 200
@@ -136,8 +136,8 @@ def test_relations_are_listed_with_facts_symmetry_and_inverse(client, predictor)
     a, graph = dh.algebra(predictor), predictor.graph
     for number, name in enumerate(graph.relations):
         assert found[name]["facts"] == (graph.known[:, 1] == number).sum()
-        assert found[name]["symmetry"]["weighed"] == pytest.approx(float(a[name].symmetry()))
-        assert found[name]["inverses"][0]["share"]["weighed"] == pytest.approx(float((~a[name]).nearest(1)[0].share))
+        assert found[name]["symmetry"]["weighted"] == pytest.approx(float(a[name].symmetry()))
+        assert found[name]["inverses"][0]["share"]["weighted"] == pytest.approx(float((~a[name]).nearest(1)[0].share))
 
 
 def test_one_relation_has_its_elements_and_its_rules(client, predictor):
@@ -200,7 +200,7 @@ def test_the_facts_of_an_entity_have_a_direction(client, predictor):
 def test_names_with_slashes_and_spaces_are_names(tmp_path):
     graph = Graph.from_labels([("/m/a b", "/people/born?", "ü%#/.."), ("ü%#/..", "/people/born?", "/m/a b")])
     predictor = dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu")
-    with TestClient(create_app({"odd": Served("odd", predictor)})) as client:
+    with TestClient(create_app({"odd": ServedModel("odd", predictor)})) as client:
         assert client.get("/v1/entities/%2Fm%2Fa%20b").json()["total"] == 2
         assert client.get("/v1/entities/%C3%BC%25%23%2F..").json()["total"] == 2
         assert client.get("/v1/relations/%2Fpeople%2Fborn%3F").json()["facts"] == 2
@@ -267,13 +267,13 @@ def test_info_has_recipe_metrics_and_the_curve_of_the_training(client):
 
 
 def test_a_curve_cut_off_in_the_middle_of_a_line_is_read_up_to_there(family_folder, models):
-    served = Served("copy", models["family"].predictor, family_folder)
+    served = ServedModel("copy", models["family"].predictor, family_folder)
     assert len(served.curve) == 20
     log = family_folder / "training" / "log.jsonl"
     whole = log.read_text()
     try:
         log.write_text(whole + '{"epoch": 21, "lo')
-        again = Served("copy", models["family"].predictor, family_folder)
+        again = ServedModel("copy", models["family"].predictor, family_folder)
         assert len(again.curve) == 20
     finally:
         log.write_text(whole)
@@ -316,7 +316,7 @@ def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
         ("/v1/predict", {"head": "man_0000"}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "tail": "man_0001"}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": 0}),
-        ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": MOST_TOP + 1}),
+        ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": MAX_TOP + 1}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "known": "maybe"}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "among": "all"}),
         ("/v1/predict", {"head": "man_0000", "tail": "man_0001", "among": "range"}),
@@ -324,10 +324,10 @@ def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "tpo": 3}),
         ("/v1/predict", {"head": 5, "relation": "spouse"}),
         ("/v1/predict", {"questions": []}),
-        ("/v1/predict", {"questions": [{"head": "man_0000", "relation": "spouse"}] * (MOST_QUESTIONS + 1)}),
+        ("/v1/predict", {"questions": [{"head": "man_0000", "relation": "spouse"}] * (MAX_QUESTIONS + 1)}),
         ("/v1/predict", [1, 2]),
         ("/v1/query", {"start": "man_0000", "via": []}),
-        ("/v1/query", {"start": "man_0000", "via": ["spouse"] * (MOST_STEPS + 1)}),
+        ("/v1/query", {"start": "man_0000", "via": ["spouse"] * (MAX_STEPS + 1)}),
         ("/v1/compose", {"steps": "spouse"}),
         ("/v1/explain", {"head": "man_0000", "relation": "spouse"}),
     ],
@@ -403,7 +403,7 @@ def test_a_large_body_is_413_with_or_without_its_length(models):
 
 
 def test_a_batch_may_not_ask_for_too_many_answers(client):
-    questions = [{"head": "man_0000", "relation": "spouse", "top": MOST_TOP}] * 26
+    questions = [{"head": "man_0000", "relation": "spouse", "top": MAX_TOP}] * 26
     refused = client.post("/v1/predict", json={"questions": questions})
     assert refused.status_code == 422 and "26,000 answers together" in refused.json()["detail"]
 

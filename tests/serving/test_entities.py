@@ -80,6 +80,6 @@ def test_names_that_are_not_held_are_found_by_how_they_begin():
 
 
 def test_a_large_vocabulary_is_not_held(monkeypatch):
-    monkeypatch.setattr("dihedral.serving.entities.MOST_HELD", 2)
+    monkeypatch.setattr("dihedral.serving.entities.MAX_HELD", 2)
     assert isinstance(index_names(Vocabulary(["a", "b", "c"])), StoredNameIndex)
     assert isinstance(index_names(Vocabulary(["a", "b"])), NameIndex)

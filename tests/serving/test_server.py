@@ -29,7 +29,7 @@ from dihedral.serving.server import listen, reopen_models
 
 HASTY = """
 import dihedral.serving.connections as c, dihedral.serving.guard as g
-c.HEAD_SECONDS, c.SEND_SECONDS, g.BODY_SECONDS, c.MOST_CONNECTIONS = 1.5, 1.5, 1.5, 60
+c.HEAD_SECONDS, c.SEND_SECONDS, g.BODY_SECONDS, c.MAX_CONNECTIONS = 1.5, 1.5, 1.5, 60
 """
 
 

@@ -86,7 +86,7 @@ def test_averaging_does_not_change_what_is_trained(family, recipe):
 def test_validation_leaves_the_trained_parameters_untouched(family):
     trainer, states = epoch_by_epoch(family, SOFTMAX.replace(validate_every=1))
     _, unseen = epoch_by_epoch(family, SOFTMAX)
-    assert all("valid_mrr" in row for row in trainer.progress.history)
+    assert all("valid_mrr" in row for row in trainer.state.history)
     for one, other in zip(states, unseen, strict=True):
         assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
@@ -99,17 +99,17 @@ def test_validation_measures_the_average(family):
         trainer.run_epoch()
         for name, parameter in other.model.named_parameters():
             parameter.data.copy_(trainer.average[name])
-        assert trainer.progress.history[-1]["valid_mrr"] == measure(other.model).mrr
+        assert trainer.state.history[-1]["valid_mrr"] == measure(other.model).mrr
         trained.append(measure(trainer.model).mrr)
-    assert trained != [row["valid_mrr"] for row in trainer.progress.history]  # or this run proves nothing
+    assert trained != [row["valid_mrr"] for row in trainer.state.history]  # or this run proves nothing
 
 
 def test_the_best_average_on_valid_is_kept(family):
     recipe = SOFTMAX.replace(validate_every=1, epochs=20, entity_lr=1.0)
     trainer, states = epoch_by_epoch(family, recipe)
-    curve = [row["valid_mrr"] for row in trainer.progress.history]
+    curve = [row["valid_mrr"] for row in trainer.state.history]
     best = 1 + curve.index(max(curve))
-    assert trainer.progress.best_epoch == best < 20  # or this run proves nothing
+    assert trainer.state.best_epoch == best < 20  # or this run proves nothing
     model, _ = trainer.best_model()
     expected = exponential_average(states[:best], recipe.averaging)
     torch.testing.assert_close(model.entities.double(), expected["entities"], atol=1e-5, rtol=1e-5)

@@ -83,7 +83,7 @@ def test_some_settings_must_be_more_than_zero(key, value):
         Recipe().replace(**{key: value})
 
 
-@pytest.mark.parametrize("key", ["cooling", "skew_chance", "component_weight", "regulariser_weight", "patience"])
+@pytest.mark.parametrize("key", ["cooling", "skew_probability", "component_weight", "regulariser_weight", "patience"])
 def test_some_settings_must_not_be_negative(key):
     with pytest.raises(DihedralError, match=rf"{key} is -1(\.0)?; it must be 0 or more"):
         Recipe().replace(**{key: -1})
@@ -100,8 +100,8 @@ def test_an_odd_dimension_is_refused():
 
 
 def test_a_chance_is_at_most_one():
-    with pytest.raises(DihedralError, match=r"skew_chance is 1\.5"):
-        Recipe(skew_chance=1.5)
+    with pytest.raises(DihedralError, match=r"skew_probability is 1\.5"):
+        Recipe(skew_probability=1.5)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_signs_need_k_of_4_or_6(model):
     assert Recipe(model=model, K=6).K == 6
 
 
-@pytest.mark.parametrize("key", ["skew_chance", "component_weight", "share_negatives", "adversarial"])
+@pytest.mark.parametrize("key", ["skew_probability", "component_weight", "share_negatives", "adversarial"])
 def test_settings_of_sampled_negatives_are_refused_where_there_are_none(key):
     with pytest.raises(DihedralError, match=f"{key} is 1(.0)? with objective 'softmax'.*'logistic'"):
         Recipe(objective="softmax", **{key: 1})

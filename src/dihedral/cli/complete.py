@@ -10,8 +10,8 @@ import typer
 import dihedral as dh
 from dihedral.cli.output import Json, counted_bar, print_json, print_table, remark
 from dihedral.cli.predict import read_among
-from dihedral.completion import check_table_path, complete, missing_facts, read_questions, write_table
 from dihedral.errors import DihedralError
+from dihedral.inference.completion import check_table_path, complete, missing_facts, read_questions, write_table
 
 
 def command(

@@ -25,18 +25,18 @@ def command(
     say(f"1. A synthetic family: {graph!r}")
     say("2. Training D4-Gumbel: every relation becomes 200 elements of D4")
     # the extra negatives (t, r, h) keep parent and child from being taken for symmetric relations
-    predictor = dh.train(graph, "demo/family", seed=seed, out=out, overwrite=True, skew_chance=0.5)
+    predictor = dh.train(graph, "demo/family", seed=seed, out=out, overwrite=True, skew_probability=0.5)
     print_metrics("3. Test triples, ranked among all people", metric_rows(predictor.metrics["test"]))
     algebra = dh.algebra(predictor)
     chance = 1 / len(algebra.group)
     print_table(
-        f"\n4. Inverses: weighed share of identity components in the product (chance {chance:.3f})",
+        f"\n4. Inverses: weighted share of identity components in the product (chance {chance:.3f})",
         ["pair", "share"],
         [[" · ".join(rule.body), rule.share] for rule in algebra.inverse_pairs(5)],
     )
     rules = [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3]
     print_table(
-        "\n5. Compositions: weighed share of components in which the product is the relation, and in the other order",
+        "\n5. Compositions: weighted share of components in which the product is the relation, and in the other order",
         ["product", "share", "swapped"],
         [
             [str(rule), rule.share, (algebra[rule.body[1]] @ algebra[rule.body[0]]).agreement(algebra[rule.head])]

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.algebra.explanations import explain
 from dihedral.cli.output import Json, print_json, remark, say
 from dihedral.errors import DihedralError
+from dihedral.interpretation.explanations import explain
 
 FORMATS = (".png", ".svg")
 
@@ -20,11 +20,11 @@ def command(
     head: Annotated[str, typer.Argument(help="The head entity.")],
     relation: Annotated[str, typer.Argument(help="The relation.")],
     tail: Annotated[str, typer.Argument(help="The tail entity.")],
-    top: Annotated[int, typer.Option(help="How many paths and alike facts.")] = 5,
+    top: Annotated[int, typer.Option(help="How many paths and similar facts.")] = 5,
     figure: Annotated[Path | None, typer.Option(help="Draw the paths into this .png or .svg file.")] = None,
     json: Json = False,
 ) -> None:
-    """The paths of known facts that support a triple, alike facts, and the elements that carry its score.
+    """The paths of known facts that support a triple, similar facts, and the elements that carry its score.
 
     Example: dihedral explain out/demo man_0600 parent_in_law man_0012
     """

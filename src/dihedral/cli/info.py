@@ -9,7 +9,7 @@ import typer
 
 from dihedral.cli.output import Json, metric_rows, print_json, print_metrics, print_table
 from dihedral.errors import DihedralError
-from dihedral.storage import describe
+from dihedral.storage.folder import describe
 
 
 def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json: Json = False) -> None:

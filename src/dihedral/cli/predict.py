@@ -10,7 +10,7 @@ import typer
 import dihedral as dh
 from dihedral.cli.output import Json, print_json, print_table
 from dihedral.errors import DihedralError
-from dihedral.predictor import Among, Predictor
+from dihedral.inference.predictor import Among, Predictor
 
 
 def command(

@@ -10,7 +10,7 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.output import Json, print_json, print_table
-from dihedral.paths import WIDTH
+from dihedral.inference.paths import WIDTH
 
 
 def command(

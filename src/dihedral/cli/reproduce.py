@@ -11,11 +11,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dihedral.cli.output import notes, remark, say
-from dihedral.device import choose_device
 from dihedral.errors import DihedralError, close_matches
 from dihedral.reproduction.page import files_of, write_page, write_target
 from dihedral.reproduction.plan import TARGETS, plan
 from dihedral.reproduction.runs import Record, Run, find_record, perform_all
+from dihedral.runtime.device import choose_device
 
 
 def command(

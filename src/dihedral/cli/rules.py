@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.algebra.rules import KINDS, LEAST_SCORE, MinedRule, find_rules
 from dihedral.cli.output import Columns, Device, Json, counted_bar, print_json, print_table, read_data, say
+from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
 TITLES = {
     "symmetric": "symmetric relations",
@@ -34,7 +34,7 @@ def command(
     top: Annotated[int, typer.Option(help="How many rules of each kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether a composition may walk relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Steps of the longest bodies of compositions: 2 or 3.")] = 2,
-    min_score: Annotated[float, typer.Option(help="What the model believes less is left out.")] = LEAST_SCORE,
+    min_score: Annotated[float, typer.Option(help="What the model believes less is left out.")] = MIN_SCORE,
     device: Device = "cpu",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
     columns: Columns = None,

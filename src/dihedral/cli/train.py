@@ -20,12 +20,12 @@ from dihedral.cli.output import (
     read_data,
     remark,
 )
-from dihedral.distributed import rank
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.storage import holds_model
+from dihedral.runtime.distributed import rank
+from dihedral.storage.folder import holds_model
 from dihedral.training import Interrupted, Recipe, choose_recipe, load_recipe, train
-from dihedral.training.choose import best_recipe
+from dihedral.training.defaults import best_recipe
 from dihedral.training.loggers import Logger, MLflowLogger, TensorBoardLogger
 
 

@@ -17,8 +17,8 @@ from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
 from dihedral.training import Recipe, load_recipe, recipe_names
 from dihedral.training.loop import Event
-from dihedral.training.search import Search, make_space, open_study, search
-from dihedral.training.tune import Choices, Row, paper_grid, tune
+from dihedral.tuning.grid import Choices, Row, paper_grid, tune
+from dihedral.tuning.optuna_search import Search, make_space, open_study, search
 
 NAMED_BASE = "demo/family"  # a grid's winner is written as changes to a named recipe: the default settings have none
 DAY = 24 * 3600.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dihedral.engine.softmax import Combine
 
 SCALE = 1024.0  # softmax values are stored times this, away from the smallest half-precision numbers
-LEAST_ROWS = 256
+MIN_ROWS = 256
 SHARED_MEMORY = 200_000  # bytes of a multiprocessor: Hopper has more, what came before it less
 
 
@@ -72,7 +72,7 @@ def half_cross_entropy(
     rows = min(batch, tile_bytes // (2 * entities))
     if (combine or rows < batch) and _fits_registers(queries):
         return _half_in_registers(half_queries, candidates, targets, scale, combine)
-    if combine or entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, LEAST_ROWS):
+    if combine or entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, MIN_ROWS):
         return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes, combine)
     half_candidates = _padded_half(candidates, entities, half_queries.shape[1])
     losses = torch.empty(batch, device=queries.device)

@@ -20,7 +20,7 @@ from dihedral.engine import cuda
 from dihedral.engine.cuda import targets_here
 
 TILE_MB = 256  # of logits at a time
-LEAST_ROWS = 64  # in a tile of rows: fewer make the products slow
+MIN_ROWS = 64  # in a tile of rows: fewer make the products slow
 
 Combine = Callable[[Tensor], Tensor]
 """From the log-sum-exp [B] over this process's candidates to that over the candidates of all."""
@@ -72,7 +72,7 @@ def _tiled(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
 ) -> Result:
     rows = tile_bytes // (4 * len(candidates))
-    least = len(queries) if combine else min(LEAST_ROWS, len(queries))  # several tiles would combine several times
+    least = len(queries) if combine else min(MIN_ROWS, len(queries))  # several tiles would combine several times
     if rows >= least:
         return _by_rows(queries, candidates, targets, scale, rows, combine)
     at_once = max(1, tile_bytes // (4 * len(queries)))

@@ -172,7 +172,7 @@ STAYING, PASSING = 128, 64  # rows of a block that stays, and of those that pass
 
 @triton.jit
 def _fold(logits, candidate, top, total, mean):
-    """A block of logits into the running maximum, sum of exponentials and weighed sum of candidates."""
+    """A block of logits into the running maximum, sum of exponentials and weighted sum of candidates."""
     higher = tl.maximum(top, tl.max(logits, 1) * LOG2E)
     p = tl.exp2(logits * LOG2E - (higher - SHIFT)[:, None])
     faded = tl.exp2(top - higher)

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dihedral.distributed import Shard, any_says
 from dihedral.engine import compiled
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.graph.known import KnownAnswers, Side, anchors_and_targets
 from dihedral.models import Model
+from dihedral.runtime.distributed import Shard, any_rank
 
 MEMORY_MB = 256  # of scores at a time
 BLOCK = 64  # entities whose maximum stands for them in a search for the best
@@ -62,7 +62,7 @@ def ranks_from_scores(
     shard: where the scores are those of this process's entities; the counts are those of all.
     """
     shard = shard or Shard(scores.shape[1])
-    if shard.whole:
+    if shard.is_single:
         true = scores.gather(1, targets[:, None])  # [batch, 1]
     else:
         place, column = shard.find(targets)
@@ -121,7 +121,7 @@ def tile_rows(model: Model, memory_mb: int) -> int:
     """How many rows of scores to hold at a time; all processes say the same."""
     if memory_mb < 1:
         raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
-    rows = max(1, memory_mb * 2**20 // (4 * model.shard.most))
+    rows = max(1, memory_mb * 2**20 // (4 * model.shard.max_rows))
     return rows if model.entities.is_cuda else min(rows, CPU_QUESTIONS)
 
 
@@ -132,7 +132,7 @@ def rank_triples(
     """Filtered ranks of the answers on one side of triples [n, 3]; `known` must hold those triples."""
     operators, candidates = model.relations.exact(), model.candidates().detach()
     finite = bool(torch.isfinite(candidates).all() and torch.isfinite(operators).all())
-    if any_says(not finite, candidates.device):
+    if any_rank(not finite, candidates.device):
         raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
     rows_at_once = tile_rows(model, memory_mb)
     anchors, relations, targets = anchors_and_targets(triples.long(), side)

@@ -7,9 +7,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dihedral.algebra.explanations import Explanation
 from dihedral.errors import DihedralError
 from dihedral.figures.paper import BLUE, GREY, ORANGE, short
+from dihedral.interpretation.explanations import Explanation
 
 Place = tuple[float, float]
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from dihedral.algebra import Algebra, Row
 from dihedral.errors import DihedralError
+from dihedral.interpretation import Algebra, Row
 
-MOST_RELATIONS = 16
+MAX_RELATIONS = 16
 
 
 def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
     """Left: how often each relation uses each element. Right: the relation nearest to each product."""
-    names = list(algebra.names)[:MOST_RELATIONS] if relations is None else relations
+    names = list(algebra.names)[:MAX_RELATIONS] if relations is None else relations
     if not names:
         raise DihedralError("no relations to draw; name at least one")
     rows = [algebra[name] for name in names]
@@ -60,7 +60,7 @@ def _products(axes: Any, rows: list[Row]) -> None:
     axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(rows)), [_plain(row.name) for row in rows], rotation=20, ha="right")
     axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
-    axes.set_title("row · column: nearest relation, weighed share of components", fontsize=10)
+    axes.set_title("row · column: nearest relation, weighted share of components", fontsize=10)
 
 
 def _plain(name: str) -> str:

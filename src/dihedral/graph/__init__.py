@@ -1,76 +1,8 @@
-"""Graphs: triples as integers with vocabularies, readers, benchmarks, the FAMILY generator, known answers."""
+"""Graphs: triples as integers with vocabularies, readers, benchmarks, the FAMILY generator and the index."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from dihedral.errors import DihedralError, close_matches
-from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
-from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
 from dihedral.graph.known import KnownAnswers
-from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
-from dihedral.graph.triples import SPLITS, Graph, Vocabulary
+from dihedral.graph.loading import load_graph
+from dihedral.graph.triples import Graph, Vocabulary
 
 __all__ = ["Graph", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]
-
-
-def load_graph(
-    source: Any,
-    *,
-    columns: Sequence[str] | None = None,
-    valid: float = 0.1,
-    test: float = 0.1,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Graph:
-    """A benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
-
-    In memory: a list of triples, an array [n, 3], a table with the Arrow interface (Arrow, pandas, polars), a
-    directed networkx graph, a PyKEEN TriplesFactory; or several of them as {"train": …, "valid": …, "test": …} or in
-    that order as a tuple.
-
-    A single file or table is split into train, valid and test with `valid`, `test` and `seed`, so
-    that every entity and relation of valid and test also occurs in train; a table that names the split of
-    each triple in a column `split` is not.
-
-    >>> load_graph("family").num_entities
-    1200
-    """
-    if isinstance(source, Graph):
-        return source
-    if isinstance(source, str) and not Path(source).exists():
-        if source.lower() in BENCHMARKS:
-            return load_benchmark(source, progress=progress)
-        if source.lower() == "family":
-            return make_family(seed=seed)
-        names = [benchmark.name for benchmark in BENCHMARKS.values()]
-        hint = close_matches(source, [*names, "family"])
-        if hint:
-            raise DihedralError(f"file {source!r} does not exist; give a folder, a file or a benchmark's name{hint}")
-    if isinstance(source, (str, Path)):
-        return read_graph(source, columns=columns, valid=valid, test=test, seed=seed)
-    if _are_triples(source):
-        rows = [tuple(map(str, row)) for row in source]
-        source = dict(zip(("head", "relation", "tail"), map(list, zip(*rows, strict=True)), strict=True))
-    elif isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
-        source = dict(zip(SPLITS, source, strict=False))
-    if isinstance(source, Mapping) and "train" in source:
-        return read_arrow_splits({split: as_table(part) for split, part in source.items()}, columns=columns)
-    return read_arrow(as_table(source), columns=columns, valid=valid, test=test, seed=seed)
-
-
-def _are_triples(source: Any) -> bool:
-    """A list of (head, relation, tail) in text, or an array [n, 3]."""
-    if hasattr(source, "shape"):
-        return len(source.shape) == 2 and source.shape[1] == 3 and not hasattr(source, "__arrow_c_stream__")
-    return (
-        isinstance(source, (tuple, list))
-        and bool(source)
-        and all(
-            isinstance(row, (tuple, list)) and len(row) == 3 and all(isinstance(part, str) for part in row)
-            for row in source
-        )
-    )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Triples, Vocabulary
 
-MOST_NAMES = 2**31 - 1  # ids are 32-bit numbers
+MAX_NAMES = 2**31 - 1  # ids are 32-bit numbers
 REHASHED_AT_ONCE = 1 << 20
 
 
@@ -72,8 +72,8 @@ class Names:
 
     def _append(self, names: pa.Array, hashes: NDArray[np.int64]) -> None:
         count = self.count + len(names)
-        if count > MOST_NAMES:
-            raise DihedralError(f"the graph has more than {MOST_NAMES} different names; ids are 32-bit numbers")
+        if count > MAX_NAMES:
+            raise DihedralError(f"the graph has more than {MAX_NAMES} different names; ids are 32-bit numbers")
         if not len(names):
             return
         ends = np.frombuffer(names.buffers()[1], np.int32)[names.offset : names.offset + len(names) + 1].astype(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dihedral.graph.triples import Triples, triple_keys
 
 Counts = NDArray[np.int64]
-MOST_BITS = 2**32  # half a gigabyte
+MAX_BITS = 2**32  # half a gigabyte
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _KeySet:
     def __init__(self, keys: Counts, size: int) -> None:
         self.keys = keys
         self.bits: NDArray[np.uint8] | None = None
-        if size <= MOST_BITS:
+        if size <= MAX_BITS:
             byte, first = np.unique(keys >> 3, return_index=True)
             self.bits = np.zeros(size // 8 + 1, np.uint8)
             self.bits[byte] = np.bitwise_or.reduceat((1 << (keys & 7)).astype(np.uint8), first)

@@ -16,12 +16,12 @@ import pyarrow.parquet as papq
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.files import atomic_path, make_folder
 from dihedral.graph.numbering import Names, Numbering, encode, grown
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
 from dihedral.graph.split import split_triples
 from dihedral.graph.triples import SPLITS, Graph, Triples, build_graph, drop_duplicates
+from dihedral.io.files import atomic_path, make_folder
 
 ROLES = (  # usual names of the three columns
     ("head", "h", "subject", "source", "s"),

@@ -32,9 +32,9 @@ RDF_SUFFIXES = {  # with pyoxigraph's names of the formats
 }  # fmt: skip
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
-MOST_RATIO = 100  # text of triples packs to a tenth
+MAX_RATIO = 100  # text of triples packs to a tenth
 ALWAYS_ALLOWED = 64 << 20  # bytes that an archive of any size may unpack to
-MOST_MEMBERS = 10_000
+MAX_MEMBERS = 10_000
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, MemoryError,
     ArithmeticError, LookupError, RuntimeError, ValueError,
@@ -92,7 +92,7 @@ def _open_archive(path: Path) -> Iterator[list[Member]]:
     """An archive's regular files."""
     with ExitStack() as stack:
         try:
-            most = max(ALWAYS_ALLOWED, MOST_RATIO * path.stat().st_size)
+            most = max(ALWAYS_ALLOWED, MAX_RATIO * path.stat().st_size)
             yield _zip_members(path, most, stack) if path.suffix.lower() == ".zip" else _tar_members(path, most, stack)
         except DihedralError:
             raise
@@ -103,7 +103,7 @@ def _open_archive(path: Path) -> Iterator[list[Member]]:
 
 def _zip_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
     archive = stack.enter_context(zipfile.ZipFile(path))
-    if len(archive.infolist()) > MOST_MEMBERS:
+    if len(archive.infolist()) > MAX_MEMBERS:
         raise _too_many(path)
 
     def read(member: zipfile.ZipInfo) -> bytes:
@@ -126,7 +126,7 @@ def _tar_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
 
     members: list[Member] = []
     for number, member in enumerate(tar):
-        if number >= MOST_MEMBERS:
+        if number >= MAX_MEMBERS:
             raise _too_many(path)
         if member.isfile() and not member.issparse():  # the holes of a sparse file cost nothing to pack
             members.append((member.name, partial(read, member)))
@@ -173,7 +173,7 @@ def _too_large(path: Path, most: int) -> DihedralError:
 
 
 def _too_many(path: Path) -> DihedralError:
-    return DihedralError(f"archive {str(path)!r} holds more than {MOST_MEMBERS} files; expected train, valid and test")
+    return DihedralError(f"archive {str(path)!r} holds more than {MAX_MEMBERS} files; expected train, valid and test")
 
 
 def stem(path: Path) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dihedral.errors import MOST_COMPARED, DihedralError, close_matches
+from dihedral.errors import MAX_COMPARED, DihedralError, close_matches
 from dihedral.graph.prefixes import expand, shorten
 
 Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
@@ -150,7 +150,7 @@ class Vocabulary(Sequence[str]):
 
     def _alike(self, name: str) -> Iterable[str]:
         """The names that a misspelt one is compared with: all, or of many those that stand beside it."""
-        if len(self) <= MOST_COMPARED:
+        if len(self) <= MAX_COMPARED:
             return self
         spellings = {name, name.lower(), name.upper(), name.capitalize(), name.title(), expand(name, self.prefixes)}
         places = [self._place(spelling.encode("utf-8", "surrogatepass")) for spelling in spellings]

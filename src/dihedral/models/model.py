@@ -15,9 +15,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from dihedral.distributed import Shard
 from dihedral.engine.blocks import block_queries
 from dihedral.errors import DihedralError
+from dihedral.runtime.distributed import Shard
 
 Side = Literal["head", "tail"]  # the side that is asked for
 

@@ -11,12 +11,12 @@ from statistics import mean
 from typing import Any
 
 from dihedral.errors import DihedralError
-from dihedral.files import make_folder, read_json, write_json
+from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.reproduction.paper import NAMES, TABLES
 from dihedral.reproduction.plan import FRAME, SYMMETRY, TARGETS, frame, plan
 from dihedral.reproduction.runs import TRAIN_SAMPLE, Record, find_record
 from dihedral.reproduction.tables import METRICS, OURS, markdown, share, table_markdown, table_rows
-from dihedral.training.tune import read_log
+from dihedral.tuning.grid import read_log
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _figure3(found: Found, target: str) -> Section:
     text = (
         "Components of symmetric relations that are symmetric elements, components of definitely skew-symmetric\n"
         "relations in O₄⁽¹⁾ and O₄⁽³⁾ (chance 1/4; mean over relations and seeds), and WN18's test MRR, without and\n"
-        "with the extra negatives (t, r, h). One extra negative weighs little beside ten others and much beside one;\n"
+        "with the extra negatives (t, r, h). One extra negative weights little beside ten others and much beside one;\n"
         "the picture shows the latter.\n\n"
         + markdown(["training", "symmetric: symmetric", "skew: skew", "the same by facts", "test MRR", "seeds"], lines)
     )

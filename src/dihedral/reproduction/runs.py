@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from dihedral.device import choose_device, device_name
-from dihedral.environment import environment
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
-from dihedral.files import make_folder, read_json, write_json
 from dihedral.graph import Graph, load_graph, make_family
+from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.reproduction.studies import STUDIES
-from dihedral.training import Recipe, Trainer, finish
+from dihedral.runtime.device import choose_device, device_name
+from dihedral.runtime.environment import environment
+from dihedral.training import Recipe, Trainer
 from dihedral.training.loop import Callback, Event
+from dihedral.training.train import finish
 
 Record = dict[str, Any]
 TRAIN_SAMPLE = 5000  # training triples ranked for a curve
@@ -97,12 +98,12 @@ def perform(
     trainer.run()
     predictor = finish(trainer)
     metrics = predictor.metrics
-    validated = [row for row in trainer.progress.history if "valid_mrr" in row]
+    validated = [row for row in trainer.state.history if "valid_mrr" in row]
     made = environment()
     record: Record = {
         "environment": made,
         "hardware": device_name(chosen) if chosen.type == "cuda" else made["cpu"],
-        "runs_beside": beside,
+        "concurrent_runs": beside,
         "graph": run.graph,
         "data": graph.fingerprint,
         "seed": run.seed,

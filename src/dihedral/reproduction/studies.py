@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dihedral.algebra import Row, algebra
 from dihedral.graph import Graph
 from dihedral.graph.patterns import find_chains, find_reversals
+from dihedral.inference.predictor import Predictor
+from dihedral.interpretation import Row, algebra
 from dihedral.models import Model
-from dihedral.predictor import Predictor
-from dihedral.training.objectives import definitely_skew
+from dihedral.objectives.logistic import definitely_skew
 
-MOST_PAIRS = 8
+MAX_PAIRS = 8
 FAMILY_CHAINS = (
     ("spouse", "parent", "parent_in_law"),
     ("child", "spouse", "child_in_law"),
@@ -31,7 +31,7 @@ def inverses(predictor: Predictor) -> list[dict[str, Any]]:
     found = find_reversals(graph.train, graph.num_entities, graph.num_relations)
     a = algebra(predictor) if predictor.model.codes is not None else None
     rows = []
-    for first, second in found.inverse_pairs()[:MOST_PAIRS]:
+    for first, second in found.inverse_pairs()[:MAX_PAIRS]:
         row: dict[str, Any] = {
             "relations": [graph.relations[first], graph.relations[second]],
             "support": int(found.support[first, second]),
@@ -125,7 +125,7 @@ def _chains(graph: Graph) -> list[tuple[str, str, str, dict[str, Any]]]:
     r1, r2, r3 = found.rules.T
     new = (found.confidence >= 0.5) & (r1 != r2) & (r3 != r1) & (r3 != r2)
     found = found[new]
-    best = np.argsort(-found.support, kind="stable")[:MOST_PAIRS]
+    best = np.argsort(-found.support, kind="stable")[:MAX_PAIRS]
     return [
         (
             *(graph.relations[r] for r in found.rules[i]),

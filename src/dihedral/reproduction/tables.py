@@ -11,7 +11,7 @@ from dihedral.reproduction.paper import BASELINES, NAMES, REPORTED, TABLES
 from dihedral.reproduction.plan import FRAME_EPOCHS, available, frame, recipes_of, reduced
 from dihedral.reproduction.runs import Record, Run, find_record
 from dihedral.training import Recipe, load_recipe
-from dihedral.training.tune import PAPER_GRIDS, read_log
+from dihedral.tuning.grid import PAPER_GRIDS, read_log
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 OURS, SAME_FRAME, QUOTED = "ours", "same frame", "quoted"
@@ -74,7 +74,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "epochs": first["epochs"],
         "best_epochs": [record["best_epoch"] for record in records],
         "seconds": [record["seconds"] for record in records],
-        "runs_beside": max(record["runs_beside"] for record in records),
+        "concurrent_runs": max(record["concurrent_runs"] for record in records),
         "hardware": first["hardware"],
     }
 
@@ -162,7 +162,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         return [row["model"], row.get("missing", row["kind"]), *[""] * 6, *quoted, *[""] * 4]
     spread = f" ± {row['test_spread']:.4f}" if row["test_spread"] is not None else ""
     ours = [f"{row['test']['mrr']:.4f}{spread}", *(share(row["test"][key]) for key in METRICS[1:])]
-    beside = f" ({row['runs_beside']} runs beside)" if row.get("runs_beside") else ""
+    beside = f" ({row['concurrent_runs']} runs beside)" if row.get("concurrent_runs") else ""
     return [
         row["model"], f"{row['kind']}" if "frame" in row["kind"] else f"{row['kind']}, {row['objective']}",
         str(row["dimension"]), *ours, share(row["test_seen_only"]["mrr"]), *quoted,

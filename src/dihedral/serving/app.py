@@ -20,13 +20,13 @@ from dihedral.serving.batching import Batcher
 from dihedral.serving.guard import Guard, Metrics, check_key, problem
 from dihedral.serving.routes import algebra, lookups, pages, predictions
 from dihedral.serving.routes.pages import STATIC
-from dihedral.serving.served import Served, UnknownNameError
+from dihedral.serving.served import ServedModel, UnknownNameError
 
 BODY_LIMIT = 1 << 20
 WORKERS = max(1, min(4, os.cpu_count() or 1))
 
 
-def create_app(models: dict[str, Served], *, api_key: str | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
+def create_app(models: dict[str, ServedModel], *, api_key: str | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
     """The app that serves these models; the first is the one meant where none is named."""
     check_key(api_key)
     metrics = Metrics()

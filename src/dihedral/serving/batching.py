@@ -15,8 +15,8 @@ from typing import Literal
 import anyio
 
 from dihedral.graph.known import Side
-from dihedral.predictor import Known, Prediction
-from dihedral.serving.served import Served
+from dihedral.inference.predictor import Known, Prediction
+from dihedral.serving.served import ServedModel
 
 AT_ONCE = 64  # questions in one product
 
@@ -36,7 +36,7 @@ class Question:
 class Batcher:
     """Answers questions about one model; to be used from one event loop."""
 
-    def __init__(self, served: Served, on_batch: Callable[[int], None] = lambda size: None) -> None:
+    def __init__(self, served: ServedModel, on_batch: Callable[[int], None] = lambda size: None) -> None:
         self.served = served
         self.on_batch = on_batch
         self.waiting: list[tuple[Question, asyncio.Future[list[Prediction]]]] = []
@@ -70,7 +70,7 @@ class Batcher:
                     future.set_result(found)
 
 
-def answer(served: Served, questions: list[Question]) -> list[list[Prediction]]:
+def answer(served: ServedModel, questions: list[Question]) -> list[list[Prediction]]:
     """All questions of one side, kind and top in one product; where entities are limited, those of one relation."""
     alike: dict[tuple[Side, Known, int, str | None], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):

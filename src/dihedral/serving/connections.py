@@ -14,7 +14,7 @@ HEAD_SECONDS = 20  # for the head of a request to arrive
 SEND_SECONDS = 60  # for an answer to be taken
 LAST_SECONDS = 2  # for a last request on an idle connection, when the server stops
 REST_SECONDS = 10  # for the rest of a body or of an answer to pass, when the server stops
-MOST_CONNECTIONS = 500  # below the 1024 files that a process may usually open
+MAX_CONNECTIONS = 500  # below the 1024 files that a process may usually open
 
 
 class Connection(H11Protocol):
@@ -36,7 +36,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait_for(HEAD_SECONDS)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             waiting = [each for each in self.connections if isinstance(each, Connection) and each.waits]  # itself too
             eldest = min(waiting, key=lambda each: each.since)
             self.connections.discard(eldest)  # now, not when it is gone: more may come before

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, Split, Vocabulary
 
-MOST_HELD = 1_000_000  # names that are held in lower case; more are looked for in their file
+MAX_HELD = 1_000_000  # names that are held in lower case; more are looked for in their file
 
 
 def index_names(names: Vocabulary) -> NameIndex | StoredNameIndex:
     """What finds names while one types; for millions of them, without holding them."""
-    return NameIndex(names) if len(names) <= MOST_HELD else StoredNameIndex(names)
+    return NameIndex(names) if len(names) <= MAX_HELD else StoredNameIndex(names)
 
 
 class StoredNameIndex:

@@ -8,20 +8,20 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from dihedral.graph.triples import Split
 
-MOST_TOP = 1000
-MOST_QUESTIONS = 256
-MOST_ANSWERS = 25_600  # of a batch together: a few megabytes
-MOST_STEPS = 16
+MAX_TOP = 1000
+MAX_QUESTIONS = 256
+MAX_ANSWERS = 25_600  # of a batch together: a few megabytes
+MAX_STEPS = 16
 
 Name = Annotated[str, Field(min_length=1)]  # as long as names of a graph are; the body's limit is limit enough
 ModelName = Annotated[str | None, Field(description="A model's name; the first one if not given.")]
-Top = Annotated[int, Field(ge=1, le=MOST_TOP, description="How many answers.")]
+Top = Annotated[int, Field(ge=1, le=MAX_TOP, description="How many answers.")]
 Steps = Annotated[
-    list[Name], Field(min_length=1, max_length=MOST_STEPS, description="Relations in order; ~name walks backwards.")
+    list[Name], Field(min_length=1, max_length=MAX_STEPS, description="Relations in order; ~name walks backwards.")
 ]
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """A misspelt field is an error, not nothing."""
 
     model_config = ConfigDict(extra="forbid")
@@ -30,7 +30,7 @@ class Asked(BaseModel):
 # --- asked ----------------------------------------------------------------------------------------
 
 
-class PredictQuestion(Asked):
+class PredictQuestion(RequestModel):
     """Give two of head, relation and tail: the third is predicted."""
 
     head: Name | None = None
@@ -49,10 +49,10 @@ class PredictOne(PredictQuestion):
     model: ModelName = None
 
 
-class PredictMany(Asked):
+class PredictMany(RequestModel):
     """A batch of questions."""
 
-    questions: list[PredictQuestion] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_QUESTIONS)
     model: ModelName = None
 
 
@@ -65,30 +65,30 @@ def _which(content: Any) -> str:
 Predict = Annotated[Annotated[PredictOne, Tag("one")] | Annotated[PredictMany, Tag("many")], Discriminator(_which)]
 
 
-class Triple(Asked):
+class Triple(RequestModel):
     head: Name
     relation: Name
     tail: Name
 
 
-class Classify(Asked):
+class Classify(RequestModel):
     """Triples to call true or false."""
 
-    triples: list[Triple] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    triples: list[Triple] = Field(min_length=1, max_length=MAX_QUESTIONS)
     model: ModelName = None
 
 
-class Explain(Asked):
+class Explain(RequestModel):
     """A triple, known or predicted."""
 
     head: Name
     relation: Name
     tail: Name
-    top: Annotated[int, Field(ge=1, le=50, description="How many paths and alike facts.")] = 5
+    top: Annotated[int, Field(ge=1, le=50, description="How many paths and similar facts.")] = 5
     model: ModelName = None
 
 
-class Query(Asked):
+class Query(RequestModel):
     """Where relations lead from an entity."""
 
     start: Name
@@ -100,7 +100,7 @@ class Query(Asked):
     model: ModelName = None
 
 
-class Compose(Asked):
+class Compose(RequestModel):
     """Relations and inverses to multiply."""
 
     steps: Steps
@@ -193,9 +193,9 @@ class PathAnswers(BaseModel):
 
 
 class Share(BaseModel):
-    """A share of components: weighed by what each adds to scores, and as a plain count."""
+    """A share of components: weighted by what each adds to scores, and as a plain count."""
 
-    weighed: float
+    weighted: float
     count: float
 
 

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 
 import dihedral as dh
-from dihedral.algebra import Algebra, MinedRule, Row
-from dihedral.completion import missing_facts
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Vocabulary
-from dihedral.paths import INVERSE
-from dihedral.predictor import Predictor
+from dihedral.inference.completion import missing_facts
+from dihedral.inference.paths import INVERSE
+from dihedral.inference.predictor import Predictor
+from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.serving.entities import FactIndex, index_names
-from dihedral.serving.messages import MOST_TOP
-from dihedral.storage import describe
+from dihedral.serving.messages import MAX_TOP
+from dihedral.storage.folder import describe
 from dihedral.training.checkpoint import RunFolder
 
-MOST_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
-MOST_RULES = 200  # of each kind
-MOST_SCORES = 1_500_000_000  # that a request for missing facts may take: half a minute of one core at 2L = 200
+MAX_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
+MAX_RULES = 200  # of each kind
+MAX_SCORES = 1_500_000_000  # that a request for missing facts may take: half a minute of one core at 2L = 200
 
 
 class UnknownNameError(DihedralError):
@@ -36,7 +36,7 @@ class UnknownNameError(DihedralError):
         self.suggestions = close_names(name[:200], names)
 
 
-class Served:
+class ServedModel:
     """One model under a name."""
 
     def __init__(self, name: str, predictor: Predictor, folder: Path | None = None) -> None:
@@ -46,7 +46,7 @@ class Served:
         self.folder = folder
         self.index = index_names(self.graph.entities)
         self.facts = FactIndex(self.graph)
-        self.busiest: list[int] = np.argsort(-self.facts.counts, kind="stable")[:MOST_TOP].tolist()
+        self.busiest: list[int] = np.argsort(-self.facts.counts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
@@ -57,7 +57,7 @@ class Served:
         """The number of an entity."""
         names = self.graph.entities
         if not _has(names, name):  # the vocabulary's own error compares with all names, which takes too long here
-            alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MOST_COMPARED)]
+            alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MAX_COMPARED)]
             raise UnknownNameError("entity", name, [names[i] for i in alike])
         return names.id(name)
 
@@ -112,7 +112,7 @@ class Served:
     def rules(self) -> list[MinedRule]:
         """All rules that the model believes in; seconds of work for a large graph."""
         self.rows()
-        return dh.find_rules(self.predictor, top=MOST_RULES)
+        return dh.find_rules(self.predictor, top=MAX_RULES)
 
     @cached_property
     def heads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -124,11 +124,9 @@ class Served:
         """The likeliest facts that the graph lacks, of one relation or of all."""
         numbers = slice(None) if relation is None else self.check_relation(relation)
         scores = int(self.heads[numbers].sum()) * self.graph.num_entities
-        if scores > MOST_SCORES:
+        if scores > MAX_SCORES:
             other = "name a relation" if relation is None else "use `dihedral complete`"
-            raise DihedralError(
-                f"missing facts here take {scores:,} scores, a request at most {MOST_SCORES:,}; {other}"
-            )
+            raise DihedralError(f"missing facts here take {scores:,} scores, a request at most {MAX_SCORES:,}; {other}")
         found = missing_facts(self.predictor, relations=[relation] if relation else (), top=top, among="range")
         return found.to_pylist()
 
@@ -163,13 +161,13 @@ def _has(names: Vocabulary, name: str) -> bool:
     return name in names or expand(name, names.prefixes) in names
 
 
-def open_model(name: str, folder: Path) -> Served:
-    return Served(name, dh.load(folder), folder)
+def open_model(name: str, folder: Path) -> ServedModel:
+    return ServedModel(name, dh.load(folder), folder)
 
 
-def read_models(folders: list[str]) -> dict[str, Served]:
+def read_models(folders: list[str]) -> dict[str, ServedModel]:
     """Models from `name=DIR` or `DIR`, which is called after its folder."""
-    models: dict[str, Served] = {}
+    models: dict[str, ServedModel] = {}
     for text in folders:
         name, equals, folder = text.partition("=")
         if not equals or Path(text).exists():

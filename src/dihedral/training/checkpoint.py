@@ -21,15 +21,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from dihedral.distributed import first_only, is_joined, launch
 from dihedral.errors import DihedralError
-from dihedral.files import atomic_path, make_folder, read_json, write_json
+from dihedral.io.files import atomic_path, make_folder, read_json, write_json
+from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
 
 VERSION = 2
 
 
 @dataclass
-class Progress:
+class RunState:
     """How far a run is; with the tensors, all that a resume needs."""
 
     epoch: int = 0  # the epoch that is next, or under way
@@ -130,7 +130,7 @@ class RunFolder:
 
     # --- tensors: every process writes and reads its own part ------------------------------------
 
-    def save(self, progress: Progress, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
+    def save(self, progress: RunState, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
         """Write the tensors, replace the checkpoint, then drop the folders that it no longer names."""
         name, best = f"state-{progress.epoch:06d}-{progress.step:06d}", _best(progress.best_epoch)
         if self.state != name:
@@ -147,7 +147,7 @@ class RunFolder:
             write_json(self.checkpoint, content)
             self._drop_all_but((name, best))
 
-        first_only(replace, self.device)
+        on_rank_zero(replace, self.device)
 
     def has_best(self, epoch: int) -> bool:
         return self.best == _best(epoch)
@@ -156,7 +156,7 @@ class RunFolder:
         self._write(_best(epoch), tensors)
         self.best = _best(epoch)
 
-    def load(self, identity: dict[str, Any]) -> Progress:
+    def load(self, identity: dict[str, Any]) -> RunState:
         """How far the last checkpoint is; refuses one that belongs to other data, another recipe or seed."""
         if not self.checkpoint.exists():
             raise DihedralError(f"{str(self.folder)!r} holds no checkpoint to resume; start without --resume")
@@ -177,7 +177,7 @@ class RunFolder:
             self.state, self.best = str(content["state"]), _best(content["progress"]["best_epoch"])
             if not (self.folder / self.state).is_dir():
                 raise KeyError(self.state)
-            return Progress(**{name: content["progress"][name] for name in Progress.__dataclass_fields__})
+            return RunState(**{name: content["progress"][name] for name in RunState.__dataclass_fields__})
         except (KeyError, TypeError, AttributeError) as error:
             raise DihedralError(
                 f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start anew with --overwrite"
@@ -200,11 +200,11 @@ class RunFolder:
             for folder in (partial, place):
                 shutil.rmtree(folder, ignore_errors=True)
 
-        first_only(clear, self.device)
+        on_rank_zero(clear, self.device)
         writer = dcp.HuggingFaceStorageWriter(str(partial), save_distributed=True)  # type: ignore[attr-defined]
         try:
             _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=not is_joined()), place, "written")  # type: ignore[attr-defined]
-            first_only(lambda: os.replace(partial, place), self.device)
+            on_rank_zero(lambda: os.replace(partial, place), self.device)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -3,7 +3,7 @@
 Everything random in an epoch comes from one generator seeded by (seed, epoch), whose state a
 checkpoint holds; a resumed run is therefore bit-identical to one that was never stopped (on CPU).
 
-Of several processes (`dihedral.distributed`) each runs this loop on its rows of the entity table, with the same
+Of several processes (`dihedral.runtime.distributed`) each runs this loop on its rows of the entity table, with the same
 numbers drawn; they meet in the objective, where a step is summed up, and wherever one of them decides.
 """
 
@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dihedral.distributed import any_says, same_everywhere
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import Adagrad
 from dihedral.engine.cuda import CapturedStep
@@ -31,11 +30,12 @@ from dihedral.graph import Graph
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.models.model import BlockRelations
-from dihedral.training.checkpoint import Progress, RunFolder
-from dihedral.training.objectives import LogisticLoss, SoftmaxLoss, definitely_skew
+from dihedral.objectives.logistic import LogisticLoss, SoftmaxLoss, definitely_skew
+from dihedral.objectives.sharded import ShardedLogisticLoss
+from dihedral.objectives.walks import Walks
+from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
+from dihedral.training.checkpoint import RunFolder, RunState
 from dihedral.training.recipe import Recipe
-from dihedral.training.sharded import ShardedLogisticLoss
-from dihedral.training.walks import Walks
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
@@ -77,9 +77,9 @@ class Trainer:
             raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
         self.checkpoint_seconds = 60 * checkpoint_minutes
         self.callback = callback or (lambda event: None)
-        self.progress = Progress()
+        self.state = RunState()
         self.interrupted = False
-        self.wishes = torch.zeros(2, device=self.device)  # to stop, to save: more than 0 where a process has one
+        self.pending_flags = torch.zeros(2, device=self.device)  # to stop, to save: more than 0 where a process has one
         self.last_saved = time.monotonic()
         self._resumed_generator: Tensor | None = None  # its state in the middle of an epoch
         model = build_model(
@@ -96,7 +96,7 @@ class Trainer:
         )
         self.model = model.to(self.device)
         self.shard = model.shard
-        if not self.shard.whole:
+        if not self.shard.is_single:
             if reference:
                 raise DihedralError(f"reference is True with {self.shard.world} processes; the references are for one")
             for setting in ALONE:
@@ -135,11 +135,11 @@ class Trainer:
                 walks = Walks.build(self.graph.train, self.graph.num_entities, self.graph.num_relations, self.device)
             return SoftmaxLoss(self.recipe, relations, walks, shard=self.shard, reference=self.reference)
         skew = None
-        if self.recipe.skew_chance:
+        if self.recipe.skew_probability:
             skew = definitely_skew(self.graph.train, self.graph.num_entities, self.graph.num_relations)
             skew = skew.to(self.device)
         arguments = self.recipe, relations, self.graph.num_entities, skew
-        if not self.shard.whole:
+        if not self.shard.is_single:
             return ShardedLogisticLoss(*arguments, shard=self.shard, reference=self.reference)
         return LogisticLoss(*arguments, reference=self.reference)
 
@@ -147,7 +147,7 @@ class Trainer:
 
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a recorded step after a few plain ones."""
-        alone = self.shard.whole and not self.reference
+        alone = self.shard.is_single and not self.reference
         if self.device.type != "cuda" or not alone or len(batch) < self.recipe.batch_size:
             return self.step(batch)
         if self.captured is None:
@@ -169,12 +169,12 @@ class Trainer:
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         names, parameters = zip(*relations.named_parameters(), strict=True)
-        sums = self.shard.begin_sums([found.operators, found.loss, self.wishes])
+        sums = self.shard.begin_sums([found.operators, found.loss, self.pending_flags])
         if isinstance(found.entities, Tensor):
             self.optimisers["entities"].step(found.entities)
         else:
             self.optimisers["entities"].step_rows(found.entities)
-        operator_gradient, loss, self.wishes = sums()
+        operator_gradient, loss, self.pending_flags = sums()
         gradients = torch.autograd.grad(operators, parameters, operator_gradient)
         for name, gradient in zip(names, gradients, strict=True):
             self.optimisers[f"relations.{name}"].step(gradient)
@@ -189,28 +189,28 @@ class Trainer:
         """
         if self.folder is not None and self.shard.rank == 0:
             self.folder.create()
-            self.folder.write_log(self.progress.history)
+            self.folder.write_log(self.state.history)
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
-        self.callback({"event": "start", "epoch": self.progress.epoch, "epochs": self.recipe.epochs, **about})
+        self.callback({"event": "start", "epoch": self.state.epoch, "epochs": self.recipe.epochs, **about})
         self.last_saved = time.monotonic()
         with catch_interrupt() as interrupted:
-            while self.progress.epoch < self.recipe.epochs and not self._out_of_patience():
+            while self.state.epoch < self.recipe.epochs and not self._out_of_patience():
                 done = self.run_epoch(interrupted)
                 if not done:
                     self.save_checkpoint()
                     raise Interrupted
-                if any_says(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):
+                if any_rank(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):
                     self.save_checkpoint()
             self.save_checkpoint()  # the model is still to be measured and written
             self.interrupted = interrupted.is_set()
-        self.callback({"event": "end", "epoch": self.progress.epoch})
+        self.callback({"event": "end", "epoch": self.state.epoch})
 
     def _out_of_patience(self) -> bool:
-        return 0 < self.recipe.patience <= self.progress.validations_since_best
+        return 0 < self.recipe.patience <= self.state.validations_since_best
 
     def run_epoch(self, interrupted: threading.Event | None = None) -> bool:
         """Train one epoch, or the rest of one, and validate if it is time; False when stopped in the middle."""
-        progress, recipe = self.progress, self.recipe
+        progress, recipe = self.state, self.recipe
         interrupted = interrupted or threading.Event()
         started = time.perf_counter()
         ours = self.objective.compiled and self.device.type == "cpu"
@@ -242,14 +242,14 @@ class Trainer:
         if recipe.model.endswith("-gumbel"):
             event["temperature"] = self._temperature(progress.epoch - 1)
         self.callback(event)
-        return not any_says(interrupted.is_set(), self.device) or progress.epoch >= recipe.epochs
+        return not any_rank(interrupted.is_set(), self.device) or progress.epoch >= recipe.epochs
 
     def _steps(self, interrupted: threading.Event) -> float | None:
         """All steps of an epoch, or the rest of them: the mean loss; None when stopped in the middle."""
-        progress, recipe = self.progress, self.recipe
+        progress, recipe = self.state, self.recipe
         generator = self.generator.manual_seed(self.seed * 1_000_003 + progress.epoch)
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
-        if not same_everywhere(order[:1000]):
+        if not equal_on_all_ranks(order[:1000]):
             raise TrainingError("processes draw different numbers on their devices; use devices of one kind")
         if progress.step and self._resumed_generator is not None:
             generator.set_state(self._resumed_generator)
@@ -258,11 +258,11 @@ class Trainer:
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
         for number in range(progress.step, len(batches)):
-            if not self.shard.whole:
-                self.wishes.copy_(torch.tensor([interrupted.is_set(), self._due()]))
+            if not self.shard.is_single:
+                self.pending_flags.copy_(torch.tensor([interrupted.is_set(), self._due()]))
             loss_sum += self.train_on(self.triples[batches[number]])
             self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
-            stop, save = self._wishes(interrupted, number)
+            stop, save = self._pending_flags(interrupted, number)
             if (stop or save) and number + 1 < len(batches):
                 progress.step, progress.loss_sum = number + 1, float(loss_sum)
                 self._resumed_generator = generator.get_state()
@@ -275,13 +275,13 @@ class Trainer:
         """Whether it is time for a checkpoint, also within an epoch; with 0 minutes there is one after each epoch."""
         return 0 < self.checkpoint_seconds <= time.monotonic() - self.last_saved
 
-    def _wishes(self, interrupted: threading.Event, step: int) -> tuple[bool, bool]:
+    def _pending_flags(self, interrupted: threading.Event, step: int) -> tuple[bool, bool]:
         """Whether to stop and whether to save after a step: what any process wants, so that all do the same."""
-        if self.shard.whole:
+        if self.shard.is_single:
             return interrupted.is_set(), self.folder is not None and self._due()
         if self.device.type != "cpu" and step % 16:  # to look means to wait for the device
             return False, False
-        stop, save = self.wishes.tolist()
+        stop, save = self.pending_flags.tolist()
         return stop > 0, save > 0
 
     def _temperature(self, epoch: int) -> float:
@@ -292,27 +292,27 @@ class Trainer:
         assert self.evaluator is not None
         with self.averaged():
             mrr = self.evaluator(self.model).mrr
-            if mrr > self.progress.best_mrr:
-                self.progress.best_mrr, self.progress.best_epoch = mrr, self.progress.epoch
-                self.progress.validations_since_best = 0
+            if mrr > self.state.best_mrr:
+                self.state.best_mrr, self.state.best_epoch = mrr, self.state.epoch
+                self.state.validations_since_best = 0
                 self.best = {
                     name: tensor.detach().to(self._place_of_best, copy=True)
                     for name, tensor in self.model.named_parameters()
                 }
             else:
-                self.progress.validations_since_best += 1
+                self.state.validations_since_best += 1
         return mrr
 
     @property
     def _place_of_best(self) -> torch.device:
         """A device that one table fills has no room for two."""
-        large = self.model.entities.numel() > LARGE_TABLE and self.shard.whole
+        large = self.model.entities.numel() > LARGE_TABLE and self.shard.is_single
         return torch.device("cpu") if large else self.device
 
     def _update_average(self) -> None:
         decay = self.recipe.averaging
         for name, average in self.average.items():  # the first epoch's weight is 1: no bias to zero
-            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.progress.epoch))
+            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.state.epoch))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -345,36 +345,36 @@ class Trainer:
         if self.folder is None:
             return
         self.last_saved = time.monotonic()
-        self.progress.device = self.device.type
-        if self.best is not None and not self.folder.has_best(self.progress.best_epoch):
-            self.folder.save_best(self.progress.best_epoch, self._stored(self.best))
+        self.state.device = self.device.type
+        if self.best is not None and not self.folder.has_best(self.state.best_epoch):
+            self.folder.save_best(self.state.best_epoch, self._stored(self.best))
         tensors = self._stored(self._state())
-        if self.progress.step and self._resumed_generator is not None:
+        if self.state.step and self._resumed_generator is not None:
             tensors["generator"] = self._resumed_generator
-        self.folder.save(self.progress, tensors, identity(self.recipe, self.seed, self.graph))
+        self.folder.save(self.state, tensors, identity(self.recipe, self.seed, self.graph))
 
     def resume(self) -> None:
         """Go back to the last checkpoint, of however many processes."""
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
-        self.progress = self.folder.load(identity(self.recipe, self.seed, self.graph))
-        if self.progress.step and self.progress.device != self.device.type:
+        self.state = self.folder.load(identity(self.recipe, self.seed, self.graph))
+        if self.state.step and self.state.device != self.device.type:
             raise DihedralError(
-                f"this run stopped within an epoch on {self.progress.device}, whose random numbers "
-                f"{self.device.type} does not have; go on with --device {self.progress.device}"
+                f"this run stopped within an epoch on {self.state.device}, whose random numbers "
+                f"{self.device.type} does not have; go on with --device {self.state.device}"
             )
         tensors = self._stored(self._state())
-        if self.progress.step:
+        if self.state.step:
             tensors["generator"] = self._resumed_generator = self.generator.get_state()
         self.folder.fill(tensors)
         self._restore(self._state(), tensors)
-        if self.progress.best_epoch >= 0:
+        if self.state.best_epoch >= 0:
             self.best = {
                 name: torch.empty_like(optimiser.parameter, device=self._place_of_best)
                 for name, optimiser in self.optimisers.items()
             }
             tensors = self._stored(self.best)
-            self.folder.fill_best(self.progress.best_epoch, tensors)
+            self.folder.fill_best(self.state.best_epoch, tensors)
             self._restore(self.best, tensors)
 
     def _restore(self, tensors: dict[str, Tensor], stored: dict[str, Tensor]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from dihedral.errors import DihedralError, close_matches
-from dihedral.files import atomic_path
+from dihedral.io.files import atomic_path
 from dihedral.models import MODELS
 
 OBJECTIVES = ("logistic", "softmax")
@@ -61,8 +61,8 @@ class Recipe:
     share_negatives: int = 0
     """Positives that share one set of negatives, for one matrix product; 0 draws each its own (logistic)."""
     adversarial: float = 0.0
-    """Temperature of self-adversarial weights on negatives; 0 weighs all alike (logistic)."""
-    skew_chance: float = 0.0
+    """Temperature of self-adversarial weights on negatives; 0 weights all alike (logistic)."""
+    skew_probability: float = 0.0
     """Chance of the extra negative (t, r, h) for a definitely skew-symmetric relation (logistic)."""
     component_weight: float = 0.0
     """Weight of the per-component loss of the Case Studies (logistic)."""
@@ -111,7 +111,7 @@ class Recipe:
         not_negative = (
             "relation_init",
             "cooling",
-            "skew_chance",
+            "skew_probability",
             "component_weight",
             "regulariser_weight",
             "dropout",
@@ -134,8 +134,8 @@ class Recipe:
             raise DihedralError(
                 f"paths is {self.paths}; walks continue edges of the batch, so their share is at most 1"
             )
-        if self.skew_chance > 1:
-            raise DihedralError(f"skew_chance is {self.skew_chance}; a chance is at most 1")
+        if self.skew_probability > 1:
+            raise DihedralError(f"skew_probability is {self.skew_probability}; a chance is at most 1")
         if self.model.endswith("-ste") and self.K not in (4, 6):
             raise DihedralError(
                 f"K is {self.K} with model {self.model!r}; the sign parametrisation exists for K = 4 and 6, "
@@ -152,7 +152,7 @@ class Recipe:
                 )
         if self.objective == "logistic" and self.regulariser == "dura":
             raise DihedralError("regulariser is 'dura' with objective 'logistic'; it belongs to 'softmax'")
-        for name in ("skew_chance", "component_weight", "share_negatives", "adversarial"):
+        for name in ("skew_probability", "component_weight", "share_negatives", "adversarial"):
             if self.objective == "softmax" and getattr(self, name):
                 raise DihedralError(
                     f"{name} is {getattr(self, name)} with objective 'softmax'; it belongs to sampled negatives: "

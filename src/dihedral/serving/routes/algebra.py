@@ -9,16 +9,16 @@ import anyio
 import numpy as np
 from fastapi import APIRouter, Query, Request
 
-from dihedral.algebra import Match, MinedRule
-from dihedral.algebra import Share as RowShare
-from dihedral.algebra.rules import Kind
+from dihedral.interpretation import Match, MinedRule
+from dihedral.interpretation import Share as RowShare
+from dihedral.interpretation.rules import Kind
 from dihedral.serving import messages as m
 from dihedral.serving.routes.asked import PROBLEMS, Chosen, ModelParam, NameParam, find_model
-from dihedral.serving.served import Served
+from dihedral.serving.served import ServedModel
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS)
 # hundreds of relations take a while, and every page of the explorer asks; weak, or a swapped model would stay
-_tables: WeakKeyDictionary[Served, m.Relations] = WeakKeyDictionary()
+_tables: WeakKeyDictionary[ServedModel, m.Relations] = WeakKeyDictionary()
 
 
 @router.get("/relations", tags=["algebra"])
@@ -42,7 +42,7 @@ async def relation_named(request: Request, served: Chosen, name: NameParam) -> m
     return await _relation(request, served, name)
 
 
-async def _relation(request: Request, served: Served, name: str) -> m.RelationDetail:
+async def _relation(request: Request, served: ServedModel, name: str) -> m.RelationDetail:
     number = served.check_relation(name)
     name = served.graph.relations[number]
     summary, a = _summary(served, number, 5), served.algebra
@@ -59,7 +59,7 @@ async def _relation(request: Request, served: Served, name: str) -> m.RelationDe
     )
 
 
-def _summary(served: Served, number: int, inverses: int) -> m.RelationSummary:
+def _summary(served: ServedModel, number: int, inverses: int) -> m.RelationSummary:
     name, facts = served.graph.relations[number], int(served.fact_counts[number])
     if served.algebra is None:
         return m.RelationSummary(name=name, facts=facts, symmetry=None, skewness=None, inverses=[])
@@ -87,7 +87,7 @@ def compose_posted(request: Request, asked: m.Compose, model: ModelParam = None)
     return _compose(find_model(request, asked.model or model), asked)
 
 
-def _compose(served: Served, asked: m.Compose) -> m.Product:
+def _compose(served: ServedModel, asked: m.Compose) -> m.Product:
     row = served.product(asked.steps)
     return m.Product(
         model=served.name,
@@ -106,14 +106,14 @@ async def rules(
     request: Request,
     served: Chosen,
     kind: Kind | None = None,
-    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 100,
+    top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 100,
 ) -> m.Rules:
     """The rules that the model believes in, with their counts in the graph; the first call takes a while."""
     found = [rule for rule in await _rules(request, served) if kind is None or rule.kind == kind]
     return m.Rules(model=served.name, rules=[_rule(rule) for rule in found[:top]])
 
 
-async def _rules(request: Request, served: Served) -> list[MinedRule]:
+async def _rules(request: Request, served: ServedModel) -> list[MinedRule]:
     if "rules" in vars(served):
         return served.rules
     return await anyio.to_thread.run_sync(lambda: served.rules, limiter=request.app.state.slow)
@@ -124,7 +124,7 @@ def _rule(rule: MinedRule) -> m.Rule:
 
 
 def _share(share: RowShare) -> m.Share:
-    return m.Share(weighed=float(share), count=share.count)
+    return m.Share(weighted=float(share), count=share.count)
 
 
 def _nearest(match: Match) -> m.Nearest:

@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Request
 
 from dihedral.serving import messages as m
 from dihedral.serving.batching import Batcher
-from dihedral.serving.served import Served, UnknownNameError
+from dihedral.serving.served import ServedModel, UnknownNameError
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": m.Problem, "description": "The body cannot be read."},
@@ -30,7 +30,7 @@ def find_batcher(request: Request, name: str | None) -> Batcher:
     return batchers[name]
 
 
-def find_model(request: Request, name: str | None) -> Served:
+def find_model(request: Request, name: str | None) -> ServedModel:
     return find_batcher(request, name).served
 
 
@@ -38,8 +38,8 @@ ModelParam = Annotated[str | None, Query(description="A model's name; the first 
 NameParam = Annotated[str, Query(min_length=1, description="A name in full, or with a prefix.")]
 
 
-def _chosen(request: Request, model: ModelParam = None) -> Served:
+def _chosen(request: Request, model: ModelParam = None) -> ServedModel:
     return find_model(request, model)
 
 
-Chosen = Annotated[Served, Depends(_chosen)]
+Chosen = Annotated[ServedModel, Depends(_chosen)]

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Request
 from dihedral.serving import messages as m
 from dihedral.serving.batching import Batcher
 from dihedral.serving.routes.asked import PROBLEMS, Chosen, NameParam
-from dihedral.serving.served import Served
+from dihedral.serving.served import ServedModel
 
-MOST_SIMILAR = 8
+MAX_SIMILAR = 8
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS)
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", responses=PROBLEMS)
 async def entities(
     served: Chosen,
     search: Annotated[str, Query(description="The beginning or a part of a name.")] = "",
-    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
+    top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 10,
 ) -> m.Entities:
     """Entities by name as one types; without a search those with most facts."""
     found = served.search(search, top) if search else served.busiest[:top]
@@ -31,20 +31,20 @@ async def entities(
 
 
 @router.get("/entities/{name:path}", tags=["entities"])
-def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200) -> m.EntityFacts:
+def entity(served: Chosen, name: str, top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 200) -> m.EntityFacts:
     """The known facts of an entity (direction out: it is the head, in: it is the tail), and entities like it."""
     return _entity(served, name, top)
 
 
 @router.get("/entity", tags=["entities"])
 def entity_named(
-    served: Chosen, name: NameParam, top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 200
+    served: Chosen, name: NameParam, top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 200
 ) -> m.EntityFacts:
     """The same for any name, also one such as `..` that no path can hold."""
     return _entity(served, name, top)
 
 
-def _entity(served: Served, name: str, top: int) -> m.EntityFacts:
+def _entity(served: ServedModel, name: str, top: int) -> m.EntityFacts:
     number = served.check_entity(name)
     names, relation_names = served.graph.entities, served.graph.relations
     name = names[number]
@@ -57,7 +57,7 @@ def _entity(served: Served, name: str, top: int) -> m.EntityFacts:
         )
         for fact in served.facts.of(number, top)
     ]
-    similar = [m.SimilarEntity(**each._asdict()) for each in served.predictor.similar(name, top=MOST_SIMILAR)]
+    similar = [m.SimilarEntity(**each._asdict()) for each in served.predictor.similar(name, top=MAX_SIMILAR)]
     total = int(served.facts.counts[number])
     return m.EntityFacts(model=served.name, name=name, total=total, facts=facts, similar=similar)
 
@@ -83,7 +83,7 @@ def info(served: Chosen) -> m.Info:
     )
 
 
-def _about(served: Served) -> dict[str, Any]:
+def _about(served: ServedModel) -> dict[str, Any]:
     about = served.description
     return {
         "name": served.name,

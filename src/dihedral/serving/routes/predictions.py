@@ -13,11 +13,11 @@ from fastapi import APIRouter, Body, Query, Request
 
 import dihedral as dh
 from dihedral.errors import DihedralError
-from dihedral.predictor import Prediction
+from dihedral.inference.predictor import Prediction
 from dihedral.serving import messages as m
 from dihedral.serving.batching import Batcher, Question
 from dihedral.serving.routes.asked import PROBLEMS, Chosen, ModelParam, find_batcher, find_model
-from dihedral.serving.served import Served, UnknownNameError
+from dihedral.serving.served import ServedModel, UnknownNameError
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS)
 
@@ -44,9 +44,9 @@ async def predict_batch(
 async def _predict(batcher: Batcher, asked: Sequence[m.PredictQuestion]) -> list[list[m.Predicted]]:
     served = batcher.served
     together = sum(each.top for each in asked)
-    if together > m.MOST_ANSWERS:
+    if together > m.MAX_ANSWERS:
         raise DihedralError(
-            f"the questions ask for {together:,} answers together, a request for at most {m.MOST_ANSWERS:,}; "
+            f"the questions ask for {together:,} answers together, a request for at most {m.MAX_ANSWERS:,}; "
             "ask in smaller batches"
         )
     questions: list[Question] = []
@@ -76,7 +76,7 @@ async def _predict(batcher: Batcher, asked: Sequence[m.PredictQuestion]) -> list
     return [[_predicted(one) for one in answer] for answer in answers]
 
 
-def _check(served: Served, asked: m.PredictQuestion) -> None:
+def _check(served: ServedModel, asked: m.PredictQuestion) -> None:
     given = [part for part in (asked.head, asked.relation, asked.tail) if part is not None]
     if len(given) != 2:
         raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
@@ -122,7 +122,7 @@ async def missing(
     request: Request,
     served: Chosen,
     relation: Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")] = None,
-    top: Annotated[int, Query(ge=1, le=m.MOST_TOP)] = 10,
+    top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 10,
 ) -> m.Predictions:
     """The likeliest facts that the graph lacks, among entities that training has on that side of the relation."""
     work = partial(served.missing, relation, top)
@@ -132,7 +132,7 @@ async def missing(
 
 @router.get("/explain", tags=["predictions"])
 def explain(request: Request, asked: Annotated[m.Explain, Query()]) -> m.Explained:
-    """The paths of known facts that support a triple, alike facts, and the elements that carry its score."""
+    """The paths of known facts that support a triple, similar facts, and the elements that carry its score."""
     return _explain(find_model(request, asked.model), asked)
 
 
@@ -142,7 +142,7 @@ def explain_posted(request: Request, asked: m.Explain, model: ModelParam = None)
     return _explain(find_model(request, asked.model or model), asked)
 
 
-def _explain(served: Served, asked: m.Explain) -> m.Explained:
+def _explain(served: ServedModel, asked: m.Explain) -> m.Explained:
     h, t = served.check_entity(asked.head), served.check_entity(asked.tail)
     r = served.check_relation(asked.relation)
     entities, relations, calibration = served.graph.entities, served.graph.relations, served.predictor.calibration
@@ -187,7 +187,7 @@ def query_posted(request: Request, asked: m.Query, model: ModelParam = None) -> 
     return _query(find_model(request, asked.model or model), asked)
 
 
-def _query(served: Served, asked: m.Query) -> m.PathAnswers:
+def _query(served: ServedModel, asked: m.Query) -> m.PathAnswers:
     served.check_entity(asked.start)
     for step in asked.via:
         served.read_step(step)

@@ -1,0 +1,96 @@
+"""The command line: one thin module a command, which parses, calls the library and prints."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import dihedral
+from dihedral.cli import (
+    complete,
+    data,
+    demo,
+    evaluate,
+    explain,
+    export,
+    info,
+    predict,
+    query,
+    recipes,
+    reproduce,
+    rules,
+    serve,
+    similar,
+    train,
+    tune,
+)
+from dihedral.errors import DihedralError, TrainingError
+from dihedral.runtime.distributed import rank, world_size
+
+app = typer.Typer(
+    name="dihedral",
+    help="Link prediction on knowledge graphs whose relations are elements of a dihedral group.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(dihedral.__version__)
+        raise typer.Exit
+    if world_size() > 1 and context.invoked_subcommand != "train":
+        raise DihedralError(
+            f"torchrun started {world_size()} processes of `dihedral {context.invoked_subcommand}`; "
+            "only `train` shares its work among processes"
+        )
+
+
+app.command("train")(train.command)
+app.command("tune")(tune.command)
+app.command("evaluate")(evaluate.command)
+app.command("predict")(predict.command)
+app.command("complete")(complete.command)
+app.command("similar")(similar.command)
+app.command("explain")(explain.command)
+app.command("rules")(rules.command)
+app.command("query")(query.command)
+app.command("serve")(serve.command)
+app.command("info")(info.command)
+app.command("export")(export.command)
+app.command("recipes")(recipes.command)
+app.command("reproduce")(reproduce.command)
+app.command("demo")(demo.command)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Exit code 0: done; 1: the work failed or was stopped; 2: something in the call was wrong."""
+    try:
+        app()
+    except TrainingError as error:
+        _fail(str(error), 1)
+    except DihedralError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("stopped", 1)
+    except RuntimeError as error:
+        if world_size() == 1:
+            raise
+        _fail(f"another process ended or cannot be reached: {(str(error) or repr(error)).splitlines()[0]}", 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    if code != 2 or rank() == 0:  # what is wrong in a call is wrong for all processes: one says so
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,268 @@
+"""DihEdral in PyKEEN: its interaction and model, and the ways between PyKEEN's models and our predictors.
+
+Importing this module makes `model="DihEdral"` and `interaction="DihEdral"` known to PyKEEN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dihedral.errors import DihedralError, close_matches
+from dihedral.graph.triples import Graph, Vocabulary, build_graph
+from dihedral.inference.predictor import Predictor
+from dihedral.models import Model
+from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
+
+try:
+    from pykeen.losses import Loss, SoftplusLoss
+    from pykeen.models import ERModel, model_resolver
+    from pykeen.models import Model as PyKEENModel
+    from pykeen.nn.init import PretrainedInitializer
+    from pykeen.nn.modules import Interaction, interaction_resolver
+    from pykeen.nn.representation import Representation
+    from pykeen.pipeline import PipelineResult
+    from pykeen.triples import CoreTriplesFactory, KGInfo, TriplesFactory
+except ImportError:
+    raise DihedralError("dihedral.integrations.pykeen needs PyKEEN: pip install 'dihedral[pykeen]'") from None
+
+__all__ = ["DihEdral", "DihEdralInteraction", "DihEdralRepresentation", "from_predictor", "to_predictor"]
+
+ESTIMATORS: dict[str, type[GumbelRelations] | type[SignRelations]] = {
+    "gumbel": GumbelRelations,
+    "ste": SignRelations,
+    "argmax": ArgmaxRelations,
+}
+
+
+class DihEdralInteraction(Interaction[Tensor, Tensor, Tensor]):
+    """φ(h, r, t) = Σ_l h⁽ˡ⁾ᵀ R⁽ˡ⁾ t⁽ˡ⁾ with 2x2 blocks R⁽ˡ⁾.
+
+    Entities are [2L], the L first coordinates before the L second ones; relations are [4, L], the entries
+    a, b, c, d of blocks [[a, b], [c, d]].
+
+    >>> h, t = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    >>> quarter_turn = torch.tensor([[0.0], [-1.0], [1.0], [0.0]])
+    >>> float(DihEdralInteraction()(h, quarter_turn, t)), float(DihEdralInteraction()(t, quarter_turn, h))
+    (-1.0, 1.0)
+    """
+
+    relation_shape = ("bl",)
+
+    def forward(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
+        """Scores [...] from h [..., 2L], r [..., 4, L] and t [..., 2L] that broadcast."""
+        a, b, c, d = r.unbind(-2)
+        (hx, hy), (tx, ty) = h.chunk(2, dim=-1), t.chunk(2, dim=-1)
+        heads, relations, tails = h[..., 0].numel(), r[..., 0, 0].numel(), t[..., 0].numel()
+        # what there is most of is multiplied last, so that asking for all entities is one matrix product
+        if relations > max(heads, tails):
+            pairs = torch.cat([hx * tx, hx * ty, hy * tx, hy * ty], dim=-1)
+            return _dot(pairs, r.flatten(-2))
+        if heads > tails:
+            return _dot(h, torch.cat([a * tx + b * ty, c * tx + d * ty], dim=-1))
+        return _dot(torch.cat([a * hx + c * hy, b * hx + d * hy], dim=-1), t)
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    if left.shape == right.shape:
+        return (left * right).sum(-1)
+    return torch.einsum("...d,...d->...", left, right)  # a matrix product where the leading sizes differ
+
+
+class DihEdralRepresentation(Representation):
+    """Relations as block entries [4, L]: drawn or relaxed while training, the exact elements of D_K otherwise.
+
+    Each call in training draws anew, once a relation. The temperature falls exponentially from `temperature` to
+    `temperature_floor` over the first `cooling_steps` updates of the parameters: PyKEEN tells a model of updates,
+    not of epochs. It is a buffer, so PyKEEN's checkpoints keep it.
+    """
+
+    def __init__(
+        self,
+        relations: DiscreteRelations,
+        *,
+        init: float = 1.0,
+        temperature: float = 3.0,
+        temperature_floor: float = 0.5,
+        cooling_steps: int = 1000,
+    ) -> None:
+        super().__init__(max_id=relations.num_relations, shape=(4, relations.dimension // 2), unique=True)
+        if not 0 < temperature_floor <= temperature:
+            raise DihedralError(
+                f"temperature_floor is {temperature_floor}; it must be above 0 and at most temperature, {temperature}"
+            )
+        if cooling_steps < 1:
+            raise DihedralError(f"cooling_steps is {cooling_steps}; it must be 1 or more")
+        self.relations = relations
+        self.init, self.start, self.floor = init, temperature, temperature_floor
+        self.cooling = math.exp(-math.log(temperature / temperature_floor) / cooling_steps)
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+        self.temperature: Tensor
+
+    def _plain_forward(self, indices: Tensor | None = None) -> Tensor:
+        if self.training:
+            return self.relations.operators(indices, temperature=self.temperature)
+        exact = self.relations.exact()
+        return exact if indices is None else exact[indices]
+
+    def reset_parameters(self) -> None:
+        for parameter in self.relations.parameters():
+            nn.init.normal_(parameter, std=self.init)
+        self.temperature.fill_(self.start / self.cooling)  # PyKEEN calls the method below after a reset too
+
+    def post_parameter_update(self) -> None:
+        self.temperature.mul_(self.cooling).clamp_(min=self.floor)
+
+
+class DihEdral(ERModel[Tensor, Tensor, Tensor]):
+    """DihEdral (Xu & Li, ACL 2019) as a PyKEEN model.
+
+    embedding_dim: 2L, the real numbers an entity has.
+    K: the group D_K.
+    estimator: "gumbel" for any K, "ste" (signs) for K = 4 and 6, "argmax" (straight-through) for any K.
+    temperature, temperature_floor, cooling_steps: of "gumbel" and "argmax", see `DihEdralRepresentation`.
+    entity_init, relation_init: entities and relation parameters start as N(0, init²).
+    regularizer: of the entities; the relations are orthogonal as they are.
+    """
+
+    hpo_default: ClassVar[Mapping[str, Any]] = {
+        "embedding_dim": {"type": int, "low": 16, "high": 256, "q": 16},
+        "K": {"type": "categorical", "choices": [4, 6, 8]},
+    }
+    loss_default: ClassVar[type[Loss]] = SoftplusLoss  # Eq. 2
+    loss_default_kwargs: ClassVar[Mapping[str, Any]] = {"reduction": "mean"}
+
+    def __init__(
+        self,
+        *,
+        triples_factory: KGInfo,
+        embedding_dim: int = 200,
+        K: int = 4,
+        estimator: str = "gumbel",
+        temperature: float = 3.0,
+        temperature_floor: float = 0.5,
+        cooling_steps: int = 1000,
+        entity_init: float = 0.1,
+        relation_init: float = 1.0,
+        regularizer: Any = None,
+        regularizer_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if embedding_dim < 2 or embedding_dim % 2:
+            raise DihedralError(f"embedding_dim is {embedding_dim}; it is 2L, an even number of 2 or more")
+        if estimator not in ESTIMATORS:
+            raise DihedralError(
+                f"estimator is {estimator!r}; choose gumbel, ste or argmax{close_matches(str(estimator), ESTIMATORS)}"
+            )
+        relations = ESTIMATORS[estimator](triples_factory.num_relations, embedding_dim, K)
+        super().__init__(
+            triples_factory=triples_factory,
+            interaction=DihEdralInteraction,
+            entity_representations_kwargs={
+                "shape": embedding_dim,
+                "initializer": nn.init.normal_,
+                "initializer_kwargs": {"std": entity_init},
+                "regularizer": regularizer,
+                "regularizer_kwargs": regularizer_kwargs,
+            },
+            relation_representations=DihEdralRepresentation(
+                relations,
+                init=relation_init,
+                temperature=temperature,
+                temperature_floor=temperature_floor,
+                cooling_steps=cooling_steps,
+            ),
+            **kwargs,
+        )
+
+
+def to_predictor(
+    trained: PyKEENModel | PipelineResult,
+    training: CoreTriplesFactory | None = None,
+    validation: CoreTriplesFactory | None = None,
+    testing: CoreTriplesFactory | None = None,
+    *,
+    name: str = "pykeen",
+) -> Predictor:
+    """A predictor with the entities and the elements that a model found in PyKEEN.
+
+    trained: a DihEdral model, or the result of a pipeline, which brings its training triples.
+    training, validation, testing: the factories of its dataset; their triples are the known facts.
+    name: of the graph.
+
+    PyKEEN's inverse relations, where there are any, are left out: R⁻¹ is Rᵀ.
+    """
+    model = trained
+    if isinstance(trained, PipelineResult):
+        model, training = trained.model, training or trained.training
+    if not isinstance(model, ERModel) or not isinstance(model.relation_representations[0], DihEdralRepresentation):
+        raise DihedralError(
+            f"the model is a {type(model).__name__}; give a dihedral.integrations.pykeen.DihEdral or its result"
+        )
+    relations = model.relation_representations[0].relations
+    graph = _graph_of(training, validation, testing, name)
+    sizes = model.num_entities, model.num_real_relations
+    if sizes != (graph.num_entities, graph.num_relations):
+        raise DihedralError(
+            f"training has {graph.num_entities} entities and {graph.num_relations} relations; "
+            f"the model has {sizes[0]} and {sizes[1]}"
+        )
+    model.eval()  # as PyKEEN's own predictions do
+    forward = slice(None, None, 2 if model.use_inverse_triples else 1)  # PyKEEN puts each inverse after its relation
+    scales = None if relations.scales is None else relations.scales[forward]
+    with torch.no_grad():
+        entities = model.entity_representations[0]().clone()
+        found = Model(entities, CodeRelations(relations.codes[forward], relations.K, scales).to(entities.device))
+    return Predictor(found.requires_grad_(False), graph)
+
+
+def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
+    """A PyKEEN model with a predictor's entities and elements, numbered alike; nothing in it trains."""
+    model = predictor.model
+    if not isinstance(model.relations, DiscreteRelations):
+        raise DihedralError(f"the predictor's model is {model.relations.kind!r}; only DihEdral models go to PyKEEN")
+    relations = CodeRelations(model.relations.codes, model.relations.K, model.relations.scales)
+    entities = model.entities.detach()
+    made = ERModel(
+        triples_factory=KGInfo(model.num_entities, model.num_relations, create_inverse_triples=False),
+        interaction=DihEdralInteraction,
+        entity_representations_kwargs={
+            "shape": model.dimension,
+            "initializer": PretrainedInitializer(entities.cpu()),
+            "trainable": False,
+        },
+        relation_representations=DihEdralRepresentation(relations),
+        loss=SoftplusLoss(),
+    )
+    return made.to(entities.device).eval()
+
+
+def _graph_of(
+    training: CoreTriplesFactory | None,
+    validation: CoreTriplesFactory | None,
+    testing: CoreTriplesFactory | None,
+    name: str,
+) -> Graph:
+    """A dataset of PyKEEN as a graph with the same numbers."""
+    if not isinstance(training, TriplesFactory):
+        raise DihedralError(f"training is {training!r}; names and facts come from a pykeen.triples.TriplesFactory")
+    splits = []
+    for split, factory in (("training", training), ("validation", validation), ("testing", testing)):
+        if isinstance(factory, TriplesFactory) and (
+            factory.entity_to_id != training.entity_to_id or factory.relation_to_id != training.relation_to_id
+        ):
+            raise DihedralError(f"{split} numbers its names otherwise than training; take both from one dataset")
+        triples = torch.empty(0, 3) if factory is None else factory.mapped_triples
+        splits.append(triples.numpy().astype(np.int32))
+    entities = Vocabulary(sorted(training.entity_to_id, key=training.entity_to_id.__getitem__))
+    relations = Vocabulary(sorted(training.relation_to_id, key=training.relation_to_id.__getitem__), "relation")
+    return build_graph(entities, relations, splits, name)
+
+
+model_resolver.register(DihEdral)
+interaction_resolver.register(DihEdralInteraction)

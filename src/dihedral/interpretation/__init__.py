@@ -1,0 +1,7 @@
+"""What the codes say: relations as rows of group elements, their inverses, compositions and rules."""
+
+from dihedral.interpretation.explanations import Explanation, explain
+from dihedral.interpretation.rows import Algebra, Match, Row, Rule, Share, algebra
+from dihedral.interpretation.rules import MinedRule, find_rules
+
+__all__ = ["Algebra", "Explanation", "Match", "MinedRule", "Row", "Rule", "Share", "algebra", "explain", "find_rules"]

@@ -1,0 +1,1 @@
+"""The device, the processes and the environment that work runs in."""

@@ -1,0 +1,1 @@
+"""A trained model on disk: the model folder, its card, and exports for other programs."""

@@ -1,0 +1,134 @@
+"""A model's vectors and codes for other programs: NPZ, Parquet and word2vec text.
+
+Relations are rows of group elements where the model has them (ids and names such as O4^1), else the
+numbers of their operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as papq
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.group import DihedralGroup
+from dihedral.io.files import atomic_path, make_folder
+from dihedral.models import Model
+
+Array = NDArray[Any]
+
+
+def export_model(path: Path, model: Model, graph: Graph) -> list[Path]:
+    """Write the format that the path's ending names; returns the files written.
+
+    .npz holds everything in one file. .parquet and .txt (or .vec) hold entities; relations stand beside in
+    NAME.relations.parquet or NAME.relations.txt.
+    """
+    writers: dict[str, Callable[[Path, Model, Graph], list[Path]]] = {
+        ".npz": _write_npz,
+        ".parquet": _write_parquet,
+        ".txt": _write_text,
+        ".vec": _write_text,
+    }
+    if path.suffix not in writers:
+        raise DihedralError(f"{str(path)!r} has the ending {path.suffix!r}; export to one of {', '.join(writers)}")
+    make_folder(path.parent)
+    return writers[path.suffix](path, model, graph)
+
+
+def relations_path(path: Path) -> Path:
+    """Where relations stand beside a file of entities.
+
+    >>> relations_path(Path("out/umls.parquet")).as_posix()
+    'out/umls.relations.parquet'
+    """
+    return path.with_name(f"{path.stem}.relations{path.suffix}")
+
+
+def _vectors(model: Model) -> NDArray[np.float32]:
+    return model.entities.detach().cpu().float().numpy()  # [N, 2L]
+
+
+def _relations(model: Model) -> dict[str, Array]:
+    """One row a relation: codes [R, L] and, where learned, scales [R]; or operators [R, …] as [R, width]."""
+    if model.codes is None:
+        operators = model.relations.exact().detach().cpu().float()
+        return {"operators": operators.flatten(1).numpy()}
+    return {name: tensor.detach().cpu().numpy() for name, tensor in model.relations.stored().items()}
+
+
+def _element_names(model: Model) -> Array:
+    """The names of D_K's elements by their ids; none for a model without codes."""
+    return np.array([] if model.codes is None else DihedralGroup(int(model.relations.settings()["K"])).names, np.str_)
+
+
+def _write_npz(path: Path, model: Model, graph: Graph) -> list[Path]:
+    arrays = {
+        "entities": _vectors(model),
+        "entity_names": np.array(list(graph.entities), np.str_),
+        "relation_names": np.array(list(graph.relations), np.str_),
+        **_relations(model),
+    }
+    if model.codes is not None:
+        arrays["element_names"] = _element_names(model)  # element_names[codes] reads as algebra
+    with atomic_path(path) as partial, partial.open("wb") as out:
+        np.savez(out, **arrays)  # type: ignore[arg-type]  # names of arrays, not its own options
+    return [path]
+
+
+def _write_parquet(path: Path, model: Model, graph: Graph) -> list[Path]:
+    relations = _relations(model)
+    columns = {name: _lists(values) for name, values in relations.items()}
+    if "codes" in relations:
+        columns["elements"] = _lists(_element_names(model)[relations["codes"]])
+    tables = {
+        path: {"name": graph.entities.array, "vector": _lists(_vectors(model))},
+        relations_path(path): {"name": graph.relations.array, **columns},
+    }
+    for file, content in tables.items():
+        with atomic_path(file) as partial:
+            papq.write_table(pa.table(content), partial)
+    return list(tables)
+
+
+def _lists(values: Array) -> pa.Array:
+    """[n] as numbers, [n, width] as lists of one length."""
+    flat = pa.array(np.ascontiguousarray(values).ravel())
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _write_text(path: Path, model: Model, graph: Graph) -> list[Path]:
+    """word2vec's text: a line with the counts, then a name and its numbers a line."""
+    vectors, relations = _vectors(model), _relations(model)
+    number = " ".join(["%.9g"] * vectors.shape[1])  # nine digits give a float32 back exactly
+    _write_lines(path, graph.entities, vectors.shape, (number % tuple(row.tolist()) for row in vectors))
+    if "codes" in relations:
+        elements = _element_names(model)[relations["codes"]]
+        lines, shape = (" ".join(row) for row in elements.tolist()), elements.shape
+    else:
+        operators = relations["operators"]
+        lines, shape = (" ".join(f"{value:.9g}" for value in row.tolist()) for row in operators), operators.shape
+    _write_lines(relations_path(path), graph.relations, shape, lines)
+    return [path, relations_path(path)]
+
+
+def _write_lines(path: Path, names: Iterable[str], shape: tuple[int, ...], lines: Iterable[str]) -> None:
+    with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as out:
+        out.write(f"{shape[0]} {shape[1]}\n")
+        out.writelines(f"{one_word(name)} {line}\n" for name, line in zip(names, lines, strict=True))
+
+
+def one_word(name: str) -> str:
+    """A name without blanks, which end a name in word2vec's text; `urllib.parse.unquote` gives it back.
+
+    >>> one_word("New York"), one_word("50%")
+    ('New%20York', '50%25')
+    """
+    return "".join(quote(char) if char.isspace() or char == "%" else char for char in name)

@@ -1,0 +1,79 @@
+"""Settings for a graph that no recipe was named for: chosen by its size, from what the searches in results/ found."""
+
+from __future__ import annotations
+
+from dihedral.graph import Graph
+from dihedral.training.recipe import Recipe, recipe_names
+
+MAX_ENTITIES = 50_000  # beyond, a softmax over all entities takes too long, and sampled negatives come near it
+SPARSE = 3.0  # triples an entity: WN18RR has 2, and wants small batches and a strong regulariser
+SMALL = 50_000  # triples: 200 dimensions suffice
+SHOWN = 300_000  # triples that a small graph is shown in all its epochs
+PRODUCTS, STEP = 4e10, 0.002  # operations a second of a CPU core in full softmax, and seconds a step takes anyway
+
+
+def choose_recipe(graph: Graph) -> Recipe:
+    """Sensible settings for a graph of this size; `about` says which and why.
+
+    >>> from dihedral.graph import make_family
+    >>> choose_recipe(make_family(40)).objective
+    'softmax'
+    """
+    triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
+    epochs = 5 * round(min(100, max(25, SHOWN / max(1, triples))) / 5)
+    recipe = Recipe(name="by size", model="dihedral-gumbel", dimension=200, relation_lr=1.0, epochs=epochs)
+    sparse = density < SPARSE
+    if graph.num_entities > MAX_ENTITIES:
+        weight = 0.1 if sparse else 0.01
+        recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, epochs=100, patience=3)
+        why = f"{recipe.negatives} sampled negatives for more than {MAX_ENTITIES:,} entities"
+        why += f", L2 {weight} for {density:.1f} triples an entity"
+        return recipe.replace(about=_summary(recipe, why))
+    recipe = recipe.replace(
+        objective="softmax",
+        dimension=200 if triples < SMALL else 400,
+        entity_init=0.01,
+        cooling=0.05,
+        averaging=0.8,
+        batch_size=_power_of_two(triples / 50, most=128 if sparse else 1024),
+        validate_every=5,
+        patience=4,
+    )
+    if sparse:
+        recipe = recipe.replace(regulariser="l2", regulariser_weight=0.5)
+        why = f"small batches and strong L2 for {density:.1f} triples an entity"
+    else:
+        weight = 0.05 if triples < SMALL else 0.1
+        recipe = recipe.replace(regulariser="dura", regulariser_weight=weight, relation_scale=True)
+        why = f"DURA {weight} for {density:.1f} triples an entity"
+    work = 12 * graph.num_entities * recipe.dimension / PRODUCTS + STEP / recipe.batch_size  # of a triple
+    seconds = triples * epochs * work
+    return recipe.replace(about=_summary(recipe, f"{why}; about {_duration(seconds)} on one CPU core"))
+
+
+def best_recipe(graph: Graph) -> str | None:
+    """The tuned recipe for a benchmark of this name, if there is one."""
+    return next((name for name in recipe_names() if name.startswith(f"best/{graph.name.lower()}-d")), None)
+
+
+def _summary(recipe: Recipe, why: str) -> str:
+    over = "full softmax" if recipe.objective == "softmax" else "logistic loss"
+    return (
+        f"D{recipe.K}-Gumbel, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
+        f"{recipe.epochs} epochs: {why}"
+    )
+
+
+def _power_of_two(size: float, most: int) -> int:
+    """The nearest power of two, from 32 to `most`.
+
+    >>> [_power_of_two(size, 1024) for size in (1, 104, 470, 5000)]
+    [32, 128, 512, 1024]
+    """
+    return min((2**i for i in range(5, most.bit_length())), key=lambda power: abs(power - size))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} hours"

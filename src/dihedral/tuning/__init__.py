@@ -1,0 +1,1 @@
+"""Hyper-parameter search: a grid, or trials proposed by Optuna."""

@@ -1,0 +1,356 @@
+"""DihEdral inside PyKEEN: it trains there, and both libraries agree about the same model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pykeen.datasets import Nations
+from pykeen.evaluation import RankBasedEvaluator
+from pykeen.hpo import hpo_pipeline
+from pykeen.models import DistMult, model_resolver
+from pykeen.nn.modules import interaction_resolver
+from pykeen.pipeline import pipeline
+from pykeen.triples import CoreTriplesFactory, TriplesFactory
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.group import DihedralGroup
+from dihedral.integrations.pykeen import DihEdral, DihEdralInteraction, from_predictor, to_predictor
+from dihedral.models import build_model
+
+CHANCE = 0.38  # about the filtered MRR of untrained models on Nations, with its 14 entities
+
+
+@pytest.fixture(scope="module")
+def nations():
+    return Nations()
+
+
+def run(dataset, epochs=5, model_kwargs=None, training_kwargs=None, **options):
+    """A short pipeline."""
+    return pipeline(
+        dataset=dataset,
+        model="DihEdral",
+        model_kwargs={"embedding_dim": 32, "cooling_steps": 250, **(model_kwargs or {})},
+        optimizer_kwargs={"lr": 0.02},
+        training_kwargs={"num_epochs": epochs, "batch_size": 16, "use_tqdm": False, **(training_kwargs or {})},
+        evaluation_kwargs={"use_tqdm": False},
+        random_seed=1,
+        **{"loss": "softplus", **options},
+    )
+
+
+@pytest.fixture(scope="module")
+def result(nations):
+    """A model that PyKEEN trained; tests must not change it."""
+    return run(nations)
+
+
+@pytest.fixture(scope="module")
+def moved(result, nations):
+    """That model as a predictor."""
+    return to_predictor(result, nations.training, nations.validation, nations.testing, name="nations")
+
+
+def untrained(nations, **options):
+    torch.manual_seed(0)
+    return DihEdral(triples_factory=nations.training, embedding_dim=8, **options)
+
+
+def relations_of(model):
+    return model.relation_representations[0]
+
+
+def pykeen_mrr(model, test, *known):
+    found = RankBasedEvaluator().evaluate(model, test, additional_filter_triples=list(known), use_tqdm=False)
+    return {side: found.get_metric(f"{side}.realistic.inverse_harmonic_mean_rank") for side in ("head", "tail", "both")}
+
+
+def our_mrr(predictor):
+    report = dh.evaluate(predictor).to_dict()
+    return {side: report[side]["mrr"] for side in ("head", "tail", "both")}
+
+
+# --- training there -----------------------------------------------------------------------------------
+
+
+def test_the_names_are_known_to_pykeen():
+    assert model_resolver.lookup("DihEdral") is DihEdral
+    assert interaction_resolver.lookup("dihedral") is DihEdralInteraction
+
+
+def test_the_pipeline_of_the_first_example_runs():
+    assert isinstance(pipeline(dataset="Nations", model="DihEdral").model, DihEdral)
+
+
+def test_a_pipeline_learns(result):
+    assert result.get_metric("mrr") > CHANCE + 0.1
+    assert result.losses[-1] < result.losses[0]
+
+
+@pytest.mark.parametrize("estimator", ["gumbel", "ste", "argmax"])
+@pytest.mark.parametrize("loop", ["slcwa", "lcwa"])
+def test_every_estimator_learns_in_both_loops(nations, estimator, loop):
+    found = run(nations, model_kwargs={"estimator": estimator}, training_loop=loop)
+    assert found.get_metric("mrr") > CHANCE + 0.1
+
+
+@pytest.mark.parametrize("loss", ["crossentropy", "marginranking", "nssa"])
+def test_losses_of_pykeen_train_it(nations, loss):
+    loop = "lcwa" if loss == "crossentropy" else "slcwa"
+    found = run(nations, loss=loss, training_loop=loop, regularizer="LP", regularizer_kwargs={"weight": 1e-4})
+    assert found.get_metric("mrr") > CHANCE + 0.06
+
+
+def test_a_pipeline_stops_early_at_its_best_model(nations):
+    options = {"frequency": 1, "patience": 1, "relative_delta": 0.1, "metric": "mrr"}
+    found = run(nations, epochs=20, model_kwargs={"cooling_steps": 1}, stopper="early", stopper_kwargs=options)
+    assert len(found.losses) < 20
+    restored = pykeen_mrr(found.model, nations.validation.mapped_triples, nations.training.mapped_triples)
+    assert restored["both"] == pytest.approx(found.stopper.best_metric, abs=1e-6)
+
+
+def test_a_pipeline_with_one_seed_finds_the_same_elements_again(result, nations):
+    again = run(nations)
+    assert torch.equal(relations_of(again.model).relations.codes, relations_of(result.model).relations.codes)
+
+
+def test_hyper_parameters_can_be_searched():
+    found = hpo_pipeline(
+        n_trials=1,
+        dataset="Nations",
+        model="DihEdral",
+        training_kwargs={"num_epochs": 1, "batch_size": 256, "use_tqdm": False},
+        evaluator_kwargs={},
+        sampler_kwargs={"seed": 0},
+    )
+    assert found.study.best_params["model.embedding_dim"] % 2 == 0
+
+
+# --- relations ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("estimator", "K"), [("gumbel", 5), ("argmax", 7), ("ste", 4), ("ste", 6)])
+def test_relations_are_elements_of_the_group_in_evaluation(nations, estimator, K):
+    model = untrained(nations, estimator=estimator, K=K).eval()
+    blocks = relations_of(model)().transpose(1, 2).reshape(-1, 2, 2)  # [R * L, 2, 2]
+    matrices = torch.as_tensor(DihedralGroup(K).matrices, dtype=torch.float32)
+    nearest = (blocks[:, None] - matrices).abs().amax(dim=(2, 3)).amin(dim=1)
+    assert nearest.max() < 1e-6
+
+
+def test_gumbel_draws_anew_in_training_and_never_in_evaluation(nations):
+    batch = nations.training.mapped_triples[:50]
+    model = untrained(nations)
+    assert not torch.equal(model.train().score_hrt(batch), model.score_hrt(batch))
+    assert torch.equal(model.eval().score_hrt(batch), model.score_hrt(batch))
+
+
+def test_a_relation_is_drawn_once_a_call(nations):
+    drawn = relations_of(untrained(nations).train())(torch.tensor([3, 5, 3]))
+    assert torch.equal(drawn[0], drawn[2]) and not torch.equal(drawn[0], drawn[1])
+
+
+def test_the_temperature_falls_to_its_floor_over_the_cooling_steps(nations):
+    model = untrained(nations, temperature=2.0, temperature_floor=0.5, cooling_steps=10)
+    seen = [float(relations_of(model).temperature)]
+    for _ in range(15):
+        model.post_parameter_update()
+        seen.append(float(relations_of(model).temperature))
+    assert seen[0] == pytest.approx(2.0) and seen[5] == pytest.approx(1.0) and seen[10:] == pytest.approx([0.5] * 6)
+    assert float(relations_of(model.reset_parameters_()).temperature) == pytest.approx(2.0)
+
+
+def test_the_state_of_a_model_holds_its_temperature(result, nations):
+    other = DihEdral(triples_factory=nations.training, embedding_dim=32, cooling_steps=100)
+    other.load_state_dict(result.model.state_dict())
+    assert float(relations_of(other).temperature) == pytest.approx(0.5)
+
+
+def test_a_reset_draws_all_parameters_again(nations):
+    model = untrained(nations, relation_init=0.01)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    model.reset_parameters_()
+    for name, parameter in model.named_parameters():
+        assert not torch.equal(before[name], parameter), name
+    assert relations_of(model).relations.logits.detach().std() == pytest.approx(0.01, rel=0.1)
+
+
+def test_scores_of_all_heads_relations_and_tails_are_those_of_single_triples(nations):
+    model = untrained(nations).eval()
+    triples = nations.training.mapped_triples[:20]
+    every = {
+        0: model.score_h(triples[:, 1:]),
+        1: model.score_r(triples[:, [0, 2]]),
+        2: model.score_t(triples[:, :2]),
+    }
+    for column, scores in every.items():
+        for candidate in range(scores.shape[1]):
+            single = triples.clone()
+            single[:, column] = candidate
+            torch.testing.assert_close(scores[:, candidate], model.score_hrt(single)[:, 0])
+    torch.testing.assert_close(model.score_t(triples[:, :2], slice_size=5), every[2])
+
+
+def test_the_interaction_takes_any_2x2_blocks(nations):
+    """With relations that are plain embeddings the interaction is a model of its own."""
+    found = pipeline(
+        dataset=nations,
+        interaction="DihEdral",
+        dimensions={"d": 8, "b": 4, "l": 4},
+        training_kwargs={"num_epochs": 1, "use_tqdm": False},
+        evaluation_kwargs={"use_tqdm": False},
+    )
+    assert isinstance(found.model.interaction, DihEdralInteraction)
+
+
+# --- from there to here -------------------------------------------------------------------------------
+
+
+def test_both_libraries_score_alike(result, moved, nations):
+    for factory in (nations.training, nations.testing):
+        theirs = result.model.predict_hrt(factory.mapped_triples)[:, 0]
+        torch.testing.assert_close(moved.model.score(factory.mapped_triples), theirs, atol=1e-5, rtol=0)
+    head, relation, tail = nations.testing.triples[0]
+    assert moved.score(head, relation, tail) == pytest.approx(
+        result.model.predict_hrt(nations.testing.mapped_triples[:1]).item(), abs=1e-5
+    )
+
+
+def test_both_libraries_measure_alike(result, moved, nations):
+    known = nations.training.mapped_triples, nations.validation.mapped_triples
+    theirs = pykeen_mrr(result.model, nations.testing.mapped_triples, *known)
+    assert our_mrr(moved) == pytest.approx(theirs, abs=1e-5)
+    assert theirs["both"] == pytest.approx(result.get_metric("mrr"), abs=1e-6)
+
+
+def test_the_graph_holds_the_facts_of_the_dataset(moved, nations):
+    graph = moved.graph
+    for split, factory in (("train", nations.training), ("valid", nations.validation), ("test", nations.testing)):
+        assert set(graph.labels(graph.split(split))) == set(map(tuple, factory.triples.tolist())), split
+    assert graph.name == "nations"
+
+
+def test_a_moved_model_predicts_explains_and_is_stored(moved, tmp_path):
+    moved.save(tmp_path / "nations")
+    loaded = dh.load(tmp_path / "nations")
+    question = {"head": "brazil", "relation": "embassy", "top": 3}
+    assert loaded.predict(**question) == moved.predict(**question)
+    a = dh.algebra(loaded)
+    assert (a["embassy"] @ ~a["embassy"]).identity() == 1.0
+    assert dh.find_rules(loaded, kinds=("symmetric",), top=3)
+    assert dh.explain(loaded, "brazil", "embassy", "uk")
+
+
+def test_a_result_brings_its_training_facts(result, nations):
+    predictor = to_predictor(result)
+    assert len(predictor.graph.train) == nations.training.num_triples and not len(predictor.graph.test)
+
+
+def test_moving_a_model_copies_it(result):
+    predictor = to_predictor(result)
+    with torch.no_grad():
+        predictor.model.entities.zero_()
+    assert result.model.entity_representations[0]().abs().sum() > 0
+
+
+def test_a_result_that_pykeen_saved_is_opened_by_another_process(result, moved, tmp_path, python):
+    result.save_to_directory(tmp_path)
+    script = (
+        "import sys, torch; folder = sys.argv[1];"
+        "model = torch.load(folder + '/trained_model.pkl', weights_only=False);"
+        "from dihedral.integrations.pykeen import to_predictor; from pykeen.triples import TriplesFactory;"
+        "training = TriplesFactory.from_path_binary(folder + '/training_triples');"
+        "print('score', to_predictor(model, training).score('brazil', 'embassy', 'uk'))"
+    )
+    done = python("-c", script, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[-1]) == pytest.approx(moved.score("brazil", "embassy", "uk"), abs=1e-5)
+
+
+def test_inverse_relations_of_pykeen_train_and_are_left_out_here():
+    dataset = Nations(create_inverse_triples=True)
+    found = run(dataset)
+    assert found.get_metric("mrr") > CHANCE
+    predictor = to_predictor(found, dataset.training, dataset.validation, dataset.testing)
+    assert predictor.model.num_relations == dataset.training.real_num_relations == 55
+    test = dataset.testing.mapped_triples
+    theirs = found.model.predict_hrt(test)[:, 0]
+    torch.testing.assert_close(predictor.model.score(test), theirs, atol=1e-5, rtol=0)
+    known = dataset.training.mapped_triples, dataset.validation.mapped_triples
+    assert our_mrr(predictor)["tail"] == pytest.approx(pykeen_mrr(found.model, test, *known)["tail"], abs=1e-5)
+
+
+# --- from here to there -------------------------------------------------------------------------------
+
+
+def test_our_model_is_measured_alike_by_pykeen(predictor, family):
+    model = from_predictor(predictor)
+    splits = [torch.from_numpy(part).long() for part in (family.test, family.train, family.valid)]
+    torch.testing.assert_close(model.predict_hrt(splits[0])[:, 0], predictor.model.score(splits[0]), atol=1e-5, rtol=0)
+    assert pykeen_mrr(model, *splits) == pytest.approx(our_mrr(predictor), abs=1e-5)
+
+
+def test_factors_of_relations_travel_both_ways(family):
+    model = build_model("dihedral-gumbel", family.num_entities, family.num_relations, dimension=8, scaled=True)
+    with torch.no_grad():
+        model.relations.log_scales.normal_()
+    ours = dh.Predictor(model, family)
+    factory = TriplesFactory(
+        torch.from_numpy(family.train).long(),
+        entity_to_id={name: i for i, name in enumerate(family.entities)},
+        relation_to_id={name: i for i, name in enumerate(family.relations)},
+    )
+    back = to_predictor(from_predictor(ours), factory)
+    torch.testing.assert_close(back.operators, ours.operators)
+    assert torch.equal(back.model.entities, ours.model.entities)
+    assert back.graph.entities == family.entities
+
+
+# --- bad arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding_dim": 7}, "embedding_dim is 7; it is 2L, an even number of 2 or more"),
+        ({"embedding_dim": 0}, "embedding_dim is 0; it is 2L"),
+        ({"K": 0}, "K is 0; codes are stored as bytes, so K must be between 1 and 128"),
+        ({"K": 5, "estimator": "ste"}, "K is 5; the sign parametrisation exists for K = 4 and 6, use gumbel or argmax"),
+        ({"estimator": "gumble"}, "estimator is 'gumble'; choose gumbel, ste or argmax; did you mean 'gumbel'?"),
+        ({"temperature_floor": 0.0}, "temperature_floor is 0.0; it must be above 0 and at most temperature, 3.0"),
+        ({"temperature": 0.1}, "temperature_floor is 0.5; it must be above 0 and at most temperature, 0.1"),
+        ({"cooling_steps": 0}, "cooling_steps is 0; it must be 1 or more"),
+    ],
+)
+def test_bad_settings_of_a_model_are_named(nations, options, message):
+    with pytest.raises(DihedralError) as error:
+        DihEdral(triples_factory=nations.training, **options)
+    assert message in str(error.value)
+
+
+def test_only_dihedral_models_move(nations, family):
+    with pytest.raises(DihedralError, match=r"the model is a DistMult; give a dihedral\.pykeen\.DihEdral"):
+        to_predictor(DistMult(triples_factory=nations.training), nations.training)
+    with pytest.raises(DihedralError, match="the predictor's model is 'distmult'; only DihEdral models go to PyKEEN"):
+        from_predictor(dh.Predictor(build_model("distmult", 40, 6, dimension=4), family))
+
+
+def test_names_and_facts_must_fit_the_model(nations, result):
+    model = result.model
+    with pytest.raises(DihedralError, match=r"training is None; names and facts come from a .*TriplesFactory"):
+        to_predictor(model)
+    with pytest.raises(DihedralError, match=r"training is CoreTriplesFactory.*names and facts come from"):
+        to_predictor(model, CoreTriplesFactory.create(nations.training.mapped_triples))
+    other = TriplesFactory.from_labeled_triples(nations.training.triples[:5])
+    with pytest.raises(DihedralError, match=r"training has \d+ entities and \d+ relations; the model has 14 and 55"):
+        to_predictor(model, other)
+    with pytest.raises(DihedralError, match="testing numbers its names otherwise than training"):
+        to_predictor(model, nations.training, testing=other)
+
+
+def test_without_pykeen_the_extra_is_named(python):
+    script = "import sys; sys.modules['pykeen'] = None\nimport dihedral, dihedral.integrations.pykeen"
+    done = python("-c", script)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("dihedral.integrations.pykeen needs PyKEEN: pip install 'dihedral[pykeen]'")

@@ -1,0 +1,224 @@
+"""Rows of group elements, on codes made by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dihedral import DihedralError, DihedralGroup, Graph, Predictor
+from dihedral.graph import Vocabulary
+from dihedral.interpretation import Algebra, Match, Rule, algebra
+from dihedral.models import build_model
+
+D4 = DihedralGroup(4)
+O0, O1, O2, O3, F0, F1, F2, F3 = range(8)
+LENGTH = 40
+
+
+def make(codes: dict[str, list[int] | np.ndarray], K: int = 4) -> Algebra:
+    return Algebra(np.array(list(codes.values()), dtype=np.uint8), K, Vocabulary(list(codes), "relation"))
+
+
+@pytest.fixture
+def kin() -> Algebra:
+    """parent and child are inverse, parent_in_law is spouse · parent, spouse is an involution."""
+    rng = np.random.default_rng(0)
+    spouse = rng.choice([O0, O2, F0, F1, F2, F3], LENGTH)
+    parent = rng.choice(8, LENGTH)
+    return make(
+        {
+            "spouse": spouse,
+            "parent": parent,
+            "child": D4.inverse(parent),
+            "parent_in_law": D4.product(spouse, parent),
+            "neighbour": rng.choice(8, LENGTH),
+        }
+    )
+
+
+def matrices(codes: np.ndarray) -> np.ndarray:
+    return D4.matrices[codes]
+
+
+# --- rows combine as mathematics reads -----------------------------------------------------------
+
+
+def test_at_multiplies_the_matrices_in_the_order_written(kin):
+    product = kin["spouse"] @ kin["parent"]
+    expected = matrices(kin["spouse"].codes) @ matrices(kin["parent"].codes)
+    np.testing.assert_array_equal(matrices(product.codes), expected)
+    assert (product.codes == kin["parent_in_law"].codes).all()
+
+
+def test_a_product_is_named_as_it_is_written(kin):
+    assert (kin["spouse"] @ kin["parent"]).name == "spouse · parent"
+    assert (kin["spouse"] @ kin["parent"] @ kin["child"]).name == "spouse · parent · child"
+
+
+def test_the_tilde_inverts(kin):
+    assert ((~kin["parent"]).codes == kin["child"].codes).all()
+    assert (~kin["parent"]).name == "parent⁻¹"
+    assert (kin["parent"] @ ~kin["parent"]).identity() == 1.0
+
+
+def test_the_inverse_of_a_product_turns_its_order_around(kin):
+    spouse, parent = kin["spouse"], kin["parent"]
+    assert (~(spouse @ parent)).agreement(~parent @ ~spouse) == 1.0
+    assert (~(spouse @ parent)).name == "(spouse · parent)⁻¹"
+
+
+def test_powers_repeat_the_product(kin):
+    parent = kin["parent"]
+    assert (parent**3).agreement(parent @ parent @ parent) == 1.0
+    assert (parent**-2).agreement(~parent @ ~parent) == 1.0
+    assert (parent**0).identity() == 1.0
+    assert (parent**2).name == "parent^2"
+    assert ((kin["spouse"] @ parent) ** 2).name == "(spouse · parent)^2"
+
+
+def test_operations_leave_the_relations_as_they_are(kin):
+    before = kin.codes.copy()
+    ~((kin["spouse"] @ kin["parent"]) ** 2)
+    assert (kin.codes == before).all()
+
+
+# --- what a row says -----------------------------------------------------------------------------
+
+
+def test_shares_are_counted_over_components():
+    row = make({"r": [O0, O1, O2, O3, F0, F1, O1, O0]})["r"]
+    assert row.identity() == 2 / 8
+    assert row.symmetry() == 5 / 8  # O0 twice, O2, F0, F1
+    assert row.skewness() == 3 / 8  # O1 twice, O3
+
+
+def test_no_component_of_d6_is_skew():
+    row = make({"r": list(range(12))}, K=6)["r"]
+    assert row.skewness() == 0.0
+    assert row.symmetry() == 8 / 12
+
+
+def test_elements_are_counted_by_name():
+    row = make({"r": [O1, O1, F3, O0]})["r"]
+    assert row.elements() == {
+        "O4^0": 1, "O4^1": 2, "O4^2": 0, "O4^3": 0, "F4^0": 0, "F4^1": 0, "F4^2": 0, "F4^3": 1,
+    }  # fmt: skip
+
+
+def test_agreement_is_the_share_of_equal_components():
+    a = make({"p": [O0, O1, F0, F1], "q": [O0, O1, F1, F0]})
+    assert a["p"].agreement(a["q"]) == 0.5
+    assert a["p"].agreement(a["p"]) == 1.0
+
+
+def test_commutation_counts_the_components_whose_order_does_not_matter():
+    a = make({"p": [O1, O1, F0, F0, O2], "q": [O3, F0, F1, F2, F3]})
+    # O1·O3: yes; O1·F0 = F1, F0·O1 = F3: no; F0·F1 = O3, F1·F0 = O1: no; F0·F2 = O2 both ways; O2 always commutes
+    assert a["p"].commutation(a["q"]) == 3 / 5
+    assert a["p"].commutation(a["q"]) == a["q"].commutation(a["p"])
+
+
+def test_nearest_lists_relations_by_their_agreement():
+    a = make({"far": [F0, F0, F0, F0], "near": [O1, O1, O1, F0], "same": [O1, O1, O1, O1]})
+    assert a["same"].nearest(2) == [Match("same", 1.0), Match("near", 0.75)]
+
+
+def test_nearest_keeps_the_order_of_the_graph_among_equals():
+    a = make({"b": [O1, O2], "a": [O1, O3], "c": [O1, F1]})
+    assert [match.relation for match in (a["b"] @ ~a["b"]).nearest()] == ["b", "a", "c"]
+
+
+def test_nearest_has_no_more_answers_than_relations():
+    assert len(make({"p": [O1], "q": [O2]})["p"].nearest(10)) == 2
+
+
+def test_a_product_finds_the_relation_it_is(kin):
+    assert (kin["spouse"] @ kin["parent"]).nearest(1) == [Match("parent_in_law", 1.0)]
+    assert (kin["parent"] @ kin["spouse"]).nearest(1)[0].share < 1.0
+
+
+def test_a_row_shows_its_first_elements():
+    a = make({"short": [O1, F2, 0, 0, 0, 0, 0]})
+    assert repr(a["short"]) == "Row(short: O4^1 F4^2 O4^0 O4^0 O4^0 O4^0 …)"
+    assert repr(make({"r": [O1, F2]})["r"]) == "Row(r: O4^1 F4^2)"
+
+
+# --- what all rows say together --------------------------------------------------------------------
+
+
+def test_inverse_pairs_come_first_and_involutions_pair_with_themselves(kin):
+    best = kin.inverse_pairs(top=3)
+    assert set(best[:2]) == {
+        Rule(("parent", "child"), "identity", 1.0),
+        Rule(("spouse", "spouse"), "identity", 1.0),
+    }
+    assert best[2].share < 1.0
+    assert str(Rule(("parent", "child"), "identity", 1.0)) == "parent · child = identity"
+
+
+def test_inverse_pairs_are_those_of_brute_force(kin):
+    names = list(kin.names)
+    expected = {
+        (p, q): (D4.product(kin[p].codes, kin[q].codes) == 0).mean()
+        for p, q in itertools.combinations_with_replacement(names, 2)
+    }
+    found = kin.inverse_pairs(top=100)
+    assert {rule.body: pytest.approx(rule.share) for rule in found} == expected
+    assert [rule.share for rule in found] == sorted((rule.share for rule in found), reverse=True)
+
+
+def test_compositions_are_those_of_brute_force(kin):
+    names = list(kin.names)
+    expected = {
+        (p, q, r): (D4.product(kin[p].codes, kin[q].codes) == kin[r].codes).mean()
+        for p, q, r in itertools.product(names, repeat=3)
+    }
+    found = kin.compositions(top=len(expected))
+    assert {(*rule.body, rule.head): pytest.approx(rule.share) for rule in found} == expected
+    assert [rule.share for rule in found] == sorted((rule.share for rule in found), reverse=True)
+
+
+def test_the_best_compositions_are_the_exact_ones(kin):
+    exact = {str(rule) for rule in kin.compositions(top=4) if rule.share == 1.0}
+    # spouse · parent, what follows from spouse · spouse = 1 and from parent · child = 1
+    assert exact == {
+        "spouse · parent = parent_in_law",
+        "spouse · parent_in_law = parent",
+        "parent_in_law · child = spouse",
+    }
+
+
+def test_top_limits_what_is_listed(kin):
+    assert len(kin.compositions(top=2)) == len(kin.inverse_pairs(top=2)) == 2
+
+
+# --- doors -----------------------------------------------------------------------------------------
+
+
+def test_an_algebra_is_a_collection_of_rows(kin):
+    assert len(kin) == 5
+    assert [row.name for row in kin] == ["spouse", "parent", "child", "parent_in_law", "neighbour"]
+    assert all((row.codes == kin[row.name].codes).all() for row in kin)
+
+
+def test_an_unknown_relation_is_answered_with_a_close_one(kin):
+    with pytest.raises(DihedralError, match=r"relation 'spose'.*did you mean 'spouse'"):
+        kin["spose"]
+
+
+GRAPH = Graph.from_labels([("ann", "parent", "bob"), ("bob", "child", "ann")])
+
+
+@pytest.mark.parametrize(("model", "K"), [("dihedral-gumbel", 5), ("dihedral-ste", 6), ("cyclic-ste", 4)])
+def test_the_algebra_of_a_model_holds_its_codes(model, K):
+    predictor = Predictor(build_model(model, 2, 2, dimension=12, K=K), GRAPH)
+    a = algebra(predictor)
+    assert a.group == DihedralGroup(K)
+    np.testing.assert_array_equal(a["child"].codes, predictor.model.codes[1].numpy())
+
+
+def test_a_model_without_group_elements_has_no_algebra():
+    with pytest.raises(DihedralError, match="'complex' model has no group elements"):
+        algebra(Predictor(build_model("complex", 2, 2, dimension=4), GRAPH))

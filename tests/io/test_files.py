@@ -1,0 +1,188 @@
+"""Writing files: either the old content or the new one, never half of it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+
+from dihedral import DihedralError
+from dihedral.io.files import atomic_path, make_folder, read_json, read_tensors, write_json, write_tensors
+
+
+def test_json_round_trip(tmp_path):
+    content = {"name": "é日本", "list": [1, 2.5, None], "nested": {"true": True}}
+    write_json(tmp_path / "a.json", content)
+    assert read_json(tmp_path / "a.json") == content
+    assert "é日本" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_tensors_round_trip_with_their_metadata(tmp_path):
+    tensors = {"codes": torch.arange(6, dtype=torch.uint8).view(2, 3).T, "x": torch.randn(3, 2, requires_grad=True)}
+    write_tensors(tmp_path / "a.safetensors", tensors, {"epoch": 3, "best": float("-inf")})
+    found, metadata = read_tensors(tmp_path / "a.safetensors")
+    assert metadata == {"epoch": 3, "best": float("-inf")}
+    assert set(found) == set(tensors)
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor)
+
+
+def test_tensors_without_metadata(tmp_path):
+    write_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(1)})
+    assert read_tensors(tmp_path / "a.safetensors")[1] is None
+
+
+def test_a_block_that_fails_leaves_the_old_content(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"old": True})
+
+    def write():
+        with atomic_path(path) as partial:
+            partial.write_text("half of the ne")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    assert read_json(path) == {"old": True}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_what_json_cannot_hold_leaves_the_old_content(tmp_path):
+    write_json(tmp_path / "a.json", {"old": True})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"new": object()})
+    assert read_json(tmp_path / "a.json") == {"old": True}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_files_follow_the_umask(tmp_path):
+    old = os.umask(0o027)
+    try:
+        write_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(1)})
+        write_json(tmp_path / "a.json", {})
+    finally:
+        os.umask(old)
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
+        "a.safetensors": 0o640,
+        "a.json": 0o640,
+    }
+
+
+@pytest.mark.parametrize("write", [lambda path: write_json(path, {}), lambda path: write_tensors(path, {})])
+def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path, write):
+    with pytest.raises(DihedralError, match=r"'.*/nowhere/file' cannot be written: .*No such file"):
+        write(tmp_path / "nowhere" / "file")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"not json"])
+def test_what_is_not_json_is_one_clear_error(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(DihedralError, match=r"'.*a\.json' cannot be read: "):
+        read_json(tmp_path / "a.json")
+
+
+def test_json_that_is_no_object_is_one_clear_error(tmp_path):
+    (tmp_path / "a.json").write_text("[1, 2]")
+    with pytest.raises(DihedralError, match=r"a\.json' does not hold a JSON object"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_missing_file_is_one_clear_error(tmp_path):
+    with pytest.raises(DihedralError, match=r"a\.json' cannot be read: .*No such file"):
+        read_json(tmp_path / "a.json")
+    with pytest.raises(DihedralError, match=r"a\.safetensors' cannot be read: .*No such file"):
+        read_tensors(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 20, -1])
+def test_tensors_cut_short_are_one_clear_error(tmp_path, keep):
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, {"x": torch.zeros(100)})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DihedralError, match=r"'.*a\.safetensors' cannot be read: "):
+        read_tensors(path)
+
+
+def test_a_pickle_is_not_opened(tmp_path):
+    torch.save({"x": torch.zeros(3)}, tmp_path / "a.safetensors")
+    with pytest.raises(DihedralError, match=r"a\.safetensors' cannot be read: "):
+        read_tensors(tmp_path / "a.safetensors")
+
+
+def test_a_folder_is_made_with_its_parents(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DihedralError, match=r"folder '.*file/c' cannot be made: Not a directory"):
+        make_folder(tmp_path / "file" / "c")
+
+
+KILLED_WHILE_WRITING = """
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from dihedral.io.files import read_tensors, write_tensors
+
+path = Path(sys.argv[1])
+write_tensors(path, {"x": torch.zeros(1)}, 0)
+kills = 0
+seen = set()
+for attempt in range(30):
+    child = os.fork()
+    if child == 0:
+        for number in range(1, 100_000):
+            write_tensors(path, {"x": torch.full((200_000,), float(number))}, number)
+    time.sleep(random.Random(attempt).uniform(0.0, 0.02))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    tensors, number = read_tensors(path)
+    assert (tensors["x"] == number).all(), "torn"
+    seen.add(number)
+print(len(seen))
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_file(python, tmp_path):
+    done = python("-c", KILLED_WHILE_WRITING, tmp_path / "a.safetensors")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 2  # the kills did hit a process that was writing
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+import torch
+from dihedral.errors import DihedralError
+from dihedral.io.files import read_tensors, write_json, write_tensors
+
+folder = Path(sys.argv[1])
+write_tensors(folder / "a.safetensors", {"x": torch.ones(10)})
+write_json(folder / "a.json", {"old": True})
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for write, name, content in (
+    (write_tensors, "a.safetensors", {"x": torch.zeros(100_000)}),
+    (write_json, "a.json", {"x": "y" * 100_000}),
+):
+    try:
+        write(folder / name, content)
+        print("written")
+    except DihedralError as error:
+        print(error)
+"""
+
+
+def test_a_disk_without_room_is_one_clear_error_and_keeps_the_old_content(python, tmp_path):
+    done = python("-c", FULL_DISK, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, lines
+    for line, name in zip(lines, ("a.safetensors", "a.json"), strict=True):
+        assert line.startswith(f"'{tmp_path / name}' cannot be written: ") and "File too large" in line
+        assert line.endswith("nothing stored before was changed")
+    assert torch.equal(read_tensors(tmp_path / "a.safetensors")[0]["x"], torch.ones(10))
+    assert json.loads((tmp_path / "a.json").read_text()) == {"old": True}
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.safetensors"]

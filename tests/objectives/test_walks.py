@@ -1,0 +1,101 @@
+"""Random walks to train on, and the objective with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.objectives.logistic import SoftmaxLoss
+from dihedral.objectives.walks import Walks
+from dihedral.training import Recipe, Trainer
+
+SOFTMAX = Recipe(model="dihedral-ste", objective="softmax", dimension=12, epochs=1, batch_size=64, paths=1.0)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return dh.make_family(80, seed=3)
+
+
+def edges_both_ways(graph) -> set[tuple[int, int, int]]:
+    forwards = {tuple(row) for row in graph.train.tolist()}
+    return forwards | {(t, r + graph.num_relations, h) for h, r, t in forwards}
+
+
+def test_every_step_of_a_walk_is_an_edge_walked_forwards_or_backwards(graph):
+    walks = Walks.build(graph.train, graph.num_entities, graph.num_relations)
+    first = torch.from_numpy(graph.train[:, 2]).long()
+    one, middle = walks.sample(first, 1, torch.Generator().manual_seed(0))
+    edges = edges_both_ways(graph)
+    assert all(step in edges for step in zip(first.tolist(), one[:, 0].tolist(), middle.tolist(), strict=True))
+    both, _ = walks.sample(first, 2, torch.Generator().manual_seed(0))
+    assert both.shape == (len(first), 2)
+
+
+def test_all_edges_of_an_entity_are_equally_likely(graph):
+    walks = Walks.build(graph.train, graph.num_entities, graph.num_relations)
+    here = int(np.bincount(graph.train[:, 0]).argmax())
+    count = int(walks.starts[here + 1] - walks.starts[here])
+    relations, ends = walks.sample(torch.full((400 * count,), here), 1, torch.Generator().manual_seed(0))
+    drawn = torch.bincount(relations[:, 0] * graph.num_entities + ends)
+    drawn = drawn[drawn > 0]
+    assert len(drawn) == count and drawn.min() > 300 and drawn.max() < 500
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_the_loss_with_paths_is_that_of_the_written_out_products(graph, length):
+    recipe = SOFTMAX.replace(path_length=length, regulariser="none")
+    trainer = Trainer(graph, recipe)
+    loss = trainer.objective
+    assert isinstance(loss, SoftmaxLoss)
+    batch = trainer.triples[:16]
+    operators = trainer.model.relations.operators()
+    entities = trainer.model.entities.detach()
+    found = loss(entities, operators, batch[:, 1], batch, torch.Generator().manual_seed(5))
+    paths = loss._walk(batch, torch.Generator().manual_seed(5))
+    a, b, c, d = operators.detach().unbind(1)
+    dense = torch.cat([torch.cat([torch.diag_embed(a), torch.diag_embed(b)], 2),
+                       torch.cat([torch.diag_embed(c), torch.diag_embed(d)], 2)], 1)  # fmt: skip
+    both_ways = torch.cat([dense, dense.transpose(1, 2)])
+    total = torch.zeros(())
+    for head, relation, tail in batch.tolist():
+        total += cross_entropy(dense[relation].T @ entities[head], entities, tail)
+        total += cross_entropy(dense[relation] @ entities[tail], entities, head)
+    assert [path.relations.shape[1] for path in paths] == list(range(2, length + 1))
+    for path in paths:
+        for i, (steps, end) in enumerate(zip(path.relations.tolist(), path.ends.tolist(), strict=True)):
+            product = torch.linalg.multi_dot([both_ways[step] for step in steps])
+            start = int(batch[i, 0])
+            total += cross_entropy(product.T @ entities[start], entities, end)
+            total += cross_entropy(product @ entities[end], entities, start)
+    torch.testing.assert_close(found.loss, total / len(batch), rtol=1e-4, atol=1e-5)
+
+
+def cross_entropy(query: torch.Tensor, entities: torch.Tensor, target: int) -> torch.Tensor:
+    return -torch.log_softmax(entities @ query, 0)[target]
+
+
+def test_training_with_paths_is_repeatable(graph):
+    first, second = (dh.train(graph, SOFTMAX, progress=False, device="cpu") for _ in range(2))
+    assert torch.equal(first.model.entities, second.model.entities)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"paths": 1.5}, "paths is 1.5; walks continue edges of the batch"),
+        ({"path_length": 4}, "path_length is 4; walks have 2 or 3 steps"),
+        ({"objective": "logistic"}, "paths is 1.0 with objective 'logistic'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(DihedralError, match=message.replace(".", r"\.")):
+        SOFTMAX.replace(**changes)
+
+
+def test_models_without_blocks_cannot_train_on_paths(graph):
+    with pytest.raises(DihedralError, match="paths needs a model of 2x2 blocks"):
+        Trainer(graph, SOFTMAX.replace(model="rescal"))

@@ -1,0 +1,109 @@
+"""What each process does when torchrun starts this file: the tasks in a JSON file, their results beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+import dihedral as dh
+from dihedral.evaluation.ranking import rank_triples
+from dihedral.inference.predictor import Predictor
+from dihedral.models import build_model
+from dihedral.runtime.distributed import Shard, joined, rank, restarted
+from dihedral.training import Trainer, load_recipe
+
+
+def read(name):
+    return dh.make_family(400, seed=1) if name == "family" else dh.load_graph(name)
+
+
+def losses(graph, settings, batch=96, steps=20):
+    """The first losses of a run; batches do not depend on the number of processes."""
+    recipe = load_recipe("demo/umls").replace(**({"regulariser": "none"} | settings))
+    trainer = Trainer(read(graph), recipe)
+    generator = trainer.generator.manual_seed(5)
+    order = torch.randperm(len(trainer.triples), generator=generator)
+    return [float(trainer.step(trainer.triples[part])) for part in order.split(batch)[:steps]]
+
+
+def answers(graph):
+    """Ranks, best answers and scores of a model that is drawn, not trained."""
+    graph = read(graph)
+    model = build_model("dihedral-gumbel", graph.num_entities, graph.num_relations, dimension=12, seed=3)
+    predictor = Predictor(model, graph)
+    triples = torch.from_numpy(graph.test).long()
+    ranks = [rank_triples(model, triples, side, predictor.known[side]) for side in ("head", "tail")]
+    allowed = torch.arange(graph.num_entities) % 3 > 0
+    top = [
+        predictor.top(triples[:, 0], triples[:, 1], "tail", count, known=known, allowed=mask)[1].tolist()
+        for count, known, mask in ((5, "exclude", None), (3, "include", allowed), (graph.num_entities, "include", None))
+    ]
+    found = predictor.top(triples[:, 0], triples[:, 1], "tail", 5)
+    again = model.score(torch.stack([triples[:, 0], triples[:, 1], found[0][:, 0]], dim=1))
+    return {
+        "ranks": [[side.greater.tolist(), side.equal.tolist()] for side in ranks],
+        "top": top,
+        "best_scores": [found[1][:, 0].tolist(), again.tolist()],
+    }
+
+
+def table(rows):
+    """A table is put together as it was dealt out."""
+    shard = Shard.mine(rows)
+    numbers = torch.arange(float(rows))[:, None] * torch.ones(1, 3)
+    whole = shard.gather(numbers[shard.ids()])
+    return whole is None or bool(torch.equal(whole, numbers))
+
+
+def train(graph, out, settings, kill_at=None, stop_at=None, **options):
+    """A run of `dh.train`; the second process may kill itself once, and the first may break off."""
+
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def callback(event):
+        if event["event"] == "step" and [event["epoch"], event["step"]] == stop_at:
+            raise Stop
+
+    if kill_at and rank() == 1 and not restarted():
+        step, seen = Trainer.step, []
+
+        def counted(trainer, batch):
+            seen.append(1)
+            if len(seen) == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return step(trainer, batch)
+
+        Trainer.step = counted
+    predictor = dh.train(
+        read(graph),
+        "demo/umls",
+        out=out,
+        checkpoint_minutes=0,
+        progress=False,
+        callback=callback,
+        **settings,
+        **options,
+    )
+    return {key: predictor.metrics[key] for key in ("valid", "test", "epochs", "best_epoch", "processes")}
+
+
+def main():
+    plan = Path(sys.argv[1])
+    tasks = json.loads(plan.read_text())
+    work = {"losses": losses, "answers": answers, "table": table, "train": train}
+    apart = [task.pop("apart", False) for task in tasks]  # each with a group of processes of its own
+    with nullcontext() if any(apart) else joined(torch.device("cpu")):
+        results = [work[task.pop("task")](**task) for task in tasks]
+    if rank() == 0:
+        plan.with_suffix(".out").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

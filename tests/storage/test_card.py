@@ -1,0 +1,93 @@
+"""The model card says what the folder holds, and never stands in a model's way."""
+
+from __future__ import annotations
+
+import pytest
+
+import dihedral as dh
+from dihedral import Graph, Predictor
+from dihedral.models import build_model
+
+
+@pytest.fixture
+def folder(predictor, tmp_path):
+    predictor.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def trial_rows(card):
+    """The tables of a card, row by row."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in card.splitlines() if line.startswith("|")]
+
+
+def test_the_card_names_data_metrics_recipe_use_and_limits(predictor, family, folder):
+    card = (folder / "README.md").read_text()
+    headings = [line[3:] for line in card.splitlines() if line.startswith("## ")]
+    assert headings == ["Data", "Metrics", "Use", "Recipe", "Limits"]
+    rows = trial_rows(card)
+    assert ["name", "`family`"] in rows and ["entities", "40"] in rows and ["relations", "6"] in rows
+    assert ["train triples", str(len(family.train))] in rows
+    assert ["fingerprint", f"`{family.fingerprint}`"] in rows
+    assert ["`model`", "`dihedral-gumbel`"] in rows and ["`seed`", "`0`"] in rows
+    assert "8 elements of the dihedral group D_4" in card
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_card_gives_both_protocols_of_a_split(predictor, folder, split):
+    rows = trial_rows((folder / "README.md").read_text())
+    report = predictor.metrics[split]
+    for name, count, values in (
+        ("all", report["triples"], report["both"]),
+        ("seen entities", report["seen_only"]["triples"], report["seen_only"]),
+    ):
+        row = next(row for row in rows if row[:2] == [split, name])
+        assert row[2:4] == [str(count), f"{values['mrr']:.4f}"]
+        assert row[4:7] == [f"{values[f'hits@{k}']:.4f}" for k in (1, 3, 10)]
+
+
+def test_the_example_in_the_card_runs(folder):
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    exec(code.replace("path/to/this/folder", str(folder)), {})
+
+
+def test_a_loaded_model_writes_the_same_card(folder, tmp_path):
+    dh.load(folder).save(tmp_path / "again")
+    assert (tmp_path / "again" / "README.md").read_text() == (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("change", ["edit", "remove"])
+def test_a_card_that_was_changed_or_removed_does_not_stop_loading(predictor, folder, change):
+    if change == "edit":
+        (folder / "README.md").write_text("mine")
+    else:
+        (folder / "README.md").unlink()
+    assert dh.load(folder).graph.fingerprint == predictor.graph.fingerprint
+
+
+def test_a_new_model_replaces_our_card_and_keeps_a_text_of_ones_own(family, folder):
+    other = Predictor(build_model("complex", 40, 6, dimension=4), family)
+    other.save(folder, overwrite=True)
+    assert "`complex` model" in (folder / "README.md").read_text()
+    (folder / "README.md").write_text("mine")
+    other.save(folder, overwrite=True)
+    assert (folder / "README.md").read_text() == "mine"
+
+
+def test_a_model_that_was_never_measured(family, tmp_path):
+    Predictor(build_model("transe", 40, 6, dimension=4), family).save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "This model was not measured." in card and "Not recorded." in card and "D_" not in card
+
+
+def test_names_with_marks_of_markdown_stay_as_they_are(tmp_path):
+    graph = Graph.from_labels([("a`b", "*r*|s", "c")], name="my|da`ta")
+    Predictor(build_model("dihedral-ste", 2, 1, dimension=4), graph).save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "# Link prediction on `` my|da`ta ``" in card and "| name | `` my\\|da`ta `` |" in card
+    assert "predict(head='a`b', relation='*r*|s', top=10)" in card
+
+
+def test_notes_of_reading_stand_in_the_card(family, tmp_path):
+    graph = dh.load_graph(family.to_arrow().drop_columns("split"))
+    Predictor(build_model("dihedral-ste", 40, 6, dimension=4), graph).save(tmp_path / "model")
+    assert "- `split with seed 0`" in (tmp_path / "model" / "README.md").read_text()

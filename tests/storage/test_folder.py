@@ -1,0 +1,572 @@
+"""Models on disk: what is saved is what is loaded, and a folder that is not whole is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError, Graph, Predictor
+from dihedral.io.files import only_writer
+from dihedral.models import MODELS, build_model
+
+
+def same_model(one: Predictor, other: Predictor) -> None:
+    assert torch.equal(one.model.entities, other.model.entities)
+    assert torch.equal(one.operators, other.operators)
+    assert one.graph.fingerprint == other.graph.fingerprint
+
+
+def files_of(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def folder(predictor, tmp_path):
+    """A model folder of this test's own."""
+    predictor.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+# --- round trips ------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_scores_exactly_as_the_saved_one(predictor, folder, family):
+    loaded = dh.load(folder)
+    triples = torch.from_numpy(family.known)
+    assert torch.equal(loaded.model.score(triples), predictor.model.score(triples))
+    head, relation, tail = next(family.labels(family.test))
+    assert loaded.score(head, relation, tail) == predictor.score(head, relation, tail)
+    assert dh.evaluate(loaded).to_dict() == dh.evaluate(predictor).to_dict()
+
+
+def test_a_loaded_model_knows_its_graph_recipe_and_metrics(predictor, folder, family):
+    loaded = dh.load(folder)
+    assert loaded.graph.fingerprint == family.fingerprint and loaded.graph.name == family.name
+    for split in ("train", "valid", "test"):
+        assert np.array_equal(loaded.graph.split(split), family.split(split))
+    assert loaded.recipe == predictor.recipe
+    assert loaded.metrics == predictor.metrics
+    assert torch.equal(loaded.model.codes, predictor.model.codes) and loaded.model.codes.dtype == torch.uint8
+
+
+def test_a_loaded_model_can_be_saved_again(folder, tmp_path):
+    dh.load(folder).save(str(tmp_path / "again"))
+    same_model(dh.load(folder), dh.load(tmp_path / "again"))
+    for name in files_of(folder):
+        assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_round_trips(name, family, tmp_path):
+    model = build_model(name, family.num_entities, family.num_relations, dimension=8, seed=3)
+    made = Predictor(model, family)
+    made.save(tmp_path / "model")
+    same_model(made, dh.load(tmp_path / "model"))
+    triples = torch.from_numpy(family.test)
+    assert torch.equal(dh.load(tmp_path / "model").model.score(triples), model.score(triples))
+
+
+@pytest.mark.parametrize(
+    "K",
+    [
+        *(1, 2, 3, 6, 127),
+        128,
+    ],
+)
+def test_every_group_round_trips(K, family, tmp_path):
+    model = build_model("dihedral-argmax", family.num_entities, family.num_relations, dimension=64, K=K, seed=3)
+    Predictor(model, family).save(tmp_path / "model")
+    assert torch.equal(dh.load(tmp_path / "model").model.codes, model.codes)
+
+
+def test_names_of_every_kind_round_trip(tmp_path):
+    names = ["", " ", "é日本🙂", "a\nb", "q\"uo'te", "[/b]", "../up", "NA"]
+    graph = Graph.from_labels([(a, a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)], name="odd/é")
+    Predictor(build_model("distmult", 8, 8, dimension=2), graph).save(tmp_path / "model")
+    loaded = dh.load(tmp_path / "model")
+    assert list(loaded.graph.entities) == list(loaded.graph.relations) == names
+    assert loaded.graph.name == "odd/é"
+
+
+def test_half_precision_halves_the_table_and_rounds_it(predictor, tmp_path):
+    predictor.save(tmp_path / "half", dtype="float16")
+    predictor.save(tmp_path / "full")
+    loaded = dh.load(tmp_path / "half")
+    assert loaded.model.entities.dtype == torch.float32
+    assert torch.equal(loaded.model.entities, predictor.model.entities.half().float())
+    assert torch.equal(loaded.model.codes, predictor.model.codes)
+    sizes = [(tmp_path / name / "entities.safetensors").stat().st_size for name in ("half", "full")]
+    assert sizes[1] - sizes[0] == predictor.model.entities.numel() * 2
+
+
+def test_another_precision_is_refused(predictor, tmp_path):
+    with pytest.raises(DihedralError, match="dtype is 'int8'; entities are stored as float32 or float16"):
+        predictor.save(tmp_path / "model", dtype="int8")
+    assert not (tmp_path / "model").exists()
+
+
+# --- shards -----------------------------------------------------------------------------------------
+
+
+def big_predictor(rows=60_000, dimension=200):
+    graph = Graph.from_labels([(f"e{i}", "r", f"e{i + 1}") for i in range(rows - 1)])
+    return Predictor(build_model("dihedral-argmax", rows, 1, dimension=dimension), graph)
+
+
+def test_no_shard_is_larger_than_asked(tmp_path):
+    made = big_predictor()
+    made.save(tmp_path / "model", shard_mb=15)
+    shards = sorted((tmp_path / "model").glob("entities-*.safetensors"))
+    assert [shard.name for shard in shards] == [f"entities-0000{i}-of-00004.safetensors" for i in (1, 2, 3, 4)]
+    assert all(shard.stat().st_size <= 15 * 2**20 for shard in shards)
+    assert torch.equal(dh.load(tmp_path / "model").model.entities, made.model.entities)
+
+
+@pytest.mark.parametrize("shard_mb", [0.0001, 0.0041, 0.005, 0.006])
+def test_small_shards_round_trip(predictor, tmp_path, shard_mb):
+    predictor.save(tmp_path / "model", shard_mb=shard_mb)
+    assert len(list((tmp_path / "model").glob("entities-*.safetensors"))) > 1
+    same_model(dh.load(tmp_path / "model"), predictor)
+
+
+def test_a_table_that_fits_is_not_split(predictor, tmp_path):
+    predictor.save(tmp_path / "model", shard_mb=1)
+    assert "entities.safetensors" in files_of(tmp_path / "model")
+
+
+@pytest.mark.parametrize("shard_mb", [0, -1])
+def test_a_shard_needs_room(predictor, tmp_path, shard_mb):
+    with pytest.raises(DihedralError, match=f"shard_mb is {shard_mb}; a shard needs more than 0 MiB"):
+        predictor.save(tmp_path / "model", shard_mb=shard_mb)
+
+
+def test_a_missing_shard_is_named(predictor, tmp_path):
+    predictor.save(tmp_path / "model", shard_mb=0.005)
+    name = "entities-00002-of-00003.safetensors"
+    (tmp_path / "model" / name).unlink()
+    with pytest.raises(DihedralError, match=f"lacks the file '{name}'; copy the folder again"):
+        dh.load(tmp_path / "model")
+
+
+# --- latents ----------------------------------------------------------------------------------------
+
+
+def test_latents_are_saved_only_if_asked_for(predictor, tmp_path):
+    predictor.save(tmp_path / "without")
+    predictor.save(tmp_path / "with", latents=True)
+    assert dh.load(tmp_path / "without").latents is None
+    assert set(files_of(tmp_path / "with")) - set(files_of(tmp_path / "without")) == {"latents.safetensors"}
+    latents = dh.load(tmp_path / "with").latents
+    assert set(latents) == {"logits"}
+    assert torch.equal(latents["logits"].argmax(1).to(torch.uint8), predictor.model.codes)
+
+
+def test_latents_that_are_not_there_cannot_be_saved(folder, tmp_path):
+    with pytest.raises(DihedralError, match="holds no training latents to save"):
+        dh.load(folder).save(tmp_path / "again", latents=True)
+    assert not (tmp_path / "again").exists()
+
+
+# --- overwriting ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(family):
+    """Another model of the same graph."""
+    return Predictor(build_model("complex", family.num_entities, family.num_relations, dimension=12, seed=9), family)
+
+
+def test_a_folder_that_holds_a_model_is_not_overwritten_by_accident(predictor, other, folder):
+    with pytest.raises(DihedralError, match="already holds a model; choose another or pass --overwrite"):
+        other.save(folder)
+    same_model(dh.load(folder), predictor)
+
+
+def test_overwriting_leaves_only_the_new_model(other, folder, tmp_path):
+    for shard_mb in (None, 0.0041, None, None):
+        other.save(folder, overwrite=True, shard_mb=shard_mb)
+        same_model(dh.load(folder), other)
+    other.save(tmp_path / "fresh")
+    assert len(files_of(folder)) == len(files_of(tmp_path / "fresh"))
+
+
+def test_a_loaded_model_survives_being_overwritten(predictor, other, folder):
+    loaded = dh.load(folder)
+    other.save(folder, overwrite=True)
+    same_model(loaded, predictor)
+    loaded.save(folder, overwrite=True)
+    same_model(dh.load(folder), predictor)
+
+
+def test_other_files_in_the_folder_are_left_alone(predictor, other, tmp_path):
+    (tmp_path / "model" / "training").mkdir(parents=True)
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    predictor.save(tmp_path / "model")
+    other.save(tmp_path / "model", overwrite=True)
+    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "model" / "training").is_dir()
+
+
+SAVE_WITH_LITTLE_ROOM = """
+import resource, sys
+import dihedral as dh
+
+predictor = dh.load(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+try:
+    predictor.save(sys.argv[2], overwrite=True)
+except dh.DihedralError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("room", "stops_at"), [(100, "entities"), (3000, "known"), (4500, "metrics")])
+def test_a_save_that_fails_midway_keeps_the_model_that_was_there(python, other, model_folder, tmp_path, room, stops_at):
+    other.save(tmp_path / "model")
+    done = python("-c", SAVE_WITH_LITTLE_ROOM, model_folder, tmp_path / "model", room)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"'{tmp_path / 'model'}/{stops_at}") and "cannot be written: " in done.stdout
+    assert done.stdout.endswith("nothing stored before was changed\n")
+    same_model(dh.load(tmp_path / "model"), other)
+    dh.load(model_folder).save(tmp_path / "model", overwrite=True)
+    same_model(dh.load(tmp_path / "model"), dh.load(model_folder))
+
+
+def test_a_save_that_fails_midway_in_an_empty_folder_leaves_no_model(python, model_folder, tmp_path):
+    done = python("-c", SAVE_WITH_LITTLE_ROOM, model_folder, tmp_path / "model", 4500)
+    assert "cannot be written: " in done.stdout, done.stderr
+    with pytest.raises(DihedralError, match="is not a model folder"):
+        dh.load(tmp_path / "model")
+
+
+def test_a_file_where_the_folder_should_be_is_refused(predictor, tmp_path):
+    (tmp_path / "model").write_text("")
+    with pytest.raises(DihedralError, match=r"folder '.*model' cannot be made: File exists"):
+        predictor.save(tmp_path / "model")
+
+
+def test_a_second_save_into_a_folder_is_refused_while_the_first_writes(other, predictor, tmp_path):
+    other.save(tmp_path / "model")
+    with only_writer(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
+        predictor.save(tmp_path / "model", overwrite=True)
+    same_model(dh.load(tmp_path / "model"), other)
+    predictor.save(tmp_path / "model", overwrite=True)
+
+
+def test_what_a_killed_save_left_half_written_is_removed_by_the_next(predictor, tmp_path):
+    predictor.save(tmp_path / "model")
+    kept = files_of(tmp_path / "model")
+    for name in (".entities.safetensors.123.partial", ".tmpAb3dE6", ".gitattributes"):
+        (tmp_path / "model" / name).write_text("half")
+    predictor.save(tmp_path / "model", overwrite=True)
+    left = {path.name for path in (tmp_path / "model").glob(".*")}
+    assert left == {".gitattributes"} and len(files_of(tmp_path / "model")) == len(kept) + 1
+
+
+# --- the first format, kept for ever ----------------------------------------------------------------
+
+
+def test_a_model_of_the_first_format_scores_as_it_did(fixtures):
+    expected = json.loads((fixtures / "model-v1.expected.json").read_text())
+    loaded = dh.load(fixtures / "model-v1")
+    assert len(expected["scores"]) == 12
+    for row in expected["scores"]:
+        assert loaded.score(row["head"], row["relation"], row["tail"]) == pytest.approx(row["score"], abs=1e-5)
+    assert loaded.graph.fingerprint == expected["fingerprint"]
+    assert dh.evaluate(loaded).mrr == pytest.approx(expected["test_mrr"], abs=1e-9)
+    assert loaded.recipe["dimension"] == 8 and loaded.metrics["test"]["both"]["mrr"] == expected["test_mrr"]
+
+
+def test_the_first_format_is_what_its_manifest_says(fixtures):
+    manifest = json.loads((fixtures / "model-v1" / "model.json").read_text())
+    assert (manifest["format"], manifest["version"]) == ("dihedral-model", 1)
+    assert set(manifest["bytes"]) | {"model.json"} == set(files_of(fixtures / "model-v1"))
+
+
+# --- folders that are not whole ---------------------------------------------------------------------
+
+
+def edit_manifest(folder, edit):
+    manifest = json.loads((folder / "model.json").read_text())
+    edit(manifest)
+    (folder / "model.json").write_text(json.dumps(manifest))
+
+
+def refusal(folder):
+    with pytest.raises(DihedralError) as refused:
+        dh.load(folder)
+    message = str(refused.value)
+    assert str(folder) in message and "\n" not in message
+    return message
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+        assert refusal(path) == f"'{path}' is not a model folder: it has no model.json"
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, None])
+def test_another_version_is_refused(folder, version):
+    edit_manifest(folder, lambda manifest: manifest.update(version=version))
+    assert f"has format version {version}; this library reads version 1" in refusal(folder)
+
+
+def test_another_format_is_refused(folder):
+    edit_manifest(folder, lambda manifest: manifest.update(format="something else"))
+    assert "model.json' does not describe a dihedral-model" in refusal(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x80\x04K\x01.", b"\xff\xfe"])
+def test_a_manifest_that_is_not_json_is_refused(folder, content):
+    (folder / "model.json").write_bytes(content)
+    assert "model.json' cannot be read: " in refusal(folder)
+
+
+def test_a_manifest_that_is_no_object_is_refused(folder):
+    (folder / "model.json").write_text("[]")
+    assert "model.json' does not hold a JSON object" in refusal(folder)
+
+
+@pytest.mark.parametrize("key", ["model", "settings", "entities", "relations", "dimension", "graph", "files", "bytes"])
+def test_a_manifest_that_lacks_something_is_refused(folder, key):
+    edit_manifest(folder, lambda manifest: manifest.pop(key))
+    message = refusal(folder)
+    assert "model.json'" in message and re.search(rf"\b{key}\b", message)
+
+
+FILES = [
+    "entities.arrow",
+    "entities.safetensors",
+    "known.arrow",
+    "metrics.json",
+    "recipe.json",
+    "relations.arrow",
+    "relations.safetensors",
+]
+
+
+def test_a_model_is_these_files(folder):
+    assert files_of(folder) == sorted([*FILES, "model.json", "README.md"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    assert f"lacks the file '{name}'; copy the folder again" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_short_is_named(folder, name):
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1])
+    message = refusal(folder)
+    assert f"{name}' has {len(content) - 1} bytes, expected {len(content)}" in message
+    assert message.endswith("the file is damaged or cut short")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_the_right_size_that_is_not_its_kind_is_named(folder, name):
+    (folder / name).write_bytes(b"\xff" * (folder / name).stat().st_size)
+    assert f"{name}' cannot be read: " in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["../known.arrow", "/etc/hostname", "sub/known.arrow", "../model/known.arrow", "."])
+@pytest.mark.parametrize("place", ["role", "shard", "bytes"])
+def test_a_file_name_that_leaves_the_folder_is_refused(folder, name, place):
+    def edit(manifest):
+        if place == "role":
+            manifest["files"]["known"] = name
+        elif place == "shard":
+            manifest["files"]["entities"].append(name)
+        else:
+            manifest["bytes"][name] = 1
+
+    shutil.copy(folder / "known.arrow", folder.parent / "known.arrow")
+    edit_manifest(folder, edit)
+    assert refusal(folder).endswith(f"model.json' names a file outside its folder: '{name}'")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("entities", 39, "have shape (40, 16), expected (39, 16)"),
+        ("dimension", 8, "have shape (40, 16), expected (40, 8)"),
+        ("relations", 5, "do not fit its model"),
+        ("model", "quaternion", "holds a model of kind 'quaternion', unknown to this version"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_files_is_refused(folder, key, value, message):
+    edit_manifest(folder, lambda manifest: manifest.update({key: value}))
+    assert message in refusal(folder)
+
+
+def test_codes_outside_the_group_are_refused(folder):
+    edit_manifest(folder, lambda manifest: manifest.update(settings={"K": 1}))
+    with pytest.raises(DihedralError, match=r"codes hold the element \d; D_1 has ids 0 to 1"):
+        dh.load(folder)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(lambda manifest: manifest["files"].pop("known"), id="no known"),
+        pytest.param(lambda manifest: manifest["files"].pop("entities"), id="no entities"),
+        pytest.param(lambda manifest: manifest["files"].update(entities=[]), id="no shards"),
+        pytest.param(lambda manifest: manifest["files"].update(known=5), id="a number for a name"),
+        pytest.param(lambda manifest: manifest.update(files="x"), id="text for files"),
+        pytest.param(lambda manifest: manifest.update(bytes=[]), id="list for bytes"),
+        pytest.param(lambda manifest: manifest.update(settings={}), id="no K"),
+        pytest.param(lambda manifest: manifest["files"].update(known="entities.arrow"), id="another table"),
+        pytest.param(lambda manifest: manifest["files"].update(relations="entities.safetensors"), id="other tensors"),
+    ],
+)
+def test_a_manifest_with_the_wrong_content_is_refused(folder, edit):
+    edit_manifest(folder, edit)
+    refusal(folder)
+
+
+def test_known_facts_about_entities_that_are_not_there_are_refused(folder):
+    table = pa.ipc.open_file(str(folder / "known.arrow")).read_all()
+    heads = table.column("head").to_numpy().copy()
+    heads[0] = 1000
+    with pa.ipc.new_file(str(folder / "known.arrow"), table.schema) as writer:
+        writer.write_table(table.set_column(0, "head", pa.array(heads)))
+    size = os.path.getsize(folder / "known.arrow")
+    edit_manifest(folder, lambda manifest: manifest["bytes"].update({"known.arrow": size}))
+    refusal(folder)
+
+
+@pytest.mark.parametrize("device", ["gpu", pytest.param("cuda", marks=pytest.mark.skipif("torch.cuda.is_available()"))])
+def test_a_device_that_is_not_there_is_refused(folder, device):
+    with pytest.raises(DihedralError, match=device):
+        dh.load(folder, device=device)
+
+
+# --- opening --------------------------------------------------------------------------------------------
+
+
+def lies_in_a_file(array):
+    while array is not None and not isinstance(array, np.memmap):
+        array = array.base
+    return array is not None
+
+
+def test_an_opened_graph_is_a_view_of_its_file(folder, family):
+    graph = dh.load(folder).graph
+    for split in ("train", "valid", "test"):
+        assert lies_in_a_file(graph.split(split)) and np.array_equal(graph.split(split), family.split(split))
+    assert graph.entities.order.base is not None and not graph.entities.order.flags.owndata
+
+
+def test_changing_an_opened_model_does_not_change_its_files(folder):
+    before = {name: (folder / name).read_bytes() for name in files_of(folder)}
+    loaded = dh.load(folder)
+    loaded.graph.train[0, 0] += 1
+    loaded.model.entities.zero_()
+    assert {name: (folder / name).read_bytes() for name in files_of(folder)} == before
+
+
+@pytest.mark.parametrize("objective", ["logistic", "softmax"])
+def test_training_on_an_opened_graph_is_training_on_the_graph(tmp_path, family, objective):
+    rows = len(family.known) // 16 * 16  # columns without padding between them in the file
+    plain = Graph(family.entities, family.relations, family.known[: rows - 32], *np.split(family.known[-32:], 2))
+    Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=2), plain).save(
+        tmp_path / "m"
+    )
+    settings = {"model": "dihedral-argmax", "dimension": 8, "epochs": 2, "batch_size": 50, "objective": objective}
+    one, other = (
+        dh.train(graph, dh.Recipe(**settings), progress=False) for graph in (plain, dh.load(tmp_path / "m").graph)
+    )
+    same_model(one, other)
+    assert one.metrics["test"] == other.metrics["test"]
+
+
+def test_names_are_found_in_a_folder_without_their_order(fixtures):
+    names = dh.load(fixtures / "model-v1").graph.entities
+    assert [names.id(name) for name in names] == list(range(len(names)))
+
+
+OPEN = """
+import re, sys, time
+from pathlib import Path
+import dihedral as dh
+
+def anonymous():
+    return 1024 * int(re.search("RssAnon:(.*)kB", Path("/proc/self/status").read_text())[1])
+
+before, started = anonymous(), time.process_time()
+predictor = dh.load(sys.argv[1])
+print(time.process_time() - started, anonymous() - before)
+assert predictor.graph.entities.id("e199999") == 199_999
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
+def test_a_large_model_opens_in_a_second_and_stays_in_its_files(python, tmp_path):
+    big_predictor(200_000, 64).save(tmp_path / "model")
+    size = (tmp_path / "model" / "entities.safetensors").stat().st_size
+    seconds, memory = map(float, python("-c", OPEN, tmp_path / "model").stdout.split())
+    assert seconds < 1 and memory < size / 4, (seconds, memory, size)
+
+
+def use(folder):
+    """Everything that reads names and facts."""
+    loaded = dh.load(folder)
+    names = list(loaded.graph.entities)
+    loaded.predict(head=names[0], relation=loaded.graph.relations[0], top=3)
+    assert len(loaded.graph.fingerprint) == 64
+    return [loaded.graph.entities.id(name) for name in names]
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+@pytest.mark.parametrize("name", ["entities.arrow", "relations.arrow", "known.arrow"])
+def test_a_byte_that_changed_gives_an_error_in_one_sentence_or_a_model(folder, monkeypatch, name, lazily):
+    if lazily:  # as a model is that is too large to be looked through
+        monkeypatch.setattr("dihedral.storage.folder.CHECKED_AT_ONCE", 0)
+    whole = (folder / name).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = []
+    for place in rng.integers(len(whole), size=150):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        (folder / name).unlink()
+        (folder / name).write_bytes(damaged)
+        try:
+            use(folder)
+        except DihedralError as error:
+            refused.append(str(error))
+    assert len(refused) > 20 and not any("\n" in message for message in refused)
+
+
+def test_names_whose_places_in_the_file_are_damaged_are_refused(folder):
+    path = next(folder.glob("entities*.arrow"))
+    content = bytearray(path.read_bytes())
+    at = content.find(np.array([0, 8, 16], "<i4").tobytes())  # man_0000, man_0001, …
+    content[at + 4 : at + 8] = (2**31 - 1).to_bytes(4, "little")  # where the second name begins
+    path.write_bytes(content)
+    assert "cannot be read" in refusal(folder)
+
+
+def test_a_name_that_is_no_text_is_refused(folder):
+    path = next(folder.glob("entities*.arrow"))
+    path.write_bytes(path.read_bytes().replace(b"man_0000", b"man_\xff\xfe00", 1))
+    assert "cannot be read" in refusal(folder)
+
+
+@pytest.mark.parametrize("broken", [[], 3, {"curves": {}}, {"curves": {"slope": [1], "offset": [1], "threshold": [1]}}])
+def test_damaged_probabilities_are_refused_in_one_sentence(folder, broken):
+    path = next(folder.glob("metrics*.json"))
+    metrics = json.loads(path.read_text()) | {"calibration": broken or [0]}
+    path.write_text(json.dumps(metrics))
+    edit_manifest(folder, lambda manifest: manifest["bytes"].update({path.name: path.stat().st_size}))
+    with pytest.raises(DihedralError, match="the model's probabilities are damaged: "):
+        dh.load(folder).predict(head="man_0000", relation="spouse")
