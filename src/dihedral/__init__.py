@@ -8,8 +8,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from dihedral.errors import DihedralError
-from dihedral.evaluation import Evaluation, Evaluator
-from dihedral.evaluation.evaluate import evaluate
+from dihedral.evaluation import Evaluation, Evaluator, evaluate
 from dihedral.graph import Graph, load_graph, make_family
 from dihedral.group import DihedralGroup
 from dihedral.inference.completion import complete, missing_facts

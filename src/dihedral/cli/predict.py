@@ -10,7 +10,8 @@ import typer
 import dihedral as dh
 from dihedral.cli.output import Json, print_json, print_table
 from dihedral.errors import DihedralError
-from dihedral.inference.predictor import Among, Predictor
+from dihedral.inference.predictor import Predictor
+from dihedral.inference.questions import Among
 
 
 def command(

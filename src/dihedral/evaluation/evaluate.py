@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dihedral.evaluation.metrics import Evaluation, Evaluator
-from dihedral.evaluation.ranking import MEMORY_MB
 from dihedral.graph import Graph
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.scorer import MEMORY_MB
 
 
 def evaluate(
@@ -41,4 +41,4 @@ def evaluate(
         sample=sample,
         seed=seed,
     )
-    return evaluator(predictor.model)
+    return evaluator(predictor.scorer)

@@ -11,18 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError, check_seed
-from dihedral.evaluation.ranking import MEMORY_MB, Ranks, rank_triples
-from dihedral.graph import Graph, KnownAnswers
-from dihedral.graph.known import SIDES, Side
-from dihedral.graph.triples import SPLITS, Triples, members_of
-from dihedral.models import Model
+from dihedral.evaluation.ranking import Ranks, rank_triples
+from dihedral.graph import Graph, GraphIndex
+from dihedral.graph.steps import SIDES, Side
+from dihedral.graph.triples import SPLITS, Triples
+from dihedral.inference.scorer import MEMORY_MB, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 HITS = (1, 3, 10)
 
 
 def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
-    """MRR, Hits@1/3/10 and mean rank; not-a-number where there are no ranks."""
+    """MRR, Hits@1/3/10 and mean rank; NaN if there are no ranks."""
     values = getattr(ranks, ties)
     if len(values) == 0:
         return {"mrr": float("nan"), **{f"hits@{k}": float("nan") for k in HITS}, "mr": float("nan")}
@@ -35,7 +35,7 @@ def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Ranks of both sides of a split, and the tables made from them."""
+    """Ranks of both sides of a split, and the metrics computed from them."""
 
     split: str
     triples: Triples
@@ -43,7 +43,7 @@ class Evaluation:
     seen: NDArray[np.bool_]  # both entities occur in training
     relation_names: tuple[str, ...]
     categories: NDArray[np.str_]  # of each relation
-    drawn_from: int | None = None  # the triples of the split, where these are a sample of them
+    drawn_from: int | None = None  # the size of the split, if these triples are a sample of it
 
     @property
     def both(self) -> Ranks:
@@ -54,14 +54,14 @@ class Evaluation:
         return summarise(self.both)["mrr"]
 
     def hits(self, k: int) -> float:
-        """The share of answers ranked k or better."""
+        """The share of answers with rank k or better."""
         return float((self.both.realistic <= k).mean())
 
     def standard_errors(self) -> dict[str, float]:
-        """How far the sampled MRR, Hits@k and mean rank of both sides may be off: one standard error of each.
+        """One standard error of the sampled MRR, Hits@k and mean rank over both sides.
 
-        Of the means over triples, whose two ranks are no two observations; a sample without repeats of most of a
-        split is surer than one of a large split.
+        The observations are triples: the two ranks of a triple are not independent. The finite population correction
+        applies, because triples are drawn without replacement.
         """
         count, total = len(self.triples), self.drawn_from or len(self.triples)
         ranks = np.stack([self.ranks[side].realistic for side in SIDES])  # [2, n]
@@ -116,10 +116,12 @@ class Evaluation:
 
 
 class Evaluator:
-    """Ranks models on one split; all that does not depend on the model is prepared once.
+    """Ranks the answers of one split; everything that does not depend on the model is prepared once.
 
-    sample: rank so many triples of the split, drawn with `seed`, against all entities; 0 ranks all. What is measured
-    then has a standard error.
+    triples: rank these instead of the split's own.
+    also_known: facts to filter out besides those of the graph.
+    sample: rank only this many triples, drawn with `seed`, against all entities; 0 ranks all. Results then have a
+    standard error.
     """
 
     def __init__(
@@ -134,25 +136,27 @@ class Evaluator:
         sample: int = 0,
         seed: int = 0,
     ) -> None:
-        self.graph, self.split, self.memory_mb = graph, split, memory_mb
+        self.split, self.memory_mb = split, memory_mb
         self.triples = graph.split(split) if triples is None else triples
         if len(self.triples) == 0:
             raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise DihedralError(f"sample is {sample!r}; give the number of triples to rank, or 0 for all")
-        parts = [*(graph.split(name) for name in SPLITS), self.triples, *([] if also_known is None else [also_known])]
+        index = graph.index
+        more = [] if also_known is None else [also_known]
+        if bool((index.locate(*torch.from_numpy(self.triples).unbind(1)) < 0).any()):
+            more.append(self.triples)
+        if more:
+            parts = [*(graph.split(name) for name in SPLITS), *more]
+            index = GraphIndex.build(parts, graph.num_entities, graph.num_relations)
         self.drawn_from = None
         if 0 < sample < len(self.triples):
             self.drawn_from = len(self.triples)
             drawn = np.random.default_rng(check_seed(seed)).choice(len(self.triples), sample, replace=False)
             self.triples = np.ascontiguousarray(self.triples[np.sort(drawn)])
-        self.known: dict[Side, KnownAnswers] = {}
-        for side, place in zip(SIDES, (2, 0), strict=True):  # only facts about the entities that are asked about
-            asked = np.zeros(graph.num_entities, dtype=bool)
-            asked[self.triples[:, place]] = True
-            facts = np.concatenate([part[asked[part[:, place]]] for part in parts])
-            answers = KnownAnswers.build(facts, side, graph.num_relations, graph.num_entities)
-            self.known[side] = answers.to(device)
+        asked = np.zeros(graph.num_entities, dtype=bool)
+        asked[self.triples[:, 0]] = asked[self.triples[:, 2]] = True
+        self.known = index.about(asked).to(device)
         self.on_device = torch.from_numpy(self.triples).to(device)
         trained = np.zeros(graph.num_entities, dtype=bool)
         trained[graph.train[:, 0]] = trained[graph.train[:, 2]] = True
@@ -160,9 +164,9 @@ class Evaluator:
         self.relation_names = tuple(graph.relations)
         self.categories = relation_categories(graph)
 
-    def __call__(self, model: Model) -> Evaluation:
+    def __call__(self, scorer: Scorer) -> Evaluation:
         ranks = {
-            side: rank_triples(model, self.on_device, side, self.known[side], memory_mb=self.memory_mb)
+            side: rank_triples(scorer, self.on_device, side, self.known.answers, memory_mb=self.memory_mb)
             for side in SIDES
         }
         return Evaluation(
@@ -179,15 +183,11 @@ class Evaluator:
 def relation_categories(graph: Graph) -> NDArray[np.str_]:
     """1-1, 1-N, N-1 or N-N for each relation, by its training triples.
 
-    As Bordes et al. (2013): a side is "N" where it has 1.5 or more entities on average for each
-    entity of the other side.
+    As in Bordes et al. (2013), a side is "N" if it has 1.5 or more entities on average per entity of the other side.
     """
     count = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
-
-    def distinct(column: int) -> NDArray[np.int64]:
-        return np.diff(members_of(graph.train, column, graph.num_relations)[1])
-
-    many_tails = count / np.maximum(distinct(0), 1) >= 1.5
-    many_heads = count / np.maximum(distinct(2), 1) >= 1.5
+    heads, tails = graph.train_index.member_counts.numpy().reshape(2, -1)  # distinct ones of each relation
+    many_tails = count / np.maximum(heads, 1) >= 1.5
+    many_heads = count / np.maximum(tails, 1) >= 1.5
     left, right = np.where(many_heads, "N", "1"), np.where(many_tails, "N", "1")
     return np.char.add(np.char.add(left, "-"), right)

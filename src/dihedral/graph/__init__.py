@@ -1,8 +1,8 @@
 """Graphs: triples as integers with vocabularies, readers, benchmarks, the FAMILY generator and the index."""
 
 from dihedral.graph.family import make_family
-from dihedral.graph.known import KnownAnswers
+from dihedral.graph.index import GraphIndex, KnownAnswers
 from dihedral.graph.loading import load_graph
 from dihedral.graph.triples import Graph, Vocabulary
 
-__all__ = ["Graph", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]
+__all__ = ["Graph", "GraphIndex", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]

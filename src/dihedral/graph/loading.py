@@ -10,11 +10,8 @@ from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
-from dihedral.graph.known import KnownAnswers
 from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
-from dihedral.graph.triples import SPLITS, Graph, Vocabulary
-
-__all__ = ["Graph", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]
+from dihedral.graph.triples import SPLITS, Graph
 
 
 def load_graph(

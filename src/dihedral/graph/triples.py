@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from dihedral.errors import MAX_COMPARED, DihedralError, close_matches
 from dihedral.graph.prefixes import expand, shorten
+
+if TYPE_CHECKING:
+    from dihedral.graph.index import GraphIndex
 
 Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
 Split = Literal["train", "valid", "test"]
@@ -234,6 +237,10 @@ class Graph:
     def num_relations(self) -> int:
         return len(self.relations)
 
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with other parts."""
+        return replace(self, **changes)
+
     def split(self, name: str) -> Triples:
         if name not in SPLITS:
             raise DihedralError(f"split {name!r} does not exist; choose train, valid or test")
@@ -247,6 +254,28 @@ class Graph:
     def known(self) -> Triples:
         """train ∪ valid ∪ test: what filtered ranking leaves out."""
         return np.concatenate([self.train, self.valid, self.test])
+
+    @cached_property
+    def index(self) -> GraphIndex:
+        """All known facts by entity and signed step."""
+        from dihedral.graph.index import GraphIndex
+
+        return GraphIndex.build([self.split(name) for name in SPLITS], self.num_entities, self.num_relations)
+
+    @cached_property
+    def train_index(self) -> GraphIndex:
+        """The facts of training by entity and signed step."""
+        return self.index.select(self.index.splits == 0)
+
+    @cached_property
+    def _by_relation(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        order = np.argsort(self.train[:, 1], kind="stable")
+        return order, np.searchsorted(self.train[order, 1], np.arange(self.num_relations + 1))
+
+    def facts_of(self, relation: int) -> Triples:
+        """The training facts of a relation, in their order."""
+        order, starts = self._by_relation
+        return self.train[order[starts[relation] : starts[relation + 1]]]
 
     def labels(self, triples: Triples) -> Iterator[tuple[str, str, str]]:
         for head, relation, tail in triples.tolist():

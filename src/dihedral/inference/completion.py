@@ -1,6 +1,6 @@
-"""Many questions at once, and the best facts that a graph lacks, as tables.
+"""Batch completion: answers to many questions, and the most probable facts that a graph lacks, as tables.
 
-A question is a triple of which one part is missing. Nothing here ever holds more scores than fit into a tile.
+Scores are computed in tiles, so memory does not grow with the number of questions.
 """
 
 from __future__ import annotations
@@ -8,31 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import torch
 from torch import Tensor
 
-from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError, check_triples
-from dihedral.evaluation.ranking import MEMORY_MB, score_all, tile_rows
-from dihedral.graph.known import Side
 from dihedral.graph.readers import split_line, usual_columns
-from dihedral.inference.predictor import Among, Known, Predictor
+from dihedral.graph.steps import SIDES, Side
+from dihedral.inference.predictor import Predictor
+from dihedral.inference.questions import Among, Known, Part, Question, check_options, missing_part
+from dihedral.inference.scorer import MEMORY_MB
 from dihedral.io.files import atomic_path, make_folder
 
-PARTS = ("head", "relation", "tail")
 MISSING = ("", "?")
-Question = tuple[str | None, str | None, str | None]
 OnProgress = Callable[[int, int], None]
 
 
 def read_questions(path: Path) -> list[Question]:
     """Rows of head, relation and tail, one of them empty or `?`, from a TSV, CSV or Parquet file.
 
-    A header is known by the usual names of columns, in any order, as in files of triples.
+    A header is recognised by the usual column names, in any order, as in files of triples.
     """
     if not path.is_file():
         raise DihedralError(f"file {str(path)!r} does not exist; give a TSV, CSV or Parquet file of questions")
@@ -79,29 +76,30 @@ def complete(
     among: Among = None,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
-    """The best answers of each question: a row an answer, with the question's number (from 1) and the answer's rank.
+    """The best answers of each question: one row per answer, with the question's number (from 1) and the answer's rank.
 
-    The same answers as `predictor.predict` gives one by one.
+    These are the answers that `predictor.predict` gives one by one.
     """
-    if top < 1:
-        raise DihedralError(f"top is {top}; ask for at least 1 answer a question")
+    check_options(top, known)
     check_triples(questions)
-    groups: dict[tuple[str, int], list[int]] = {}  # by the part asked for, and the relation where entities are limited
+    groups: dict[tuple[Part, str], list[int]] = {}  # by the part asked for, and the relation if entities are limited
     for number, question in enumerate(questions):
-        missing = [part for part, value in zip(PARTS, question, strict=True) if value is None]
-        if len(missing) != 1:
-            raise DihedralError(f"question {number + 1} lacks {len(missing)} parts; exactly one is to be missing")
-        relation = predictor.graph.relations.id(question[1]) if among is not None and question[1] is not None else -1
-        groups.setdefault((missing[0], relation), []).append(number)
+        try:
+            part = missing_part(*question)
+            check_options(top, known, among=among, part=part)
+        except DihedralError as error:
+            raise DihedralError(f"question {number + 1}: {error}") from None
+        limited_by = str(question[1]) if among is not None else ""
+        groups.setdefault((part, limited_by), []).append(number)
     found: list[pa.Table] = []
     done = 0
-    for (part, relation), numbers in groups.items():
+    for (part, limited_by), numbers in groups.items():
         here = [questions[number] for number in numbers]
         if part == "relation":
             found.append(_relations(predictor, here, numbers, top, known))
         else:
-            allowed = predictor.allowed(among, relation, part)  # type: ignore[arg-type]
-            found.append(_entities(predictor, here, numbers, part, top, known, allowed))  # type: ignore[arg-type]
+            allowed = predictor.allowed(among, limited_by, part) if limited_by else None
+            found.append(_entities(predictor, here, numbers, part, top, known, allowed))
         done += len(numbers)
         if on_progress:
             on_progress(done, len(questions))
@@ -120,18 +118,15 @@ def _entities(
     predictor: Predictor, questions: list[Question], numbers: list[int], side: Side, top: int, known: Known,
     allowed: Tensor | None,
 ) -> pa.Table:  # fmt: skip
-    graph, device = predictor.graph, predictor.device
-    given = [str(question[0 if side == "tail" else 2]) for question in questions]
-    anchors = torch.from_numpy(graph.entities.ids(given).astype(np.int64)).to(device)
-    relations = torch.from_numpy(graph.relations.ids([str(question[1]) for question in questions]).astype(np.int64))
-    relations = relations.to(device)
-    ids, scores = predictor.top(anchors, relations, side, top, known=known, allowed=allowed)
+    anchors = [str(question[0 if side == "tail" else 2]) for question in questions]
+    entities, steps = predictor.question_ids(side, anchors, [str(question[1]) for question in questions])
+    exclude = predictor.known if known == "exclude" else None
+    ids, scores = predictor.scorer.top(entities, steps, top, exclude=exclude, allowed=allowed)
     row, place = torch.nonzero(scores > float("-inf"), as_tuple=True)
-    answers = ids[row, place]
-    triples = [anchors[row], relations[row], answers] if side == "tail" else [answers, relations[row], anchors[row]]
-    return _table(
-        predictor, torch.stack(triples, dim=1), scores[row, place], torch.tensor(numbers)[row.cpu()] + 1, place
-    )
+    answers, given, relations = ids[row, place], entities[row], (steps % predictor.graph.num_relations)[row]
+    columns = [given, relations, answers] if side == "tail" else [answers, relations, given]
+    question = torch.tensor(numbers)[row.cpu()] + 1
+    return _table(predictor, torch.stack(columns, dim=1), scores[row, place], question, place)
 
 
 def _relations(predictor: Predictor, questions: list[Question], numbers: list[int], top: int, known: Known) -> pa.Table:
@@ -143,13 +138,10 @@ def _relations(predictor: Predictor, questions: list[Question], numbers: list[in
 
 
 def _table(predictor: Predictor, triples: Tensor, scores: Tensor, question: Tensor, place: Tensor) -> pa.Table:
-    """Answers [n, 3] by number as a table of names."""
+    """Answers [n, 3] by id as a table of names."""
     graph = predictor.graph
     head, relation, tail = triples.T
-    is_known = torch.zeros(len(triples), dtype=torch.bool, device=triples.device)
-    for part in torch.arange(len(triples), device=triples.device).split(1 << 14):
-        row, answer = predictor.known["tail"].of(head[part], relation[part])
-        is_known[part[row[answer == tail[part][row]]]] = True
+    is_known = predictor.known.contains(head, relation, tail)
     calibration = predictor.calibration
     likely = calibration.probabilities(scores, relation).cpu().numpy() if calibration else None
     names = [
@@ -175,55 +167,49 @@ def missing_facts(
     memory_mb: int = MEMORY_MB,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
-    """The likeliest facts that the graph does not hold, best first; by score where the model is not calibrated.
+    """The most probable facts that the graph does not hold, best first; by score if the model is not calibrated.
 
-    relations: only of these. among: which entities may stand on either side (`Predictor.predict`); None for all.
-    Heads are gone through in tiles and only the best are kept, so memory does not grow with the square of entities.
+    relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`); None for all.
+    Heads are scored in tiles and only the best facts are kept, so memory does not grow with the square of the entities.
     """
-    if top < 1:
-        raise DihedralError(f"top is {top}; ask for at least 1 fact")
-    graph, device = predictor.graph, predictor.device
+    check_options(top, "exclude")
+    graph, device, calibration = predictor.graph, predictor.device, predictor.calibration
     relations = (relations,) if isinstance(relations, str) else relations
     names = list(dict.fromkeys(relations)) or list(graph.relations)
-    candidates, calibration = predictor.candidates, predictor.calibration
     best = torch.empty(0, 3, dtype=torch.int64, device=device)
     best_scores = best_value = torch.empty(0, device=device)
-    scratch = Scratch()
-    for number, relation in enumerate(graph.relations.ids(names).tolist(), start=1):
-        heads, tails = (predictor.allowed(among, relation, side) for side in ("head", "tail"))
+    for number, name in enumerate(names, start=1):
+        heads, tails = (predictor.allowed(among, name, side) for side in SIDES)
         anchors = torch.arange(graph.num_entities, device=device) if heads is None else heads.nonzero()[:, 0]
-        for part in anchors.split(tile_rows(predictor.model, memory_mb)):
-            which = torch.full_like(part, relation)
-            scores = score_all(predictor.model.queries(part, which, "tail", predictor.operators), candidates, scratch)
-            scores[predictor.known["tail"].of(part, which)] = float("-inf")
-            scores[torch.arange(len(part), device=device), part] = float("-inf")  # no fact of an entity and itself
+        steps = torch.full_like(anchors, graph.relations.id(name))
+        for part, scores in predictor.scorer.tiles(anchors, steps, memory_mb):
+            entities, which = anchors[part], steps[part]
+            scores[predictor.known(entities, which)] = float("-inf")
+            scores[torch.arange(len(entities), device=device), entities] = float("-inf")  # an entity and itself
             if tails is not None:
                 scores[:, ~tails] = float("-inf")
             values, flat = scores.flatten().topk(min(top, scores.numel()))
             values, flat = values[values > float("-inf")], flat[values > float("-inf")]
             row, tail = flat // scores.shape[1], flat % scores.shape[1]
-            triples = torch.stack([part[row], which[row], tail], dim=1)
             value = calibration.probabilities(values, which[row]) if calibration else values
-            best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, values])
-            best_value = torch.cat([best_value, value])
+            best = torch.cat([best, torch.stack([entities[row], which[row], tail], dim=1)])
+            best_scores, best_value = torch.cat([best_scores, values]), torch.cat([best_value, value])
             kept = best_value.argsort(descending=True, stable=True)[:top]
             best, best_scores, best_value = best[kept], best_scores[kept], best_value[kept]
         if on_progress:
             on_progress(number, len(names))
     place = torch.arange(len(best), device=device)
-    return _table(predictor, best, best_scores, torch.zeros(len(best), dtype=torch.int64), place).drop_columns(
-        "question"
-    )
+    return _table(predictor, best, best_scores, torch.zeros_like(place), place).drop_columns("question")
 
 
 def check_table_path(path: Path) -> None:
-    """Before the work: a table is written as Parquet, CSV or TSV."""
+    """Refuse a table path that does not end in .parquet, .csv or .tsv."""
     if path.suffix not in (".parquet", ".csv", ".tsv"):
         raise DihedralError(f"out is {str(path)!r}; its name must end in .parquet, .csv or .tsv")
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """As Parquet, CSV or TSV, by the file's suffix."""
+    """Write a table as Parquet, CSV or TSV, by the suffix of the path."""
     check_table_path(path)
     make_folder(path.parent)
     with atomic_path(path) as part:

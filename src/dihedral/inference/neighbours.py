@@ -1,8 +1,8 @@
-"""Approximate answers for large graphs: a navigable graph over the entity table through faiss (extra `ann`).
+"""Approximate answers for large graphs: a navigable graph over the candidates through faiss (extra `ann`).
 
 Every score is an inner product of a query with a candidate, so nearest-neighbour search answers questions (HNSW,
-Malkov & Yashunin 2018). How wide a search goes is chosen when the index is built: as little as gives the wanted share
-of the exact best ten on questions of training.
+Malkov & Yashunin 2018). The search width is chosen when the index is built: the smallest that reaches the wanted recall
+of the exact best ten on training questions.
 """
 
 from __future__ import annotations
@@ -14,74 +14,74 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph.known import SIDES, Side, anchors_and_targets
-from dihedral.inference.predictor import Known, Predictor
+from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
+from dihedral.graph.triples import Triples
+from dihedral.inference.scorer import Answers, Scorer
 
-SAMPLE = 512  # questions that the search is tuned on
+SAMPLE = 512  # questions that the search width is tuned on
 BEST = 10
-LINKS, BUILD_WIDTH = 32, 80  # of the graph over the table
+LINKS, BUILD_WIDTH = 32, 80  # of the HNSW graph
 MAX_WIDTH = 2048
 
 
 class NearestAnswers:
-    """Answers questions like `Predictor.top`, by a walk through the table instead of all of it.
+    """Answers questions like `Scorer.top`, by a walk through the candidates instead of scoring all of them.
 
-    recall: the share of the exact best ten that is to be found; what was reached is kept in `recall`.
+    triples: their questions tune the search, such as `graph.train`.
+    recall: the wanted share of the exact best ten; afterwards, the share that was reached.
     """
 
-    def __init__(self, predictor: Predictor, *, recall: float = 0.99, seed: int = 0) -> None:
+    def __init__(self, scorer: Scorer, triples: Triples, *, recall: float = 0.99, seed: int = 0) -> None:
         if not 0 < recall <= 1:
             raise DihedralError(f"recall is {recall}; it must be over 0 and at most 1")
         faiss = _faiss()
-        self.predictor = predictor
-        table = np.ascontiguousarray(predictor.candidates.float().cpu().numpy())
+        self.scorer = scorer
+        table = np.ascontiguousarray(scorer.candidates.float().cpu().numpy())
         self.index = faiss.IndexHNSWFlat(table.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
         self.index.hnsw.efConstruction = BUILD_WIDTH
         self.index.add(table)
-        self.recall = self._tune(recall, seed)
+        self.recall = self._tune(triples, recall, seed)
 
-    def _tune(self, wanted: float, seed: int) -> float:
-        """Search twice as wide until the wanted share of the exact best is found; the share that was."""
-        train = self.predictor.graph.train
-        rows = train[np.random.default_rng(seed).permutation(len(train))[:SAMPLE]].astype(np.int64)
-        sample = torch.from_numpy(rows).to(self.predictor.device)
-        share, self.index.hnsw.efSearch = 0.0, 2 * BEST
-        exact = {side: self.predictor.top(*anchors_and_targets(sample, side)[:2], side, BEST)[0] for side in SIDES}
+    def _tune(self, triples: Triples, wanted: float, seed: int) -> float:
+        """Double the search width until the wanted recall is reached; returns the recall."""
+        rows = triples[np.random.default_rng(seed).permutation(len(triples))[:SAMPLE]].astype(np.int64)
+        sample = torch.from_numpy(rows).to(self.scorer.device)
+        entities, steps = [], []
+        for side in SIDES:
+            anchors, relations, _ = anchors_and_targets(sample, side)
+            entities.append(anchors)
+            steps.append(question_steps(relations, side, self.scorer.num_relations))
+        questions = torch.cat(entities), torch.cat(steps)
+        exact = self.scorer.top(*questions, BEST)[0]
+        self.index.hnsw.efSearch = 2 * BEST
         while True:
-            found = {side: self.top(*anchors_and_targets(sample, side)[:2], side)[0] for side in SIDES}
-            share = float(np.mean([_overlap(found[side], exact[side]) for side in SIDES]))
-            if share >= wanted or self.index.hnsw.efSearch >= MAX_WIDTH:
-                return share
+            recall = _overlap(self.top(*questions)[0], exact)
+            if recall >= wanted or self.index.hnsw.efSearch >= MAX_WIDTH:
+                return recall
             self.index.hnsw.efSearch *= 2
 
     @torch.no_grad()
     def top(
-        self, anchors: Tensor, relations: Tensor, side: Side, count: int = BEST, *, known: Known = "include"
+        self, entities: Tensor, steps: Tensor, count: int = BEST, *, exclude: Answers | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Ids and scores, each [questions, count]; a place that nothing was found for has id -1 and score -inf."""
-        if known not in ("include", "exclude"):
-            raise DihedralError(f"known is {known!r}; choose include or exclude")
+        """Ids and scores, each [questions, count]; where nothing was found the id is -1 and the score -inf."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 answer")
-        predictor = self.predictor
-        queries = predictor.model.queries(anchors, relations, side, predictor.operators)
-        rows = np.ascontiguousarray(queries.float().cpu().numpy())
-        more = 0
-        if known == "exclude":  # so many more that `count` are left without them
-            row, answers = predictor.known[side].of(anchors, relations)
+        scorer, more = self.scorer, 0
+        rows = np.ascontiguousarray(scorer.queries(entities, steps).float().cpu().numpy())
+        if exclude is not None:  # search for so many more that `count` remain
+            row, answers = exclude(entities, steps)
             more = int(torch.bincount(row, minlength=1).max()) if len(row) else 0
-        scores, ids = (
-            torch.from_numpy(part) for part in self.index.search(rows, min(count + more, len(predictor.candidates)))
-        )
+        found = self.index.search(rows, min(count + more, scorer.num_entities))
+        scores, ids = (torch.from_numpy(part) for part in found)
         scores[ids < 0] = float("-inf")
         if more:
-            entities = predictor.graph.num_entities  # a number for each (question, entity)
-            place = torch.arange(len(ids))[:, None] * entities
-            scores[torch.isin(place + ids, (row * entities + answers).cpu())] = float("-inf")
+            place = torch.arange(len(ids))[:, None] * scorer.num_entities  # one number per (question, entity)
+            scores[torch.isin(place + ids, (row * scorer.num_entities + answers).cpu())] = float("-inf")
             scores, order = scores.sort(dim=1, descending=True, stable=True)
             ids = ids.gather(1, order)
         ids, scores = ids[:, :count], scores[:, :count]
-        return torch.where(scores == float("-inf"), -1, ids).to(predictor.device), scores.to(predictor.device)
+        return torch.where(scores == float("-inf"), -1, ids).to(scorer.device), scores.to(scorer.device)
 
 
 def _overlap(found: Tensor, exact: Tensor) -> float:

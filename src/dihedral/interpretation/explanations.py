@@ -1,44 +1,43 @@
-"""Why a triple is predicted: paths in the graph that the algebra takes for its relation, similar facts, components.
+"""Why a triple is predicted: supporting paths in the graph, similar facts, and the components that carry its score.
 
-A path from head to tail supports (h, r, t) as far as its product of relations moves h and t as r does:
-the cosine of (R₁R₂)ᵀh with Rᵀh, and that of R₁R₂t with Rt. How often that way holds in training is counted
-beside it.
+A path from head to tail supports (h, r, t) as far as the product of its relations moves h and t like r does: the mean of
+two cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. Its confidence, counted in training, is given beside it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.evaluation import rank_triples
 from dihedral.graph import Graph
-from dihedral.graph.known import SIDES
+from dihedral.graph.patterns import count_rule
+from dihedral.graph.steps import SIDES, Step, inverse_ids
 from dihedral.group import DihedralGroup
-from dihedral.inference.paths import INVERSE, step
 from dihedral.inference.predictor import Predictor
-from dihedral.models.dihedral import DiscreteRelations
+from dihedral.inference.scorer import Scorer
 
-SUPPORTS = 0.3  # a path with less is no support
-MAX_EDGES = 2000  # of an entity that paths are looked for among, the first ones
+MIN_SUPPORT = 0.3  # paths with less are not shown
+MAX_EDGES = 2000  # of an entity, in each direction, that paths are looked for among
+
+Way = tuple[tuple[int, ...], tuple[int, ...]]
+"""Step ids from head to tail, and the entities between."""
 
 
 @dataclass(frozen=True)
 class SupportingPath:
-    """A way through known facts from head to tail."""
+    """A path of training facts from head to tail."""
 
     relations: tuple[str, ...]  # `~name` is walked backwards
     entities: tuple[str, ...]  # from head to tail
-    support: float  # how far the product of the relations is the relation asked about, on these entities
-    confidence: float  # of the rule: the share of the pairs joined so that the relation holds in training
-    pairs: int  # that the relations join in training
-    facts: tuple[tuple[str, str, str], ...]  # on the way, as the graph holds them
+    support: float  # how far the product of the relations acts like the relation, on these entities
+    confidence: float  # the share of the pairs joined by these relations that the relation holds in training
+    pairs: int  # the number of pairs joined in training
+    facts: tuple[tuple[str, str, str], ...]  # along the path, as the graph holds them
 
     def __str__(self) -> str:
         words = [self.entities[0]]
@@ -49,174 +48,172 @@ class SupportingPath:
 
 @dataclass(frozen=True)
 class SimilarFact:
-    """A known fact of the same relation between entities like the two asked about."""
+    """A training fact of the same relation between entities similar to the two in question."""
 
     fact: tuple[str, str, str]
-    likeness: float  # product of the two cosines
+    similarity: float  # product of the two cosines
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What speaks for a triple."""
+    """The evidence for a triple."""
 
     triple: tuple[str, str, str]
-    known: bool  # in training
+    split: str | None  # that holds the triple; None if it is not a known fact
     score: float
     ranks: dict[str, float]  # of the head and of the tail among all entities, other known answers left out
     paths: tuple[SupportingPath, ...]
-    alike: tuple[SimilarFact, ...]
+    similar_facts: tuple[SimilarFact, ...]
     elements: dict[str, float]  # what the components with each element of D_K add to the score
+
+    @property
+    def known(self) -> bool:
+        """Whether any split holds the triple."""
+        return self.split is not None
 
     @property
     def supported(self) -> bool:
         return bool(self.paths)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"supported": self.supported}
+        return asdict(self) | {"known": self.known, "supported": self.supported}
 
     def __str__(self) -> str:
         head, relation, tail = self.triple
         lines = [
             f"({head}, {relation}, {tail}): score {self.score:.2f}, rank {self.ranks['tail']:g} among tails and "
-            f"{self.ranks['head']:g} among heads{', a fact of training' if self.known else ''}"
+            f"{self.ranks['head']:g} among heads{f', a known fact ({self.split})' if self.split else ''}"
         ]
         if self.paths:
-            lines.append("paths that support it:")
+            lines.append("supporting paths:")
             for path in self.paths:
                 lines.append(f"  {path.support:.2f}  {path}")
-                lines.append(f"        a way that holds for {path.confidence:.0%} of the {path.pairs} pairs it joins")
+                lines.append(f"        holds for {path.confidence:.0%} of the {path.pairs} pairs joined this way")
         else:
-            lines.append("no path of known facts between the two supports it")
+            lines.append("no path of training facts between the two supports it")
         lines.append("similar facts:")
-        lines += [f"  {each.likeness:.2f}  ({', '.join(each.fact)})" for each in self.alike]
+        lines += [f"  {each.similarity:.2f}  ({', '.join(each.fact)})" for each in self.similar_facts]
         added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
-        lines.append(f"components with these elements add most to the score: {added}")
+        lines.append(f"elements whose components add most to the score: {added}")
         return "\n".join(lines)
 
 
 @torch.no_grad()
 def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: int = 5) -> Explanation:
-    """What speaks for a triple, known or predicted; the triple itself is never counted for it."""
+    """The evidence for a triple, known or predicted; the triple itself never counts as evidence."""
     if top < 1:
         raise DihedralError(f"top is {top}; it must be 1 or more")
-    graph = predictor.graph
-    relations = predictor.model.relations
-    if not isinstance(relations, DiscreteRelations):
-        raise DihedralError(f"a {relations.kind!r} model has no group elements; explanations need a DihEdral model")
-    h, r, t = graph.entities.id(head), graph.relations.id(relation), graph.entities.id(tail)
-    triple = torch.tensor([[h, r, t]], device=predictor.device)
-    # a triple that no split holds is not left out with the known answers, so it ties with itself
-    tie = 0.0 if (graph.known == (h, r, t)).all(axis=1).any() else 0.5
-    ranks: dict[str, float] = {
-        side: float(rank_triples(predictor.model, triple, side, predictor.known[side]).realistic[0]) - tie
-        for side in SIDES
-    }
-    known = bool((graph.train == (h, r, t)).all(axis=1).any())
+    graph, scorer = predictor.graph, predictor.scorer
+    if scorer.model.codes is None:
+        kind = scorer.model.relations.kind
+        raise DihedralError(f"a {kind!r} model has no group elements; explanations need a DihEdral model")
+    triple = predictor.triple_ids([(head, relation, tail)])
+    h, r, t = triple[0].tolist()
+    split = graph.index.split_of(h, r, t)
+    tie = 0.5 if split is None else 0.0  # a triple that is not known is not filtered out, so it ties with itself
+    ranks = {}
+    for side in SIDES:
+        greater, equal = scorer.rank_counts(triple, side, predictor.known)
+        ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
     return Explanation(
-        triple=(graph.entities[h], graph.relations[r], graph.entities[t]),
-        known=known,
-        score=predictor.score(head, relation, tail),
+        triple=next(graph.labels(triple.cpu().numpy())),
+        split=split,
+        score=float(scorer.score(triple)[0]),
         ranks=ranks,
-        paths=tuple(_paths(predictor, relations.elements(), h, r, t, top)),
-        alike=tuple(_alike(predictor, h, r, t, top)),
-        elements=_elements(predictor, h, r, t),
+        paths=tuple(_paths(scorer, graph, h, r, t, top)),
+        similar_facts=tuple(_similar_facts(scorer, graph, h, r, t, top)),
+        elements=_elements(scorer, h, r, t),
     )
 
 
-def _paths(predictor: Predictor, operators: Tensor, h: int, r: int, t: int, top: int) -> list[SupportingPath]:
-    graph, model = predictor.graph, predictor.model
-    found = _connections(predictor, h, r, t)
-    if not found:
-        return []
-    bodies = sorted({steps for steps, _ in found})
-    start, end = model.entities[[h]], model.entities[[t]]
-    relation = torch.tensor([r], device=predictor.device)
-    right = F.normalize(model.relations.queries(operators, relation, start, "tail"))
-    left = F.normalize(model.relations.queries(operators, relation, end, "head"))
-    strength: dict[tuple[int, ...], float] = {}
-    count = model.num_relations
-    for length in {len(body) for body in bodies}:
-        these = [body for body in bodies if len(body) == length]
-        steps = torch.tensor(these, device=predictor.device)
-        forwards, backwards = start.expand(len(these), -1), end.expand(len(these), -1)
-        for i in range(length):
-            forwards = step(model, operators, steps[:, i], forwards)
-            turned = (steps[:, length - 1 - i] + count) % (2 * count)  # the same step from its other end
-            backwards = step(model, operators, turned, backwards)
-        support = 0.5 * (F.normalize(forwards) @ right.T + F.normalize(backwards) @ left.T)[:, 0]
-        strength |= dict(zip(these, support.tolist(), strict=True))
-    best = sorted(found, key=lambda way: (-strength[way[0]], way))
-    names = graph.relations
+def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SupportingPath]:
+    found = _connections(graph, h, r, t)
+    support = _supports(scorer, sorted({steps for steps, _ in found}), h, r, t)
     paths: list[SupportingPath] = []
     used: set[tuple[int, ...]] = set()
-    for steps_taken, between in best:
-        if strength[steps_taken] < SUPPORTS or len(paths) == top:
+    for steps, between in sorted(found, key=lambda way: (-support[way[0]], way)):
+        if support[steps] < MIN_SUPPORT or len(paths) == top:
             break
-        if steps_taken in used:  # one example a body: the next path should say something else
+        if steps in used:  # one example per body
             continue
-        used.add(steps_taken)
-        holds, joined, _ = predictor.rule_counter.count(steps_taken, r)
+        used.add(steps)
+        entities = (h, *between, t)
+        holds, joined, _ = count_rule(graph.train_index, steps, r)
+        signed = [Step.from_id(step, graph.num_relations) for step in steps]
+        facts = [
+            (b, step.relation, a) if step.backwards else (a, step.relation, b)
+            for step, a, b in zip(signed, entities, entities[1:], strict=False)
+        ]
         paths.append(
             SupportingPath(
-                tuple(names[s] if s < count else INVERSE + names[s - count] for s in steps_taken),
-                tuple(graph.entities[e] for e in (h, *between, t)),
-                strength[steps_taken],
-                holds / max(joined, 1),
-                joined,
-                tuple(_facts(graph, steps_taken, (h, *between, t))),
+                relations=tuple(step.name(graph.relations) for step in signed),
+                entities=tuple(graph.entities[entity] for entity in entities),
+                support=support[steps],
+                confidence=holds / max(joined, 1),
+                pairs=joined,
+                facts=tuple((graph.entities[a], graph.relations[s], graph.entities[b]) for a, s, b in facts),
             )
         )
     return paths
 
 
-def _facts(graph: Graph, steps: tuple[int, ...], entities: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
-    for step_taken, a, b in zip(steps, entities, entities[1:], strict=False):
-        relation = graph.relations[step_taken % graph.num_relations]
-        first, last = (a, b) if step_taken < graph.num_relations else (b, a)
-        yield graph.entities[first], relation, graph.entities[last]
-
-
-def _connections(predictor: Predictor, h: int, r: int, t: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Ways of one or two known training facts from h to t: their steps, and the entities between."""
-    train, count = predictor.graph.train, predictor.graph.num_relations
-
-    def edges(entity: int) -> list[tuple[int, int]]:
-        """(step, where it leads) of an entity, the triple itself left out."""
-        out = train[train[:, 0] == entity][:MAX_EDGES, 1:].tolist()
-        back = [(s + count, e) for e, s, _ in train[train[:, 2] == entity][:MAX_EDGES].tolist()]
-        own = ({(r, t)} if entity == h else set()) | ({(r + count, h)} if entity == t else set())
-        return [edge for edge in (*map(tuple, out), *back) if edge not in own]
-
-    from_h, from_t = edges(h), edges(t)
-    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((s,), ()) for s, e in from_h if e == t]
-    to_t: dict[int, list[int]] = defaultdict(list)
-    for s, e in from_t:
-        to_t[e].append((s + count) % (2 * count))
-    found += [((s, last), (m,)) for s, m in from_h if m not in (h, t) for last in to_t.get(m, ())]
+def _supports(scorer: Scorer, bodies: list[tuple[int, ...]], h: int, r: int, t: int) -> dict[tuple[int, ...], float]:
+    """How far each body acts on the two entities like the relation."""
+    start, end = scorer.entities[[h]], scorer.entities[[t]]
+    relation = torch.tensor([r], device=scorer.device)
+    right = F.normalize(scorer.walk(start, relation))
+    left = F.normalize(scorer.walk(end, inverse_ids(relation, scorer.num_relations)))
+    found: dict[tuple[int, ...], float] = {}
+    for length in sorted({len(body) for body in bodies}):
+        these = [body for body in bodies if len(body) == length]
+        steps = torch.tensor(these, device=scorer.device)
+        forwards, backwards = start.expand(len(these), -1), end.expand(len(these), -1)
+        for i in range(length):
+            forwards = scorer.walk(forwards, steps[:, i])
+            backwards = scorer.walk(backwards, inverse_ids(steps[:, length - 1 - i], scorer.num_relations))
+        support = 0.5 * (F.normalize(forwards) @ right.T + F.normalize(backwards) @ left.T)[:, 0]
+        found |= dict(zip(these, support.tolist(), strict=True))
     return found
 
 
-def _alike(predictor: Predictor, h: int, r: int, t: int, top: int) -> list[SimilarFact]:
-    graph, entities = predictor.graph, predictor.model.entities
-    facts = graph.train[graph.train[:, 1] == r]
+def _connections(graph: Graph, h: int, r: int, t: int) -> list[Way]:
+    """Ways of one or two training facts from h to t, the triple itself left out."""
+    own = {(h, r, t), (t, inverse_ids(r, graph.num_relations), h)}
+    from_h, from_t = ([edge for edge in _edges(graph, entity) if (entity, *edge) not in own] for entity in (h, t))
+    found: list[Way] = [((step,), ()) for step, entity in from_h if entity == t]
+    to_t: dict[int, list[int]] = defaultdict(list)
+    for step, entity in from_t:
+        to_t[entity].append(inverse_ids(step, graph.num_relations))
+    found += [((step, last), (m,)) for step, m in from_h if m not in (h, t) for last in to_t.get(m, ())]
+    return found
+
+
+def _edges(graph: Graph, entity: int) -> list[tuple[int, int]]:
+    """(step, end) of the training edges of an entity, up to MAX_EDGES in each direction."""
+    steps, ends, _ = graph.train_index.edges_of(entity)
+    edges = list(zip(steps.tolist(), ends.tolist(), strict=True))
+    forwards = int((steps < graph.num_relations).sum())
+    return edges[:forwards][:MAX_EDGES] + edges[forwards:][:MAX_EDGES]
+
+
+def _similar_facts(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SimilarFact]:
+    facts = graph.facts_of(r)
     facts = facts[(facts[:, 0] != h) | (facts[:, 2] != t)]
     if len(facts) == 0:
         return []
-    ids = torch.from_numpy(facts).long().to(predictor.device)
+    entities, ids = scorer.entities, torch.from_numpy(facts).long().to(scorer.device)
     heads = F.cosine_similarity(entities[ids[:, 0]], entities[[h]])
     tails = F.cosine_similarity(entities[ids[:, 2]], entities[[t]])
-    likeness = heads.clamp(min=0) * tails.clamp(min=0)
-    best = likeness.topk(min(top, len(facts)))
-    named = list(graph.labels(facts[best.indices.cpu().numpy()]))
+    best = (heads.clamp(min=0) * tails.clamp(min=0)).topk(min(top, len(facts)))
+    named = graph.labels(facts[best.indices.cpu().numpy()])
     return [SimilarFact(fact, value) for fact, value in zip(named, best.values.tolist(), strict=True)]
 
 
-def _elements(predictor: Predictor, h: int, r: int, t: int) -> dict[str, float]:
-    """What the components with each element add to the score, the most first."""
-    model = predictor.model
-    index = torch.tensor([r], device=predictor.device)
-    query = model.relations.queries(predictor.operators, index, model.entities[[h]], "tail")
-    parts = (query * model.entities[[t]]).view(2, -1).sum(dim=0)
+def _elements(scorer: Scorer, h: int, r: int, t: int) -> dict[str, float]:
+    """What the components with each element add to the score, by descending contribution."""
+    model = scorer.model
+    query = scorer.queries(*(torch.tensor([i], device=scorer.device) for i in (h, r)))
+    parts = (query * scorer.entities[[t]]).view(2, -1).sum(dim=0)
     codes = model.codes
     assert codes is not None
     names = DihedralGroup(int(model.relations.settings()["K"])).names

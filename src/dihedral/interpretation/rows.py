@@ -1,8 +1,8 @@
-"""Relations as rows of group elements that combine as mathematics reads: `spouse @ parent`, `~parent`.
+"""Relations as rows of group elements that combine like in mathematics: `spouse @ parent`, `~parent`.
 
-Over hundreds of learned components a yes or no would always be no, so answers are shares of components.
-Most components carry little weight for any one relation: a share weights each by how much it adds to
-the scores of the facts of the relations involved, and has the plain count beside it.
+Relations have hundreds of learned components, so no statement holds for all of them: answers are shares of components.
+Most components matter little to any one relation. A share therefore weights each component by how much it adds to the
+scores of the facts of the relations involved; the plain count is given beside it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ import torch
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.graph.triples import Vocabulary
 from dihedral.group import DihedralGroup, Elements
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.scorer import Scorer
 
-MIN_WEIGHT = 1e-3  # of the largest: no component is nothing
-MAX_FACTS = 2000  # of a relation that its weights are the mean of
+MIN_WEIGHT = 1e-3  # relative to the largest
+MAX_FACTS = 2000  # of a relation, for the mean that its weights are
 
 
 class Share(float):
-    """A weighted share of components, between 0 and 1; `count` is the plain one.
+    """A weighted share of components, between 0 and 1; `count` is the unweighted share.
 
     >>> Share(0.75, 0.5)
     0.75 (count 0.50)
@@ -53,7 +55,7 @@ class Match(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """body ⇒ head with the share of components in which the product of the body is the head."""
+    """A body, a head, and the share of components in which the product of the body is the head."""
 
     body: tuple[str, ...]
     head: str
@@ -65,12 +67,12 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """L elements of D_K: a relation, or what products and inverses make of relations."""
+    """L elements of D_K: a relation, or a product or inverse of relations."""
 
     algebra: Algebra
     codes: Elements  # [L]
     name: str
-    relations: tuple[int, ...]  # that it is made of: their weights are its own
+    relations: tuple[int, ...]  # the relations it is made of; they give its weights
 
     def __matmul__(self, other: Row) -> Row:
         """First self, then other: R₁R₂, as (h, r₁, m) and (m, r₂, t) compose."""
@@ -86,7 +88,7 @@ class Row:
 
     def _check(self, other: Row) -> None:
         if self.algebra.group != other.algebra.group or self.codes.shape != other.codes.shape:
-            raise DihedralError(f"{self.name!r} and {other.name!r} come from models with another K or dimension")
+            raise DihedralError(f"{self.name!r} and {other.name!r} come from models with different K or dimension")
 
     def __pow__(self, exponent: int) -> Row:
         codes = self.algebra.group.power(self.codes, exponent)
@@ -98,7 +100,7 @@ class Row:
         return f"Row({self.name}: {shown}{' …' if len(self.codes) > 6 else ''})"
 
     def agreement(self, other: Row) -> Share:
-        """Share of components in which both hold the same element (chance 1/2K)."""
+        """Share of components in which both hold the same element (chance level 1/2K)."""
         self._check(other)
         return self._share(self.codes == other.codes, other.relations)
 
@@ -125,12 +127,12 @@ class Row:
         return Share(float(weights[holds].sum() / weights.sum()), float(holds.mean()))
 
     def elements(self) -> dict[str, int]:
-        """How often each element occurs."""
+        """The number of components with each element."""
         counts = np.bincount(self.codes, minlength=len(self.algebra.group))
         return dict(zip(self.algebra.group.names, counts.tolist(), strict=True))
 
     def nearest(self, count: int = 3) -> list[Match]:
-        """The relations that agree with this row in most components."""
+        """The relations that agree with this row in the largest share of components."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 relation")
         shares = [self.agreement(row) for row in self.algebra]
@@ -149,7 +151,7 @@ class Algebra:
     """
 
     def __init__(self, codes: NDArray[Any], K: int, names: Vocabulary, weights: NDArray[Any] | None = None) -> None:
-        """weights [R, L]: how much each component matters to each relation; all alike if not given."""
+        """weights [R, L]: how much each component matters to each relation; equal if not given."""
         self.group = DihedralGroup(K)
         self.codes = codes
         self.names = names
@@ -166,7 +168,7 @@ class Algebra:
         return len(self.codes)
 
     def inverse_pairs(self, top: int = 10) -> list[Rule]:
-        """Pairs r₁, r₂ whose product is nearest to the identity; r₁ = r₂ says r₁ is an involution."""
+        """Pairs r₁, r₂ whose product is nearest to the identity; r₁ = r₂ means that r₁ is an involution."""
         shares = self.agreements(self.group.inverse(self.codes), np.arange(len(self))[:, None])
         first, second = np.triu_indices(len(self))
         order = np.argsort(-shares[first, second], kind="stable")[:top]
@@ -174,7 +176,7 @@ class Algebra:
         return [Rule((r1, r2), "identity", (self[r1] @ self[r2]).identity()) for r1, r2 in pairs]
 
     def compositions(self, top: int = 10) -> list[Rule]:
-        """Products r₁ · r₂ that agree best with a relation r₃, in the codes alone; `find_rules` finds more."""
+        """Products r₁ · r₂ that agree best with a relation r₃ in the codes alone; `find_rules` finds more."""
         found: list[tuple[float, int, int, int]] = []
         for i, codes in enumerate(self.codes):
             others = np.stack([np.full(len(self), i), np.arange(len(self))], axis=1)
@@ -189,8 +191,8 @@ class Algebra:
     def agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
         """Weighted share of components in which rows [n, L] agree with each relation: [n, R].
 
-        made_of [n, m]: the relations that each row is made of. A geometric mean is a product of powers, one
-        of the row's relations and one of the other, so all pairs are one matrix product.
+        made_of [n, m]: the relations that each row is made of. A geometric mean is a product of powers, one factor
+        from the row's relations and one from the other relation, so all pairs are one matrix product.
         """
         size, parts = len(self.group), made_of.shape[1] + 1
         left_weights = np.exp(self.log_weights[made_of].sum(axis=1) / parts).astype(np.float32)  # [n, L]
@@ -211,32 +213,28 @@ def algebra(predictor: Predictor) -> Algebra:
             f"a {predictor.model.relations.kind!r} model has no group elements; the algebra needs a DihEdral model"
         )
     K = int(predictor.model.relations.settings()["K"])
-    return Algebra(codes.cpu().numpy(), K, predictor.graph.relations, component_weights(predictor))
+    weights = component_weights(predictor.scorer, predictor.graph)
+    return Algebra(codes.cpu().numpy(), K, predictor.graph.relations, weights)
 
 
 @torch.no_grad()
-def component_weights(predictor: Predictor) -> NDArray[np.float64]:
-    """What each component adds to the score of a relation's facts, on average: [R, L]; what takes away counts 0."""
-    graph, entities, operators = predictor.graph, predictor.model.entities, predictor.operators
-    weights = torch.zeros(graph.num_relations, entities.shape[1] // 2)
-    order = np.argsort(graph.train[:, 1], kind="stable")
-    bounds = np.searchsorted(graph.train[order, 1], np.arange(graph.num_relations + 1))
+def component_weights(scorer: Scorer, graph: Graph) -> NDArray[np.float64]:
+    """What each component adds to the score of a relation's facts on average, at least 0: [R, L]."""
+    entities = scorer.entities
+    weights = torch.ones(graph.num_relations, entities.shape[1] // 2)
     for relation in range(graph.num_relations):
-        facts = graph.train[order[bounds[relation] : bounds[relation + 1]][:MAX_FACTS]]
-        if len(facts) == 0:
-            weights[relation] = 1.0
-            continue
-        head, _, tail = torch.from_numpy(facts).long().to(entities.device).T
-        index = torch.full_like(head, relation)
-        parts = predictor.model.relations.queries(operators, index, entities[head], "tail") * entities[tail]
-        weights[relation] = parts.mean(dim=0).view(2, -1).sum(dim=0).clamp(min=0)
+        facts = torch.from_numpy(graph.facts_of(relation)[:MAX_FACTS]).long().to(scorer.device)
+        if len(facts):
+            head, step, tail = facts.T
+            parts = scorer.queries(head, step) * entities[tail]
+            weights[relation] = parts.mean(dim=0).view(2, -1).sum(dim=0).clamp(min=0)
     return weights.double().numpy()
 
 
 def log_weights(added: NDArray[Any]) -> NDArray[Any]:
-    """Logarithms of the weights [R, L] of components; what takes away from a score weights least, not nothing."""
+    """Logarithms of the component weights [R, L], bounded below by MIN_WEIGHT of the largest of each relation."""
     largest = added.max(axis=1, keepdims=True)
-    added = np.where(largest > 0, added, 1.0)  # a relation that nothing speaks for: all alike
+    added = np.where(largest > 0, added, 1.0)  # equal weights for a relation whose facts no component supports
     return np.log(np.maximum(added, MIN_WEIGHT * np.where(largest > 0, largest, 1.0)))
 
 

@@ -16,6 +16,7 @@ import torch
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph, load_graph, make_family
+from dihedral.inference.scorer import Scorer
 from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.reproduction.studies import STUDIES
 from dihedral.runtime.device import choose_device, device_name
@@ -90,7 +91,7 @@ def perform(
         def watch(event: Event) -> None:
             if "valid_mrr" in event:
                 with trainer.averaged():
-                    train_curve.append(on_train(trainer.model).mrr)
+                    train_curve.append(on_train(Scorer(trainer.model)).mrr)
             if callback:
                 callback(event)
 

@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from dihedral.graph import Graph
-from dihedral.graph.patterns import find_chains, find_reversals
+from dihedral.graph.patterns import find_chains, find_reversals, skew_relations
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Row, algebra
 from dihedral.models import Model
-from dihedral.objectives.logistic import definitely_skew
 
 MAX_PAIRS = 8
 FAMILY_CHAINS = (
@@ -28,7 +27,7 @@ FAMILY_CHAINS = (
 def inverses(predictor: Predictor) -> list[dict[str, Any]]:
     """Figure 2: R₁R₂ of the pairs that the training graph holds as inverses, best supported first."""
     graph = predictor.graph
-    found = find_reversals(graph.train, graph.num_entities, graph.num_relations)
+    found = find_reversals(graph.train_index)
     a = algebra(predictor) if predictor.model.codes is not None else None
     rows = []
     for first, second in found.inverse_pairs()[:MAX_PAIRS]:
@@ -82,8 +81,8 @@ def _product(row: Row) -> dict[str, Any]:
 def symmetry(predictor: Predictor) -> list[dict[str, Any]]:
     """Figure 3: the elements of symmetric and of definitely skew-symmetric relations."""
     graph, a = predictor.graph, algebra(predictor)
-    found = find_reversals(graph.train, graph.num_entities, graph.num_relations)
-    skew = definitely_skew(graph.train, graph.num_entities, graph.num_relations).nonzero()[:, 0].tolist()
+    found = find_reversals(graph.train_index)
+    skew = np.flatnonzero(skew_relations(graph.train_index)).tolist()
     rows = []
     for kind, members in (("symmetric", found.symmetric()), ("skew", skew)):
         for relation in sorted(members, key=lambda member: -int(found.size[member])):
@@ -121,7 +120,7 @@ def compositions(predictor: Predictor) -> list[dict[str, Any]]:
 def _chains(graph: Graph) -> list[tuple[str, str, str, dict[str, Any]]]:
     if graph.name == "family":
         return [(*chain, {}) for chain in FAMILY_CHAINS]
-    found = find_chains(graph.train, graph.num_entities, graph.num_relations)
+    found = find_chains(graph.train_index)
     r1, r2, r3 = found.rules.T
     new = (found.confidence >= 0.5) & (r1 != r2) & (r3 != r1) & (r3 != r2)
     found = found[new]

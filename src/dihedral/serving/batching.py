@@ -14,8 +14,9 @@ from typing import Literal
 
 import anyio
 
-from dihedral.graph.known import Side
-from dihedral.inference.predictor import Known, Prediction
+from dihedral.graph.steps import Side
+from dihedral.inference.predictor import Prediction
+from dihedral.inference.questions import Known
 from dihedral.serving.served import ServedModel
 
 AT_ONCE = 64  # questions in one product
@@ -81,7 +82,7 @@ def answer(served: ServedModel, questions: list[Question]) -> list[list[Predicti
     for (side, known, top, limited_by), numbers in alike.items():
         allowed = None
         if limited_by is not None:
-            allowed = predictor.allowed("range", predictor.graph.relations.id(limited_by), side)
+            allowed = predictor.allowed("range", limited_by, side)
         found = predictor.predict_many(
             side,
             [questions[i].anchor for i in numbers],

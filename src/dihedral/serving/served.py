@@ -51,7 +51,7 @@ class ServedModel:
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
         self.curve = self._read_curve()
-        predictor.known, predictor.candidates, predictor.steps  # noqa: B018  worked out now, not at the first question
+        predictor.known.index, predictor.train_index, predictor.scorer.candidates  # noqa: B018  before the first question
 
     def check_entity(self, name: str) -> int:
         """The number of an entity."""

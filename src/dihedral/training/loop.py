@@ -27,6 +27,7 @@ from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
+from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.models.model import BlockRelations
@@ -291,7 +292,7 @@ class Trainer:
     def _validate(self) -> float:
         assert self.evaluator is not None
         with self.averaged():
-            mrr = self.evaluator(self.model).mrr
+            mrr = self.evaluator(Scorer(self.model)).mrr
             if mrr > self.state.best_mrr:
                 self.state.best_mrr, self.state.best_epoch = mrr, self.state.epoch
                 self.state.validations_since_best = 0

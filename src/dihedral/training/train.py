@@ -167,7 +167,8 @@ def finish(trainer: Trainer) -> Predictor:
         "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
+    predictor = Predictor(model, trainer.graph, recipe=trainer.recipe.to_dict(), metrics=metrics, latents=latents)
     for split in ("valid", "test"):
         if len(trainer.graph.split(split)):
-            metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(model).to_dict()
-    return Predictor(model, trainer.graph, recipe=trainer.recipe.to_dict(), metrics=metrics, latents=latents)
+            metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(predictor.scorer).to_dict()
+    return predictor
