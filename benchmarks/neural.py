@@ -27,9 +27,9 @@ from benchmarks.record import RESULTS, environment, save
 
 METRICS = {"mrr": "inverse_harmonic_mean_rank", "hits@1": "hits_at_1", "hits@3": "hits_at_3", "hits@10": "hits_at_10"}
 NOTE = (
-    "Small searches on 2 CPU cores, not the best these models can do: settings were tried with the first seed only. "
-    "PyKEEN's products of all queries with all entities run as one matrix product. Every row has the environment of "
-    "its own command; seconds include the ranking of valid, and other work may have shared the cores."
+    "These are small searches on 2 CPU cores, not the best results of these models: settings were tried with the first "
+    "seed only. PyKEEN's product of all queries with all entities runs as one matrix product. Each row records the "
+    "environment of its own command. Seconds include the ranking of valid, and other work may have used the cores."
 )
 
 
@@ -183,7 +183,7 @@ def measure(graphs: list[str], models: list[str], seeds: int, epochs: int | None
                 row["setting"] = asdict(chosen)
                 row["test"] = {key: mean(done["test"][key] for done in row["runs"]) for key in METRICS}
                 unfinished = sum(done["epoch"] == chosen.epochs for done in row["runs"])
-                row["note"] = f"best on valid at the last epoch, so perhaps better with more: {unfinished} of the runs"
+                row["note"] = f"{unfinished} of the runs were best on valid at the last epoch, so more epochs may help"
                 keep(row, out)
 
 
