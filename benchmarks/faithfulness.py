@@ -33,7 +33,7 @@ PATHS = 3  # number of paths whose facts are removed
 
 
 def rank(predictor: Predictor, triple: tuple[str, str, str]) -> float:
-    """Return the mean of the two ranks of a triple; an entity without facts keeps its random initial vector."""
+    """Return the mean of the two ranks of a triple; an entity that lost all its facts is at chance level."""
     ranks = dh.explain(predictor, *triple, top=1).ranks
     return float(np.mean(list(ranks.values())))
 

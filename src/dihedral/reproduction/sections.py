@@ -145,10 +145,8 @@ def _figure3(sources: Sources, target: str) -> Section:
         "are means over relations and seeds; one column weights each skew relation by its training facts. The rows\n"
         "compare training on WN18 without and with the extra negatives (t, r, h). One extra negative has little\n"
         "weight next to ten others and much weight next to one; the figure shows training with one.\n\n"
-        + markdown(
-            ["training", "symmetric relations", "skew relations", "skew relations, weighted by facts", "test MRR",
-             "seeds"], lines,
-        )
+        + markdown(["training", "symmetric relations", "skew relations", "skew relations, weighted by facts",
+                    "test MRR", "seeds"], lines)
     )  # fmt: skip
     shown = [content[name]["relations"][0] for name in ("1 negative", "1 negative, skew") if name in content]
     figures = _draw("figure3", sources.folder, *shown) if len(shown) == 2 else []
@@ -164,7 +162,8 @@ def _mean_of(runs: Iterable[Record], kind: str, key: str, *, by_facts: bool = Fa
 
 def _figure4(sources: Sources, target: str) -> Section:
     records = sources.records(target)
-    drawn, content, lines = {}, {}, []
+    content: dict[str, Any] = {}
+    drawn, lines = {}, []
     for recipe, title in COMPOSITIONS.items():
         runs = records.get(recipe, [])
         if not runs:
@@ -186,10 +185,9 @@ def _figure4(sources: Sources, target: str) -> Section:
         "chains with the highest support among those with three different relations and a standard confidence of at\n"
         "least one half in training. The chance level is 1/8 in D4 and 1/16 in D8; a rule at the chance level is not\n"
         "represented in the codes.\n\n"
-        + markdown(
-            ["graph", "r₁", "r₂", "r₃", "support", "confidence", "right order", "swapped", "ratio", "seeds"], lines
-        )
-    )
+        + markdown(["graph", "r₁", "r₂", "r₃", "support", "confidence", "right order", "swapped", "ratio", "seeds"],
+                   lines)
+    )  # fmt: skip
     figures = _draw("figure4", sources.folder, drawn) if drawn else []
     return Section("Figure 4: compositions", text, content, figures)
 
@@ -252,15 +250,9 @@ def _small(sources: Sources, target: str) -> Section:
 
 
 SECTIONS: dict[str, Callable[[Sources, str], Section]] = {
-    "table3": _table,
-    "table4": _table,
-    "figure1": _figure1,
-    "figure2": _figure2,
-    "figure3": _figure3,
-    "figure4": _figure4,
-    "discreteness": _discreteness,
-    "small": _small,
-}
+    "table3": _table, "table4": _table, "figure1": _figure1, "figure2": _figure2, "figure3": _figure3,
+    "figure4": _figure4, "discreteness": _discreteness, "small": _small,
+}  # fmt: skip
 
 
 def _draw(name: str, folder: Path, *content: Any) -> list[Path]:
