@@ -1,1 +1,1 @@
-"""Benchmarks: dihedral beside other libraries on the same data and the same machine."""
+"""Benchmarks of dihedral, with other libraries on the same data and the same machine where they exist."""

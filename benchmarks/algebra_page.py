@@ -1,7 +1,7 @@
-"""docs/algebra.md with real output: `python -m benchmarks.algebra_page FB15K237_MODEL [--out docs]`.
+"""Write docs/algebra.md with real output: `python -m benchmarks.algebra_page FB15K237_MODEL [--out docs]`.
 
-FAMILY is trained on the spot; FB15K237_MODEL is a folder trained by `algebra/fb15k-237-d4-gumbel`. Tables are made from
-results/rules-*.json, faithfulness-*.json and path-queries.json.
+The script trains a FAMILY model. FB15K237_MODEL is a model folder trained with `algebra/fb15k-237-d4-gumbel`. The
+tables come from results/rules-*.json, results/faithfulness-*.json and results/path-queries.json.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from dihedral.reproduction.tables import markdown
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 OUT = DOCS.parent / "out"
 GRAPHS = ("FB15k-237", "umls", "family-neural-lp", "FB15k", "WN18")
-AMIE_SECONDS = {"FB15k-237": 156, "WN18": 37, "family-neural-lp": 14}  # its milestone jar on 2 cores, quoted
-CQD = {"2p": 0.279, "3p": 0.219}  # CQD-Beam's Hits@3 on the test part of the query set, quoted
+AMIE_SECONDS = {"FB15k-237": 156, "WN18": 37, "family-neural-lp": 14}  # quoted: AMIE milestone release, 2 cores
+CQD = {"2p": 0.279, "3p": 0.219}  # quoted: Hits@3 of CQD-Beam on the test part of the query set
+BELIEF = "[belief score](#belief-score)"
 
 
 class Session:
-    """A Python session whose lines are shown with what they print."""
+    """A Python session that shows its lines together with their output."""
 
     def __init__(self, **names: Any) -> None:
         self.console = code.InteractiveInterpreter({"dh": dh, **names})
@@ -49,7 +50,7 @@ class Session:
 
 
 def shell(model: Path, name: str, *arguments: str) -> str:
-    """A command with what it prints; the model's folder is shown under a short name."""
+    """Run a command and show it together with its output; `name` replaces the path of the model folder."""
     from dihedral.cli.main import app
 
     os.environ["COLUMNS"] = "120"
@@ -64,13 +65,40 @@ def shell(model: Path, name: str, *arguments: str) -> str:
 
 
 def well_explained(predictor: Predictor) -> Explanation:
-    """The first test triple, in a random order, that is ranked first on both sides and has two paths or more."""
+    """Return the first test triple, in random order, that ranks first on both sides and has at least two paths."""
     graph = predictor.graph
     for number in np.random.default_rng(0).permutation(len(graph.test)):
         found = dh.explain(predictor, *next(graph.labels(graph.test[[number]])), top=4)
         if max(found.ranks.values()) < 2 and len(found.paths) >= 2 and found.paths[0].support > 0.6:
             return found
-    raise SystemExit("no test triple is explained by two paths")
+    raise SystemExit("no test triple has an explanation with two paths")
+
+
+def explanation_seconds(predictor: Predictor, found: Explanation) -> float:
+    started = time.perf_counter()
+    dh.explain(predictor, *found.triple)
+    return time.perf_counter() - started
+
+
+SHARES = f"""
+A share weights each component by its contribution to the scores of the relations' facts. The count gives all components
+the same weight. Most components contribute little to any one relation, so the counts of compositions are low even if
+the rule holds. Therefore `dihedral rules` ranks rules by their {BELIEF}.
+
+### Belief score
+
+The belief score of a rule r₁ · r₂ ⇒ r₃ measures how well a model agrees with the rule:
+
+1. Follow the body from up to 64 heads of r₁ to the 4 most probable tails each.
+2. For each pair (h, t) reached, compare the score of (h, r₃, t) with the mean score of the facts of r₃:
+   min(1, exp(score - mean)). A pair that scores at least as high as the mean counts fully; other pairs count less.
+3. Average over the pairs, weighted by the probability of reaching them.
+4. Do the same from the tails backwards, and take the geometric mean of both directions.
+
+The belief score ranks the rules of one model. It is not a probability, and it stays below 1 even for a perfect rule.
+In the output it is the column `score`. Support and confidence are exact counts in the graph.
+
+"""
 
 
 def family_part(images: Path) -> str:
@@ -81,10 +109,10 @@ def family_part(images: Path) -> str:
     found = well_explained(predictor)
     draw_explanation(found, images / "family-explanation.png")
     return (
-        "## FAMILY: rules that are known\n\n"
-        "`dihedral data make-family` makes a population of couples with parents, siblings and in-laws, so what ought\n"
-        "to be found is known: `child` inverts `parent`, `spouse` inverts itself, a spouse's parent is a parent in\n"
-        "law.\n\n"
+        "## FAMILY: a graph with known rules\n\n"
+        "`dihedral data make-family` generates a population of couples with parents, siblings and in-laws. Its rules\n"
+        "are known: `child` is the inverse of `parent`, `spouse` is its own inverse, and the parent of a spouse is a\n"
+        "parent-in-law.\n\n"
         "```python\nimport dihedral as dh\n\n"
         'predictor = dh.train(dh.load_graph("family"), "algebra/family-d4-gumbel")\npredictor.save("out/family")\n'
         "a = dh.algebra(predictor)\n```\n\n"
@@ -96,18 +124,13 @@ def family_part(images: Path) -> str:
             '(a["parent"] @ a["spouse"]).nearest(2)',
             'a["spouse"].commutation(a["parent"])',
         )
-        + "\nA share is weighted by what each component adds to the scores of the relations' facts; the count gives\n"
-        "every component the same say. Most components matter little to any one relation, so counts of\n"
-        "compositions are low even where a rule holds. That is why `rules` does not count: it asks where a body\n"
-        "leads (from up to 64 of its heads to the 4 likeliest tails each, and back), and how far the model holds the\n"
-        "head relation to be true there: in full where it scores as high as the relation's facts do on average, less\n"
-        "below that. So the score ranks the rules of one model; even a perfect rule stays under 1. Support and\n"
-        "confidences are exact counts in the graph.\n\n"
+        + SHARES
         + shell(folder, "out/family", "rules", "--top", "4", "--no-inverses")
-        + "\nA test triple, which training did not hold, and the facts that speak for it:\n\n"
+        + "\nAn explanation lists the known facts that support a triple. This test triple is not in training:\n\n"
         + shell(folder, "out/family", "explain", *found.triple, "--top", "4")
         + "\n![The paths that support the prediction](images/family-explanation.png)\n\n"
-        "Path questions are one product of group elements, or step by step, where known facts count as sure:\n\n"
+        "A path query is answered by one product of group elements, or step by step with a beam. The beam treats\n"
+        "known facts as certain:\n\n"
         + shell(folder, "out/family", "query", "--from", "man_0600", "--via", "spouse", "--via", "parent",
                 "--top", "3", "--mode", "beam")
     )  # fmt: skip
@@ -116,51 +139,64 @@ def family_part(images: Path) -> str:
 def freebase_part(folder: Path, images: Path) -> str:
     predictor = dh.load(folder)
     found = well_explained(predictor)
-    started = time.perf_counter()
-    dh.explain(predictor, *found.triple)
-    took = time.perf_counter() - started
     draw_explanation(found, images / "fb15k-237-explanation.png")
     name = "out/fb15k-237"
     return (
-        "## FB15k-237: rules that nobody wrote down\n\n"
+        "## FB15k-237: a graph with unknown rules\n\n"
         "```console\n$ dihedral train FB15k-237 --recipe algebra/fb15k-237-d4-gumbel --out out/fb15k-237\n```\n\n"
         + shell(folder, name, "rules", "--top", "10", "--no-inverses", "--kind", "composition")
-        + "\nAn answer to a test question, ranked first, and why:\n\n"
+        + "\nThe explanation of a test triple that ranks first:\n\n"
         + shell(folder, name, "explain", *found.triple, "--top", "4")
-        + f"\nThe explanation took {took:.2f} s once the model was loaded.\n\n"
+        + f"\nThe explanation took {explanation_seconds(predictor, found):.2f} s with the model in memory.\n\n"
         "![The paths that support the prediction](images/fb15k-237-explanation.png)\n"
     )
 
 
+RULES = f"""## Rule mining: evaluation
+
+**Compositions.** The candidates are all (r₁, r₂, r₃) for which r₁ · r₂ joins at least 10 pairs in training; r₃ is any
+relation. A candidate is correct if its standard confidence is at least one half. None of the scores counts chains of
+facts. Bodies have only forward relations. The scores are:
+
+- belief: the {BELIEF}, for every model whose relations are 2x2 blocks;
+- count: the share of equal components;
+- matrix cosine: the cosine similarity of the product of the matrices to the matrix of r₃;
+- frequency: the frequency of r₃;
+- shuffled: the {BELIEF} with the names of the relations permuted.
+
+The columns are:
+
+- AP: average precision;
+- recall at N: recall among the N best candidates, where N is the number of correct ones;
+- AP, new head: only candidates in which r₃ is neither r₁ nor r₂;
+- AP, held out: of the pairs that a body joins in the complete graph, except those for which the rule holds in training,
+  at least a tenth are facts of r₃;
+- order: how often the right order of a body scores higher than the swapped order, for rules whose order matters in the
+  graph.
+
+Each result is one seed. All models use the settings of our recipe, with these exceptions: relations without logits have
+a learning rate of 0.1, O(2) has an L2 regulariser, and RESCAL has 100 dimensions and no relation prediction in its
+objective. The form of the belief score and its constants 64 and 4 were chosen with these values on umls,
+family-neural-lp and FB15k-237, so expect slightly lower values on other graphs.
+
+**Inverse pairs.** Two relations with at least 10 facts each are an inverse pair if each implies the reverse of the
+other with a confidence of at least 0.8. Valid and test contain a fifth of the facts of FB15k, so a perfect inverse has
+about that confidence in training, and it is random which pairs pass. The row "all facts known" shows the result of a
+score that knows the true confidences. The column for the complete graph is the fairer comparison.
+"""
+
+
 def rules_part() -> str:
-    parts = [
-        "## How well it works\n\n"
-        "Compositions: the candidates are every (r₁, r₂, r₃) whose r₁ · r₂ joins at least 10 pairs in training, r₃\n"
-        "any relation; those with standard confidence of at least one half are to be found. No score counts chains.\n"
-        '"Belief" is what `dihedral rules` uses, asked of every model whose relations are 2x2 blocks; "count" is the\n'
-        'share of equal components; "matrix cosine" compares the product of the matrices with that of r₃;\n'
-        '"frequency" prefers frequent relations; "shuffled" is belief with the relations\' names exchanged.\n'
-        "AP is average precision; recall at N as many as there are; new head: r₃ is neither r₁ nor r₂; held back: of\n"
-        "the pairs that a body joins in the whole graph, without those for which the rule holds in training, at least\n"
-        "a tenth are facts of r₃; order: how often the right order of a body scores higher than the swapped one,\n"
-        "where the graph says that it matters. Bodies are of forward relations only. One seed; all models have the\n"
-        "settings of our recipe but for a learning rate of .1 for relations without logits, L2 for O(2), and RESCAL\n"
-        "with 100 dimensions and no relation as a third question. The form of the belief score and its 64 and 4 were\n"
-        "chosen by these same figures on umls, family-neural-lp and FB15k-237, so expect somewhat less elsewhere.\n"
-        "Inverse pairs hold each other reversed with confidence of at least .8 both ways, among relations with 10\n"
-        "facts or more. On FB15k a perfect inverse has just about that confidence in training, as valid and test hold\n"
-        'a fifth of the facts: which pairs pass is chance there, and "all facts known" shows what a score reaches\n'
-        "that has the true confidences. The pairs that hold in the whole graph are the fairer question.\n"
-    ]
+    parts = [RULES]
     for graph in GRAPHS:
         content = read(f"rules-{graph.lower()}")
         if content is None:
             continue
         columns = {
             "average_precision": "AP", "recall_at_n": "recall at N", "average_precision_new_head": "AP, new head",
-            "average_precision_held_back": "AP, held back", "order_accuracy": "order",
+            "average_precision_held_out": "AP, held out", "order_accuracy": "order",
             "inverse_average_precision": "inverse AP",
-            "inverse_average_precision_whole": "inverse AP, whole graph", "symmetry_auc": "symmetry AUC",
+            "inverse_average_precision_complete": "inverse AP, complete graph", "symmetry_auc": "symmetry AUC",
             "seconds": "seconds",
             "test_mrr": "test MRR",
         }  # fmt: skip
@@ -184,9 +220,9 @@ def counting_part() -> str:
         for row in content["rows"]
     ]  # fmt: skip
     return (
-        "### Exact counting\n\nEvery chain of two relations with support of at least 10; those with confidence of at\n"
-        "least one half. AMIE mines more kinds of rules, so its time (milestone release, 2\n"
-        "cores) is for scale; it was measured elsewhere.\n\n"
+        "### Exact counting\n\nTime to count every chain of two relations with a support of at least 10. The table\n"
+        "gives the number of chains with a confidence of at least one half. The times of AMIE (milestone release,\n"
+        "2 cores) are quoted for scale: AMIE mines more kinds of rules, and it was measured on another machine.\n\n"
         + markdown(["graph", "inverses in the body", "chains", "seconds", "AMIE, seconds"], rows)
         + "\n"
         + source(content, "rules-counting")
@@ -198,17 +234,17 @@ def paths_part() -> str:
     if content is None:
         return ""
     rows = [
-        [row["kind"], row["mode"], f"{row['hits@3']:.3f}", f"{row['mrr']:.3f}", f"{row['ms_a_query']:.2f}",
+        [row["kind"], row["mode"], f"{row['hits@3']:.3f}", f"{row['mrr']:.3f}", f"{row['ms_per_query']:.2f}",
          f"{CQD[row['kind']]:.3f}" if row["kind"] in CQD and row["mode"] == "beam" else ""]
         for row in content["rows"]
     ]  # fmt: skip
     return (
-        "### Path questions on FB15k-237\n\nThe validation part of the Query2Box query set: each answer that needs a\n"
-        "missing edge is ranked against the entities that are no answer; averaged over a query's answers, then over\n"
-        "queries. CQD-Beam's Hits@3 (Arakelyan et al. 2021) are quoted and of the test part. The queries are those of\n"
-        "Query2Box (Ren et al. 2020), which its authors publish. How a beam counts was chosen on 300 of these queries\n"
-        "of two and of three steps.\n\n"
-        + markdown(["query", "mode", "Hits@3", "MRR", "ms a query", "CQD-Beam"], rows)
+        "### Path queries on FB15k-237\n\nThe queries are the validation part of the Query2Box query set (Ren et al.\n"
+        "2020). Each answer that needs a missing edge is ranked against all entities that are not answers. The values\n"
+        "are averaged over the answers of a query, then over queries. The Hits@3 of CQD-Beam (Arakelyan et al. 2021)\n"
+        "are quoted, and are for the test part. The beam's way of combining steps was chosen on 300 of these queries\n"
+        "with two and three steps.\n\n"
+        + markdown(["query", "mode", "Hits@3", "MRR", "ms per query", "CQD-Beam, Hits@3"], rows)
         + "\n"
         + source(content, "path-queries")
     )
@@ -222,15 +258,15 @@ def faithfulness_part() -> str:
          *(f"{each['mean_of_one_over_mean_rank'][kind]:.3f}" for kind in ("before", "named", "random"))]
         for each in (content["summary"] for content in found)
     ]  # fmt: skip
-    header = ["graph", "triples", "named hurt more", "random hurt more", "p", "1 / mean rank before", "named removed",
-              "random removed"]  # fmt: skip
+    header = ["graph", "triples", "named facts hurt more", "random facts hurt more", "p", "1 / mean rank before",
+              "after removing named facts", "after removing random facts"]  # fmt: skip
     return (
-        "### Are explanations faithful?\n\nThe facts that an explanation names are removed and the model is trained\n"
-        "again; the same with as many random facts of the same two entities. Test triples with a mean rank of at most\n"
-        "10 and enough other facts, in a random order; the facts of the three best paths; sign test, ties left out, 3\n"
-        "seeds. "
-        "Random facts mostly do not lie between the two entities, so this shows that the named paths matter, not that\n"
-        "no others would.\n\n"
+        "### Are explanations faithful?\n\nThe facts named by an explanation are removed, and the model is trained\n"
+        "again. The same is done with an equal number of random facts of the same two entities. The test triples have\n"
+        "a mean rank of at most 10 and enough other facts, and are taken in random order. The removed facts are those\n"
+        "of the three best paths. The significance is that of a sign test without ties, with 3 seeds. Most random\n"
+        "facts do not connect the two entities, so the result shows that the named paths matter; it does not show\n"
+        "that no other paths would.\n\n"
         + markdown(header, rows)
         + "\n"
         + "\n".join(source(content, f"faithfulness-{content['summary']['graph']}") for content in found)
@@ -245,11 +281,12 @@ def main() -> None:
     images = options.out / "images"
     images.mkdir(parents=True, exist_ok=True)
     page = (
-        "# Reading the algebra\n\n"
-        "*Made by `python -m benchmarks.algebra_page out/fb15k-237`: all output below is real.*\n\n"
-        "A relation of a trained model is a row of elements of D_K. Rows multiply, invert and compare; the model says\n"
-        "which rules it believes in, answers questions along paths of relations, and names the facts behind a\n"
-        "prediction.\n\n"
+        "# Interpreting a model\n\n"
+        "*`python -m benchmarks.algebra_page out/fb15k-237` generates this page. All output is real.*\n\n"
+        "Each relation of a trained model is a row of elements of D_K. The package `dihedral.interpretation`\n"
+        "multiplies, inverts and compares these rows. It finds the rules that a model has learned, answers queries\n"
+        "along paths of relations, and lists the facts that support a prediction. `dh.algebra(predictor)` is the\n"
+        "entry point.\n\n"
     )
     parts = (
         family_part(images), freebase_part(options.model, images), rules_part(), counting_part(), paths_part(),

@@ -1,7 +1,8 @@
-"""Large graphs on one machine: reading, opening, a first answer: `python -m benchmarks.big_graph [--triples 20600000]`.
+"""Time and memory of large graphs on one machine: `python -m benchmarks.big_graph [--triples 20600000]`.
 
-The graph is generated with Wikidata5M's size and skew: 4.6 million entities, 822 relations, 20.6 million triples. Every
-measurement is a process of its own; memory is what it holds beyond importing the library.
+The benchmark reads a graph, opens a model and asks a first query. The graph is generated with the size and skew of
+Wikidata5M: 4.6 million entities, 822 relations, 20.6 million triples. Every measurement runs in a separate process;
+memory is measured relative to a process that has only imported the library.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from benchmarks.record import RESULTS, save
 from dihedral.graph.triples import SPLITS, Graph, Vocabulary
 
 ENTITIES, RELATIONS, TRIPLES, DIMENSION = 4_600_000, 822, 20_600_000, 256
-HELD_OUT = 4_000  # one triple in so many is of valid, and one of test
+HELD_OUT = 4_000  # one triple in 4,000 is in valid, and one in test
 IMPORT = """
 import time, torch
 started = time.perf_counter()
@@ -37,7 +38,7 @@ print(time.perf_counter() - started)
 
 
 def generate(entities: int, triples: int, seed: int = 0) -> tuple[NDArray[np.int32], pa.Array, pa.Array]:
-    """Triples [n, 3] in which every entity is a head, and the names of entities and relations."""
+    """Return triples [n, 3] in which every entity is a head, and the names of entities and relations."""
     rng = np.random.default_rng(seed)
 
     def skewed(size: int, count: int, power: float) -> NDArray[np.int64]:
@@ -53,13 +54,13 @@ def generate(entities: int, triples: int, seed: int = 0) -> tuple[NDArray[np.int
 
 
 def splits(triples: int) -> list[int]:
-    """Where train, valid and test begin, and the end."""
+    """Return the start of train, valid and test, and the end of test."""
     held_out = triples // HELD_OUT + 1
     return [0, triples - 2 * held_out, triples - held_out, triples]
 
 
 def write_text(folder: Path, rows: NDArray[np.int32], entities: pa.Array, relations: pa.Array) -> None:
-    """train.tsv, valid.tsv and test.tsv in a folder, and all of them in a file beside it."""
+    """Write train.tsv, valid.tsv and test.tsv to a folder, and all triples to a file next to it."""
     folder.mkdir()
     columns = [entities.take(rows[:, 0]), relations.take(rows[:, 1]), entities.take(rows[:, 2])]
     table = pa.table(columns, ["head", "relation", "tail"])
@@ -70,7 +71,7 @@ def write_text(folder: Path, rows: NDArray[np.int32], entities: pa.Array, relati
 
 
 def write_model(folder: Path, entities: int, triples: int) -> str:
-    """An untrained model of a generated graph; returns the name of an entity."""
+    """Save an untrained model of a generated graph and return the name of an entity."""
     from dihedral import Predictor
     from dihedral.models import build_model
 
@@ -81,11 +82,11 @@ def write_model(folder: Path, entities: int, triples: int) -> str:
     return graph.entities[int(rows[0, 0])]
 
 
-# --- in a process of its own ------------------------------------------------------------------------
+# --- in a separate process ------------------------------------------------------------------------
 
 
 def megabytes(what: str) -> float:
-    """Of this process: VmHWM is the peak, VmRSS what it holds now, RssAnon that part of it which is in no file."""
+    """Memory of this process: VmHWM is the peak, VmRSS the current size, RssAnon the part without files."""
     found = re.search(rf"{what}:(.*)kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
@@ -138,7 +139,7 @@ def measure_opening(path: str, entity: str) -> dict[str, Any]:
     }
 
 
-def in_a_process(*arguments: str) -> dict[str, Any]:
+def in_process(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.big_graph", "--child", *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -153,14 +154,14 @@ def measure(entities: int, triples: int) -> dict[str, Any]:
         folder = Path(place)
         write_text(folder / "text", *generate(entities, triples))
         for form, path in (("folder of train, valid, test", "text"), ("one file, split", "text.tsv")):
-            rows["reading"].append({"from": form, **in_a_process("read", str(folder / path))})
+            rows["reading"].append({"from": form, **in_process("read", str(folder / path))})
     for divisor in (100, 10, 1):
         with tempfile.TemporaryDirectory() as place:
             model = Path(place) / "model"
             name = write_model(model, entities // divisor, triples // divisor)
             size = sum(file.stat().st_size for file in model.iterdir())
             about = {"entities": entities // divisor, "triples": triples // divisor, "dimension": DIMENSION}
-            opened = in_a_process("open", str(model), name)
+            opened = in_process("open", str(model), name)
             rows["opening"].append({**about, "folder_mb": round(size / 2**20), **opened})
     return rows
 

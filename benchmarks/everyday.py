@@ -1,7 +1,7 @@
 """Everyday use: `python -m benchmarks.everyday FB15K237_MODEL`.
 
-How honest probabilities are on FB15k-237's test, how long 1000 top-10 questions take on a model of WN18RR's size
-(2L = 200; its vectors are random, which costs the same), and what an index through faiss gives on the first model.
+The benchmark measures the calibration of probabilities on the test split of FB15k-237, the time of 1000 top-10 queries
+on a model of the size of WN18RR (2L = 200, random vectors, which cost the same), and a faiss index of the first model.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from dihedral.inference.neighbours import NearestAnswers
 from dihedral.inference.predictor import Predictor
 from dihedral.models import build_model
 
-QUESTIONS = 1000
+QUERIES = 1000
 
 
 def top_ten() -> dict[str, Any]:
     graph = dh.load_graph("WN18RR")
     model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=200, entity_init=0.1, seed=0)
     predictor = Predictor(model, graph)
-    asked = torch.from_numpy(graph.test[:QUESTIONS].astype(np.int64))
-    took = seconds(lambda: predictor.top(asked[:, 0], asked[:, 1], "tail", 10, known="exclude"))
-    return {"graph": "WN18RR", "dimension": 200, "questions": QUESTIONS, "seconds": took}
+    queries = torch.from_numpy(graph.test[:QUERIES].astype(np.int64))
+    took = seconds(lambda: predictor.top(queries[:, 0], queries[:, 1], "tail", 10, known="exclude"))
+    return {"graph": "WN18RR", "dimension": 200, "questions": QUERIES, "seconds": took}
 
 
 def index(predictor: Predictor) -> dict[str, Any]:
-    """Hits@10 of tails on test, known answers of other triples left in, exactly and by the index."""
-    asked = torch.from_numpy(predictor.graph.test.astype(np.int64))
+    """Return Hits@10 of tails on test, unfiltered, and the time of QUERIES queries: exact and with the index."""
+    queries = torch.from_numpy(predictor.graph.test.astype(np.int64))
     nearest = NearestAnswers(predictor)
     found: dict[str, Any] = {"recall": nearest.recall}
-    timed = asked[:QUESTIONS, 0], asked[:QUESTIONS, 1]
+    timed = queries[:QUERIES, 0], queries[:QUERIES, 1]
     for name, top in (("exact", predictor.top), ("index", nearest.top)):
         hits = [
-            (top(part[:, 0], part[:, 1], "tail", 10)[0] == part[:, 2:]).any(dim=1) for part in asked.split(QUESTIONS)
+            (top(part[:, 0], part[:, 1], "tail", 10)[0] == part[:, 2:]).any(dim=1) for part in queries.split(QUERIES)
         ]
         found[f"{name}_hits@10"] = float(torch.cat(hits).float().mean())
         found[f"{name}_seconds"] = seconds(lambda top=top: top(*timed, "tail", 10))  # type: ignore[misc]

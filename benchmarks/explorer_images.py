@@ -1,4 +1,4 @@
-"""The pictures of the explorer in docs/images: two small models, a server, and a browser that looks at them."""
+"""Take the screenshots of the explorer in docs/images: `python -m benchmarks.explorer_images`."""
 
 from __future__ import annotations
 

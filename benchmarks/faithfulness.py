@@ -1,8 +1,8 @@
 """Are explanations faithful? `python -m benchmarks.faithfulness [--graphs umls] [--triples 50] [--seeds 3]`.
 
-For test triples that the model ranks well, the facts on the paths that an explanation names are removed and the model
-is trained again; the same is done with as many random facts of the same two entities. If explanations name what the
-model stands on, the first hurts the triple's rank more often than the second (sign test, ties left out).
+For test triples that the model ranks well, the facts on the paths of an explanation are removed, and the model is
+trained again. The same is done with an equal number of random facts of the same two entities. If explanations name the
+facts that the model relies on, the first worsens the rank of the triple more often (sign test without ties).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from benchmarks.record import RESULTS, save
 from benchmarks.rules import BASE
 from dihedral.inference.predictor import Predictor
 
-QUICK = BASE.replace(regulariser_weight=0.05, dimension=200, entity_init=0.01)  # a run a removal: hundreds of runs
+QUICK = BASE.replace(regulariser_weight=0.05, dimension=200, entity_init=0.01)  # small: one run per removal
 RECIPES = {
     "umls": QUICK.replace(batch_size=128, epochs=40),
     "family-neural-lp": QUICK.replace(batch_size=512, epochs=12),
 }
-WELL_RANKED = 10  # on both sides
-PATHS = 3  # whose facts are removed
+MAX_RANK = 10  # mean of both sides
+PATHS = 3  # number of paths whose facts are removed
 
 
 def rank(predictor: Predictor, triple: tuple[str, str, str]) -> float:
-    """The mean of the triple's two ranks; an entity that lost all its facts is ranked as well as chance has it."""
+    """Return the mean of the two ranks of a triple; an entity that lost all its facts is at chance level."""
     ranks = dh.explain(predictor, *triple, top=1).ranks
     return float(np.mean(list(ranks.values())))
 
@@ -57,7 +57,7 @@ def named_facts(predictor: Predictor, triple: tuple[str, str, str]) -> set[tuple
 
 
 def random_facts(graph: dh.Graph, triple: tuple[str, str, str], but: set[Any], seed: int) -> set[tuple[int, int, int]]:
-    """As many facts of the two entities that the explanation did not name, or all there are."""
+    """Return as many facts of the two entities that the explanation does not name, or all such facts."""
     ends = [graph.entities.id(triple[0]), graph.entities.id(triple[2])]
     of_them = graph.train[np.isin(graph.train[:, 0], ends) | np.isin(graph.train[:, 2], ends)].tolist()
     others = [fact for fact in map(tuple, of_them) if fact not in but]
@@ -82,7 +82,7 @@ def measure(name: str, triples: int, seeds: int, device: str, workers: int) -> l
             before = rank(predictor, triple)
             named = named_facts(predictor, triple)
             others = random_facts(graph, triple, named, seed)
-            if before <= WELL_RANKED and named and len(others) == len(named):
+            if before <= MAX_RANK and named and len(others) == len(named):
                 rows.append({"graph": name, "seed": seed, "triple": triple, "before": before, "removed": len(named)})
                 rows[-1] |= {"named": named, "random": others}
             if sum(row["seed"] == seed for row in rows) == triples:

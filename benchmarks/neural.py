@@ -1,9 +1,8 @@
-"""Two neural models on our graphs: `python -m benchmarks.neural [--graphs umls] [--models ConvE]`.
+"""ConvE and R-GCN on small graphs: `python -m benchmarks.neural [--graphs umls] [--models ConvE]`.
 
-ConvE (Dettmers et al. 2018) and R-GCN (Schlichtkrull et al. 2018, DistMult decoder) are trained with
-PyKEEN on CPU. The first seed tries every setting of a model; the best on valid is kept for the other seeds.
-The epoch is chosen on valid too, and test is ranked once for each seed: both sides, all triples, realistic
-ranks, filtered with train, valid and test.
+ConvE (Dettmers et al. 2018) and R-GCN (Schlichtkrull et al. 2018, DistMult decoder) are trained with PyKEEN on a CPU.
+The first seed tries every setting of a model; the other seeds use the best setting on valid. The epoch is also chosen
+on valid. Test is ranked once per seed: both sides, all triples, realistic ranks, filtered with train, valid and test.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ from benchmarks.record import RESULTS, environment, save
 
 METRICS = {"mrr": "inverse_harmonic_mean_rank", "hits@1": "hits_at_1", "hits@3": "hits_at_3", "hits@10": "hits_at_10"}
 NOTE = (
-    "Small searches on 2 CPU cores, not the best these models can do: settings were tried with the first seed only. "
-    "PyKEEN's products of all queries with all entities run as one matrix product. Every row has the environment of "
-    "its own command; seconds include the ranking of valid, and other work may have shared the cores."
+    "These are small searches on 2 CPU cores, not the best results of these models: settings were tried with the first "
+    "seed only. PyKEEN's product of all queries with all entities runs as one matrix product. Each row records the "
+    "environment of its own command. Seconds include the ranking of valid, and other work may have used the cores."
 )
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one run takes; `model` goes to PyKEEN's model, `loop` to its training loop's `train`."""
+    """Settings of one run; `model` goes to the PyKEEN model and `loop` to `train` of its training loop."""
 
     model: dict[str, Any]
     loop: dict[str, Any]
     lr: float
     epochs: int
     validate_every: int = 5
-    negatives: int | None = None  # for each triple; None: all entities
+    negatives: int | None = None  # per triple; None means all entities
 
 
 def settings(model: str, graph: dh.Graph) -> list[Setting]:
-    """The few settings to try, smaller where the graph is larger."""
+    """Return the settings to try; larger graphs have smaller settings."""
     large = graph.num_entities > 1000
     if model == "ConvE":
-        dropouts = [(0.2, 0.2, 0.3), (0.1, 0.1, 0.2)]  # the paper's, and less
+        dropouts = [(0.2, 0.2, 0.3), (0.1, 0.1, 0.2)]  # the values of the paper, and lower ones
         return [
             Setting(
                 {
@@ -64,7 +63,10 @@ def settings(model: str, graph: dh.Graph) -> list[Setting]:
             )
             for before, maps, after in dropouts
         ]
-    trials = [(0.01, None, "CrossEntropy"), (0.01, 10, "BCEWithLogits")]  # all entities; ten sampled, nearer the paper
+    trials = [
+        (0.01, None, "CrossEntropy"),
+        (0.01, 10, "BCEWithLogits"),
+    ]  # all entities; ten samples as in the paper
     if not large:
         trials += [(0.003, negatives, loss) for _, negatives, loss in trials]
     return [
@@ -86,7 +88,7 @@ def settings(model: str, graph: dh.Graph) -> list[Setting]:
 
 
 class Run:
-    """One model in training, and the best of its weights on valid."""
+    """A model in training and its best weights on valid."""
 
     def __init__(self, graph: dh.Graph, model: str, setting: Setting, seed: int) -> None:
         from pykeen.models import RGCN, ConvE
@@ -99,7 +101,7 @@ class Run:
             self.splits["train"],
             graph.num_entities,
             graph.num_relations,
-            create_inverse_triples=model == "ConvE",  # R-GCN makes its own
+            create_inverse_triples=model == "ConvE",  # R-GCN adds its own
         )
         kind = {"ConvE": ConvE, "R-GCN": RGCN}[model]
         self.model = kind(triples_factory=self.triples, random_seed=seed, **setting.model)
@@ -119,13 +121,13 @@ class Run:
         self.best: dict[str, Any] = {"valid": {"mrr": -1.0}}
 
     def train(self) -> dict[str, Any]:
-        """Train, rank valid every few epochs, and keep the best epoch."""
+        """Train the model, rank valid every few epochs, and keep the weights of the best epoch."""
         started = perf_counter()
         curve = {}
         for epoch in range(self.setting.validate_every, self.setting.epochs + 1, self.setting.validate_every):
             self.loop.train(
                 self.triples,
-                num_epochs=epoch,  # in all, with those before
+                num_epochs=epoch,  # total number, including earlier epochs
                 continue_training=bool(curve),
                 use_tqdm=False,
                 num_workers=0,
@@ -147,7 +149,7 @@ class Run:
     def rank(self, split: str) -> dict[str, float]:
         from pykeen.evaluation import RankBasedEvaluator
 
-        self.model.post_parameter_update()  # R-GCN keeps its entities between calls, even under other weights
+        self.model.post_parameter_update()  # clear the entities that R-GCN caches between calls
         results = RankBasedEvaluator().evaluate(
             self.model,
             self.splits[split],
@@ -155,7 +157,7 @@ class Run:
             additional_filter_triples=list(self.splits.values()),
             use_tqdm=False,
         )
-        self.model.post_parameter_update()  # or the next training step would take the evaluation's entities
+        self.model.post_parameter_update()  # otherwise the next training step uses the cached entities
         return {name: float(results.get_metric(f"both.realistic.{key}")) for name, key in METRICS.items()}
 
 
@@ -183,12 +185,12 @@ def measure(graphs: list[str], models: list[str], seeds: int, epochs: int | None
                 row["setting"] = asdict(chosen)
                 row["test"] = {key: mean(done["test"][key] for done in row["runs"]) for key in METRICS}
                 unfinished = sum(done["epoch"] == chosen.epochs for done in row["runs"])
-                row["note"] = f"best on valid at the last epoch, so perhaps better with more: {unfinished} of the runs"
+                row["note"] = f"{unfinished} of the runs were best on valid at the last epoch, so more epochs may help"
                 keep(row, out)
 
 
 def keep(row: dict[str, Any], out: Path) -> None:
-    """Write the row to neural.json, beside those of other graphs and models."""
+    """Write the row to neural.json and keep the rows of other graphs and models."""
     path = out / "neural.json"
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     others = [other for other in rows if (other["graph"], other["model"]) != (row["graph"], row["model"])]
@@ -196,11 +198,11 @@ def keep(row: dict[str, Any], out: Path) -> None:
     save("neural", {"note": NOTE, "rows": rows}, out)
 
 
-def multiply_at_once() -> None:
-    """Let ConvE and DistMult score all entities by one matrix product.
+def use_matrix_products() -> None:
+    """Make ConvE and DistMult score all entities with one matrix product.
 
-    PyKEEN 1.11.1 multiplies [batch, 1, L] with [1, N, L] and then sums: an epoch of ConvE took
-    130 s on family-neural-lp so, and 7 s in this way. The scores are the same but for rounding.
+    PyKEEN 1.11.1 multiplies [batch, 1, L] by [1, N, L] and then sums. An epoch of ConvE on family-neural-lp takes 130 s
+    with PyKEEN's product and 7 s with this one. The scores are equal up to rounding.
     """
     from pykeen.nn import modules
 
@@ -208,7 +210,7 @@ def multiply_at_once() -> None:
         return torch.einsum("...d,...d->...", a, b)
 
     def distmult(self: Any, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
-        return dot(h * r, t) if h.shape == r.shape else dot(h, r * t)  # nothing as large as all by all
+        return dot(h * r, t) if h.shape == r.shape else dot(h, r * t)  # no intermediate of queries by entities
 
     modules.batched_dot = dot
     modules.DistMultInteraction.forward = distmult
@@ -219,14 +221,14 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", default=["umls", "family-neural-lp"])
     parser.add_argument("--models", nargs="+", choices=["ConvE", "R-GCN"], default=["ConvE", "R-GCN"])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="instead of each setting's own")
+    parser.add_argument("--epochs", type=int, help="override the number of epochs of each setting")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    multiply_at_once()
+    use_matrix_products()
     for name in ("pykeen", "torch_max_mem"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # after its import, which sets it
+        logging.getLogger(name).setLevel(logging.ERROR)  # after the import, which sets the level
     warnings.filterwarnings("ignore", message=".*[Ss]parse.*")
     measure(options.graphs, options.models, options.seeds, options.epochs, options.out)
 

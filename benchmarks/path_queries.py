@@ -1,8 +1,8 @@
 """Multi-hop path queries on FB15k-237: `python -m benchmarks.path_queries MODEL QUERIES [--width 32]`.
 
-QUERIES is a folder with valid_2p.jsonl.xz and the like, ind2ent.json and ind2rel.json. Each hard answer of a query is
-ranked against the entities of the query set that are no answer at all; figures are averaged per query, then over
-queries.
+QUERIES is a folder with valid_1p.jsonl.xz, valid_2p.jsonl.xz, valid_3p.jsonl.xz, ind2ent.json and ind2rel.json. Each
+hard answer of a query is ranked against the entities of the query set that are not answers. Metrics are averaged per
+query, then over queries.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from benchmarks.record import RESULTS, save
 from dihedral.inference.paths import WIDTH, beam_search, path_queries
 from dihedral.inference.predictor import Predictor
 
-BACKWARDS = "_reverse"
-AT_ONCE = 100
+INVERSE_SUFFIX = "_reverse"
+BATCH_SIZE = 100
 
 
 def read_queries(folder: Path, kind: str, predictor: Predictor) -> tuple[list[dict[str, Any]], list[int]]:
-    """Queries in the model's own numbers, a step R + r walking r backwards; and the query set's entities."""
+    """Return the queries in the model's numbering (step R + r follows r backwards) and the query set's entities."""
     entity_names, relation_names = (
         {int(key): name for key, name in json.loads((folder / file).read_text()).items()}
         for file in ("ind2ent.json", "ind2rel.json")
@@ -36,8 +36,8 @@ def read_queries(folder: Path, kind: str, predictor: Predictor) -> tuple[list[di
 
     def step(number: int) -> int:
         name = relation_names[number]
-        back = name.endswith(BACKWARDS)
-        return relations.id(name.removesuffix(BACKWARDS)) + (len(relations) if back else 0)
+        back = name.endswith(INVERSE_SUFFIX)
+        return relations.id(name.removesuffix(INVERSE_SUFFIX)) + (len(relations) if back else 0)
 
     queries = []
     with lzma.open(folder / f"valid_{kind}.jsonl.xz", "rt") as lines:
@@ -59,19 +59,19 @@ def read_queries(folder: Path, kind: str, predictor: Predictor) -> tuple[list[di
 def measure(
     predictor: Predictor, queries: list[dict[str, Any]], entities: list[int], mode: str, width: int
 ) -> dict[str, float]:
-    """Hits@1/3/10 and MRR, averaged per query first."""
+    """Return Hits@1/3/10 and MRR, averaged per query, then over queries."""
     outside = torch.ones(predictor.model.num_entities, dtype=torch.bool, device=predictor.device)
     outside[entities] = False
     sums: dict[str, float] = dict.fromkeys(("mrr", "hits@1", "hits@3", "hits@10"), 0.0)
     seconds = 0.0
-    for start in range(0, len(queries), AT_ONCE):
-        part = queries[start : start + AT_ONCE]
+    for start in range(0, len(queries), BATCH_SIZE):
+        part = queries[start : start + BATCH_SIZE]
         anchors = torch.tensor([query["anchor"] for query in part], device=predictor.device)
         steps = torch.tensor([query["steps"] for query in part], device=predictor.device)
         began = time.perf_counter()
         if mode == "product":
-            asked = path_queries(predictor.model, predictor.operators, anchors, steps)
-            scores = asked @ predictor.candidates.T
+            vectors = path_queries(predictor.model, predictor.operators, anchors, steps)
+            scores = vectors @ predictor.candidates.T
         else:
             scores = beam_search(
                 predictor.model,
@@ -93,7 +93,7 @@ def measure(
             sums["mrr"] += float((1 / rank).mean())
             for k in (1, 3, 10):
                 sums[f"hits@{k}"] += float((rank <= k).float().mean())
-    return {key: value / len(queries) for key, value in sums.items()} | {"ms_a_query": 1000 * seconds / len(queries)}
+    return {key: value / len(queries) for key, value in sums.items()} | {"ms_per_query": 1000 * seconds / len(queries)}
 
 
 def main() -> None:
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("queries", type=Path)
     parser.add_argument("--width", type=int, default=WIDTH)
-    parser.add_argument("--most", type=int, default=0, help="only the first queries of each kind; 0: all")
+    parser.add_argument("--max-queries", type=int, default=0, help="first queries of each kind to use; 0 means all")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -109,7 +109,7 @@ def main() -> None:
     rows = []
     for kind in ("1p", "2p", "3p"):
         queries, entities = read_queries(options.queries, kind, predictor)
-        queries = queries[: options.most or None]
+        queries = queries[: options.max_queries or None]
         for mode in ("product", "beam"):
             row = {"kind": kind, "mode": mode, "width": options.width, "queries": len(queries)}
             rows.append(row | measure(predictor, queries, entities, mode, options.width))

@@ -1,7 +1,7 @@
-"""How long a large RDF file takes to read: `python -m benchmarks.rdf [--triples 1000000]`.
+"""Time to read a large RDF file: `python -m benchmarks.rdf [--triples 1000000]`.
 
-The file is generated: 100,000 entities and 100 relations with IRIs as long as DBpedia's, one triple in
-twenty with a literal.
+The file is generated with 100,000 entities and 100 relations; IRIs are as long as those of DBpedia, and one triple in
+twenty has a literal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENTITIES, RELATIONS, LITERALS = 100_000, 100, 20
 
 
 def generate(path: Path, triples: int, seed: int = 0) -> None:
-    """Write an N-Triples file whose entities and relations are drawn with the skew of real graphs."""
+    """Write an N-Triples file whose entities and relations are as skewed as in real graphs."""
     rng = np.random.default_rng(seed)
 
     def skewed(size: int) -> list[int]:

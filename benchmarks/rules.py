@@ -1,8 +1,9 @@
-"""Does the algebra find the rules of a graph? `python -m benchmarks.rules [--graphs umls family-neural-lp]`.
+"""Quality of the rules found by a model: `python -m benchmarks.rules [--graphs umls family-neural-lp]`.
 
-Compositions: every (r₁, r₂, r₃) whose r₁ · r₂ joins at least 10 pairs in training is a candidate, r₃ any relation;
-those with standard confidence of at least one half are to be found. Scores know the model and which entities are
-heads and tails of a relation; they count no facts. Inverse pairs and symmetric relations likewise.
+Compositions: every (r₁, r₂, r₃) for which r₁ · r₂ joins at least 10 pairs in training is a candidate; r₃ is any
+relation. A candidate is correct if its standard confidence is at least one half. The scores use the model and the heads
+and tails of each relation; they do not count facts. Inverse pairs and symmetric relations are evaluated in the same
+way.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ RECIPES = {
     "FB15k": BASE.replace(regulariser_weight=0.05, dimension=1000, epochs=20),
     "WN18": BASE.replace(regulariser_weight=0.1, dimension=600, batch_size=512, epochs=25),
 }
-PLAIN: dict[str, Any] = {"paths": 0.0}  # trained on edges alone
+PLAIN: dict[str, Any] = {"paths": 0.0}  # trained without path queries
 OTHER: dict[str, Any] = PLAIN | {"relation_lr": 0.1, "relation_scale": False, "regulariser": "dura"}
 MODELS: dict[str, dict[str, Any]] = {
     "D4-Gumbel": PLAIN,
@@ -45,7 +46,7 @@ Scores = np.ndarray  # [bodies, R]
 
 
 def average_precision(truth: np.ndarray, scores: np.ndarray) -> float:
-    """Mean precision at each hit; ties are broken against us: a tied miss comes first."""
+    """Return the mean precision at each hit; among ties, misses come first."""
     order = np.lexsort((truth, -scores))
     hits = truth[order]
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
@@ -53,7 +54,7 @@ def average_precision(truth: np.ndarray, scores: np.ndarray) -> float:
 
 
 def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]:
-    """Ways to score bodies [n, steps] against all relations."""
+    """Return functions by name that score bodies [n, steps] against all relations."""
     model, count = predictor.model, predictor.graph.num_relations
     if predictor.model.relations.kind in ("rescal", "hole"):
         matrices = np.stack([relation_matrix(model, r) for r in range(count)]).astype(np.float32)
@@ -102,7 +103,7 @@ def _cosine(products: np.ndarray, relations: np.ndarray) -> Scores:
 
 
 class Compositions:
-    """The candidates of a graph, and which of them hold."""
+    """The candidates of a graph, and which of them are correct."""
 
     def __init__(self, graph: dh.Graph) -> None:
         count = graph.num_relations
@@ -112,18 +113,18 @@ class Compositions:
         self.truth = self.confidence[tuple(self.bodies.T)] >= 0.5
         heads = np.arange(count)[None]
         self.new_head = (heads != self.bodies[:, :1]) & (heads != self.bodies[:, 1:])
-        # confidence in the whole graph of what training does not hold
-        whole = find_chains(graph.known, graph.num_entities, count, min_support=1)
+        # confidence in the complete graph, without the pairs for which the rule holds in training
+        complete = find_chains(graph.known, graph.num_entities, count, min_support=1)
         part = find_chains(graph.train, graph.num_entities, count, min_support=1)
-        support, known = (self._table(found, count, "support") for found in (whole, part))
-        body = whole.joined[tuple(self.bodies.T)][:, None]
+        support, known = (self._table(found, count, "support") for found in (complete, part))
+        body = complete.joined[tuple(self.bodies.T)][:, None]
         here = tuple(self.bodies.T)
         unknown = body - known[here]
-        self.held_back = (support[here] - known[here]) / np.maximum(unknown, 1)
+        self.held_out = (support[here] - known[here]) / np.maximum(unknown, 1)
         rules = np.argwhere(self.confidence >= 0.5)
         rules = rules[rules[:, 0] != rules[:, 1]]
         swapped = self.confidence[rules[:, 1], rules[:, 0], rules[:, 2]]
-        self.ordered = rules[swapped < 0.5]  # the order matters in the graph
+        self.ordered = rules[swapped < 0.5]  # rules whose order matters in the graph
 
     @staticmethod
     def _table(chains: Chains, count: int, what: str = "confidence") -> np.ndarray:
@@ -138,31 +139,31 @@ class Compositions:
         swapped = np.take_along_axis(score(ordered[:, 1::-1]), ordered[:, 2:], 1)
         wanted = int(self.truth.sum())
         best = np.argsort(-scores, axis=None, kind="stable")[:wanted]
-        held_back = self.held_back >= 0.1
+        held_out = self.held_out >= 0.1
         return {
             "average_precision": average_precision(self.truth.ravel(), scores.ravel()),
             "recall_at_n": float(self.truth.ravel()[best].mean()),
             "average_precision_new_head": average_precision(self.truth[self.new_head], scores[self.new_head]),
             "order_accuracy": float((right > swapped).mean()),
-            "average_precision_held_back": average_precision(held_back.ravel(), scores.ravel()),
+            "average_precision_held_out": average_precision(held_out.ravel(), scores.ravel()),
         }
 
 
 def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) -> dict[str, float]:
-    """Inverse pairs among all pairs of relations with 10 facts or more, and symmetric against skew-symmetric relations.
+    """Evaluate inverse pairs of relations with at least 10 facts, and symmetric against skew-symmetric relations.
 
-    Training lacks the facts of valid and test: on FB15k a perfect inverse has a confidence of about .8 in training,
-    which is where the line is drawn. So the pairs that hold in the whole graph are asked for as well.
+    Training lacks the facts of valid and test: on FB15k a perfect inverse has a confidence of about 0.8 in training,
+    which is the threshold. Therefore the inverse pairs of the complete graph are evaluated as well.
     """
     count = graph.num_relations
-    found, whole = (find_reversals(facts, graph.num_entities, count) for facts in (graph.train, graph.known))
+    found, complete = (find_reversals(facts, graph.num_entities, count) for facts in (graph.train, graph.known))
     scores = score(np.arange(count, 2 * count)[:, None])
     both = np.minimum(scores, scores.T)
     first, second = np.triu_indices(count, k=1)
-    asked = np.minimum(found.size[first], found.size[second]) >= 10
-    first, second = first[asked], second[asked]
+    frequent = np.minimum(found.size[first], found.size[second]) >= 10
+    first, second = first[frequent], second[frequent]
     result = {}
-    for name, reversals in (("inverse_average_precision", found), ("inverse_average_precision_whole", whole)):
+    for name, reversals in (("inverse_average_precision", found), ("inverse_average_precision_complete", complete)):
         truth = np.zeros((count, count), bool)
         truth[tuple(np.array(reversals.inverse_pairs(), int).reshape(-1, 2).T)] = True
         truth |= truth.T
@@ -177,7 +178,7 @@ def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) ->
 
 
 def _true_confidence(graph: dh.Graph) -> Callable[[np.ndarray], Scores]:
-    """What a score could reach that knows every fact: the confidence of ~r₂ ⇒ r₁ in the whole graph."""
+    """Return a score that knows every fact: the confidence of ~r₂ ⇒ r₁ in the complete graph."""
     confidence = find_reversals(graph.known, graph.num_entities, graph.num_relations).confidence
     return lambda bodies: confidence[bodies[:, 0] - graph.num_relations].astype(np.float32)
 
@@ -191,13 +192,14 @@ def measure(name: str, models: list[str], device: str, out: Path) -> None:
         if label == "D4-Gumbel, paths" and not recipe.paths:
             continue
         predictor = dh.train(graph, recipe, device=device, progress=False)
-        ways = scores_of(predictor)
+        scores = scores_of(predictor)
         if label == "D4-Gumbel":
-            ways |= _chance(graph, ways["belief"]) if compositions else {"all facts known": _true_confidence(graph)}
-        for way, score in ways.items():
+            known = {"all facts known": _true_confidence(graph)}
+            scores |= _baselines(graph, scores["belief"]) if compositions else known
+        for kind, score in scores.items():
             started = time.perf_counter()
             found = measure_reversals(graph, score) | (compositions.measure(score) if compositions else {})
-            row = {"graph": name, "model": label, "score": way, **found}
+            row = {"graph": name, "model": label, "score": kind, **found}
             row |= {"seconds": time.perf_counter() - started, "device": device}
             row |= {f"{split}_mrr": predictor.metrics[split]["both"]["mrr"] for split in ("valid", "test")}
             rows.append(row | {"recipe": recipe.to_dict()})
@@ -206,7 +208,7 @@ def measure(name: str, models: list[str], device: str, out: Path) -> None:
 
 
 def count_chains(names: list[str], out: Path) -> None:
-    """How long exact counting takes: every chain r₁ · r₂ ⇒ r₃ of training, forward relations only and all."""
+    """Measure the time to count every chain r₁ · r₂ ⇒ r₃ of training, without and with inverse relations."""
     rows = []
     for name in names:
         graph = dh.load_graph(name)
@@ -223,8 +225,8 @@ def count_chains(names: list[str], out: Path) -> None:
     save("rules-counting", {"rows": rows}, out)
 
 
-def _chance(graph: dh.Graph, ours: Callable[[np.ndarray], Scores]) -> dict[str, Callable[[np.ndarray], Scores]]:
-    """What needs no algebra: how frequent r₃ is, and our own scores with the relations' names shuffled."""
+def _baselines(graph: dh.Graph, ours: Callable[[np.ndarray], Scores]) -> dict[str, Callable[[np.ndarray], Scores]]:
+    """Return baselines: the frequency of r₃, and our scores with permuted relations."""
     count = graph.num_relations
     frequency = np.bincount(graph.train[:, 1], minlength=count).astype(np.float32)
     shuffle = np.random.default_rng(0).permutation(count)
@@ -239,7 +241,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", nargs="+", choices=list(RECIPES), default=["umls", "family-neural-lp"])
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--counting", action="store_true", help="only measure the time of exact counting")
+    parser.add_argument("--counting", action="store_true", help="measure only the time of exact counting")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

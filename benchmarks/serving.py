@@ -1,7 +1,7 @@
-"""Single predictions over HTTP: how many a second and how long they take, with a model of WN18RR's size.
+"""Throughput and latency of single predictions over HTTP: `python -m benchmarks.serving`.
 
-The weights are random: the time does not depend on them. The server is a process of its own; the clients are
-threads of another one on the same machine, each with one open connection.
+The model has the size of WN18RR and random weights, because the time does not depend on them. The server runs in a
+separate process. The clients are threads of this process on the same machine, each with one open connection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
 
 
 def start_server(models: list[str], at_once: int = AT_ONCE) -> tuple[subprocess.Popen[str], str]:
-    """The process and its address, once it answers; at_once=1 answers every question alone."""
+    """Start a server and return its process and address; with at_once=1 it answers every query separately."""
     script = f"import dihedral.serving.batching as b; b.AT_ONCE = {at_once}; from dihedral.cli.main import main; main()"
     command = [sys.executable, "-c", script, "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
@@ -44,7 +44,7 @@ def start_server(models: list[str], at_once: int = AT_ONCE) -> tuple[subprocess.
 
 
 def load(address: str, paths: list[str], clients: int, seconds: float, rate: float | None) -> dict[str, Any]:
-    """Ask for a while from many clients; with a rate, questions come at fixed times whether or not others are done."""
+    """Send queries from many clients; with a rate, queries are sent at fixed times even if others are unanswered."""
     times: list[list[float]] = [[] for _ in range(clients)]
     begin = time.perf_counter() + 0.2
 
@@ -60,7 +60,7 @@ def load(address: str, paths: list[str], clients: int, seconds: float, rate: flo
             response = connection.getresponse()
             response.read()
             assert response.status == 200, response.status
-            times[client].append(time.perf_counter() - due)  # waiting for an earlier answer counts
+            times[client].append(time.perf_counter() - due)  # includes the wait for an earlier answer
             number += 1
         connection.close()
 

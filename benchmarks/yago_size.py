@@ -1,6 +1,6 @@
-"""YAGO3-10's recipes on a generated graph of its size: `python -m benchmarks.yago_size [--epochs 2]`.
+"""The recipes for YAGO3-10 on a generated graph of the same size: `python -m benchmarks.yago_size [--epochs 2]`.
 
-The data itself could not be had; this shows that the code path works at that size, and what it costs.
+The dataset itself was not available. The benchmark shows that the code works at this size, and its cost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dihedral.training.train import finish
 
 
 def generate(seed: int = 0) -> Graph:
-    """Entities and relations drawn with the skew of real graphs; every entity occurs in training."""
+    """Return a graph with skewed entities and relations, in which every entity occurs in training."""
     entities, relations, train, valid, test = BENCHMARKS["yago3-10"].size
     rng = np.random.default_rng(seed)
     wanted = train + valid + test

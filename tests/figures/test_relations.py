@@ -1,19 +1,16 @@
-"""The picture of what a model learned."""
+"""The figure of what a model learned."""
 
 from __future__ import annotations
 
-import struct
-
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.figures.relations import draw_relations
 from dihedral.graph import Vocabulary
 from dihedral.interpretation.rows import Algebra
-
-pytest.importorskip("matplotlib")
-from dihedral.figures.relations import draw_relations
 
 
 def algebra_of(relations, K=4, L=20):
@@ -22,90 +19,104 @@ def algebra_of(relations, K=4, L=20):
     return Algebra(codes, K, Vocabulary(relations, "relation"))
 
 
-def size_of(path):
-    content = path.read_bytes()
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    return struct.unpack(">II", content[16:24])
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def ink_of(path):
-    """Share of pixels that are not white."""
-    from matplotlib.image import imread
-
-    return float((imread(path)[..., :3].min(axis=-1) < 0.95).mean())
+def cells(axes):
+    """The text of every cell by (row, column)."""
+    return {tuple(map(int, text.get_position()[::-1])): text.get_text() for text in axes.texts}
 
 
-def test_a_trained_model_is_drawn(predictor, tmp_path):
-    draw_relations(dh.algebra(predictor), tmp_path / "a.png", title="FAMILY")
-    width, height = size_of(tmp_path / "a.png")
-    assert width > 1000 and height > 400
-    assert ink_of(tmp_path / "a.png") > 0.05
+def test_left_panel_shows_the_share_of_each_element(tmp_path, saved):
+    algebra = algebra_of(["a", "b", "c"])
+    draw_relations(algebra, tmp_path / "a.png", title="FAMILY")
+    (figure,) = saved
+    left, right = figure.axes
+    assert figure.get_suptitle() == "FAMILY" and left.get_title() == "share of each element"
+    shares = np.stack([np.bincount(row, minlength=8) for row in algebra.codes]) / 20
+    np.testing.assert_allclose(left.images[0].get_array(), shares)
+    assert cells(left) == {(i, j): f"{share:.2f}".lstrip("0") for (i, j), share in np.ndenumerate(shares)}
+    assert ticks(left.yaxis) == ticks(right.yaxis) == ticks(right.xaxis) == ["a", "b", "c"]
+    assert ticks(left.xaxis) == [f"${kind}_{{4}}^{{{power}}}$" for kind in "OF" for power in range(4)]
 
 
-def test_more_relations_make_a_larger_picture(tmp_path):
-    sizes = []
-    for count in (1, 3, 16, 40):  # of forty, the first sixteen
-        draw_relations(algebra_of([f"r{i}" for i in range(count)]), tmp_path / f"{count}.png")
-        sizes.append(size_of(tmp_path / f"{count}.png"))
-    assert sizes[0] < sizes[1] < sizes[2] == sizes[3]
+def test_right_panel_shows_the_relation_nearest_to_each_product(tmp_path, saved):
+    codes = np.full((3, 20), [[0], [1], [2]], dtype=np.uint8)  # identity, quarter turn, half turn
+    codes[2, :5] = 3
+    draw_relations(Algebra(codes, 4, Vocabulary(["none", "quarter", "half"], "relation")), tmp_path / "a.png")
+    right = saved[0].axes[1]
+    assert right.get_title() == "row · column: nearest relation, weighted share of components"
+    assert right.images[0].get_clim() == (0, 1)
+    shown = cells(right)
+    assert len(shown) == 9
+    assert shown[0, 0] == "identity\n1.00" and shown[0, 1] == shown[1, 0] == "quarter\n1.00"
+    assert shown[1, 1] == "half\n0.75" and shown[2, 2] == "identity\n0.75"
+    assert right.images[0].get_array()[1, 1] == 0.75
+    colours = {text.get_text(): text.get_color() for text in right.texts}
+    assert shown[1, 2] == "identity\n0.25"
+    assert colours["half\n0.75"] == "white" and colours["identity\n0.25"] == "#333333"
+
+
+def test_trained_model_is_drawn(predictor, tmp_path, saved):
+    algebra = dh.algebra(predictor)
+    draw_relations(algebra, tmp_path / "a.png")
+    left, right = saved[0].axes
+    count = len(algebra.names)
+    assert left.images[0].get_array().shape == (count, 8) and right.images[0].get_array().shape == (count, count)
+    match = (algebra["spouse"] @ algebra["parent"]).nearest(1)[0]
+    place = tuple(list(algebra.names).index(name) for name in ("spouse", "parent"))
+    assert cells(right)[place] == f"{match.relation}\n{match.share:.2f}"
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(1, 1), (3, 3), (20, 16)])
+def test_at_most_16_relations_are_drawn(tmp_path, saved, count, drawn):
+    names = [f"r{i}" for i in range(count)]
+    draw_relations(algebra_of(names), tmp_path / "a.png")
+    left, right = saved[0].axes
+    assert ticks(left.yaxis) == ticks(right.yaxis) == names[:drawn]
+    assert saved[0].get_figheight() == pytest.approx(0.55 * drawn + 2)
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 6, 12])
-def test_every_group_is_drawn(tmp_path, K):
+def test_every_group_has_one_column_per_element(tmp_path, saved, K):
     draw_relations(algebra_of(["a", "b"], K), tmp_path / "a.png")
-    assert ink_of(tmp_path / "a.png") > 0.02
+    assert saved[0].axes[0].images[0].get_array().shape == (2, 2 * K)
 
 
-def test_the_picture_depends_on_the_codes(tmp_path):
-    one, other = algebra_of(["a", "b", "c"]), algebra_of(["a", "b", "c"])
-    other.codes[:] = 0
-    draw_relations(one, tmp_path / "1.png")
-    draw_relations(other, tmp_path / "2.png")
-    draw_relations(one, tmp_path / "3.png")
-    assert (tmp_path / "1.png").read_bytes() != (tmp_path / "2.png").read_bytes()
-    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "3.png").read_bytes()
+def test_same_codes_give_the_same_file(tmp_path):
+    for name in ("1.png", "2.png"):
+        draw_relations(algebra_of(["a", "b", "c"]), tmp_path / name)
+    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
 
 
-def test_relations_are_chosen_by_name(tmp_path):
+def test_relations_are_chosen_by_name(tmp_path, saved):
     algebra = algebra_of(["a", "b", "c"])
     draw_relations(algebra, tmp_path / "two.png", relations=["c", "a"])
-    draw_relations(algebra, tmp_path / "three.png")
-    assert size_of(tmp_path / "two.png") < size_of(tmp_path / "three.png")
+    assert ticks(saved[0].axes[0].yaxis) == ["c", "a"]
     with pytest.raises(DihedralError, match="relation 'd' is not among the 3"):
         draw_relations(algebra, tmp_path / "d.png", relations=["d"])
     assert not (tmp_path / "d.png").exists()
 
 
 def test_no_figure_stays_open(tmp_path):
-    import matplotlib.pyplot as plt
-
     draw_relations(algebra_of(["a", "b"]), tmp_path / "a.png")
     assert plt.get_fignums() == []
 
 
-def test_pdf_by_its_ending(tmp_path):
-    draw_relations(algebra_of(["a", "b"]), tmp_path / "a.pdf")
-    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG\r\n\x1a\n"), ("a.pdf", b"%PDF")])
+def test_format_follows_the_file_ending(tmp_path, name, start):
+    draw_relations(algebra_of(["a", "b"]), tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize("name", ["a_b", "50%", "a\\b", "$5", "日本"])
+@pytest.mark.parametrize("name", ["a_b", "50%", "a\\b", "$5", "$^$", "日本"])
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_odd_names_are_drawn(tmp_path, name):
+def test_odd_names_are_drawn_literally(tmp_path, saved, name):
     draw_relations(algebra_of([name, "b"]), tmp_path / "a.png")
-    assert size_of(tmp_path / "a.png")[0] > 0
+    assert ticks(saved[0].axes[0].yaxis) == [name.replace("$", r"\$"), "b"]
 
 
-def test_a_name_between_dollar_signs_is_drawn(tmp_path):
-    draw_relations(algebra_of(["$^$", "b"]), tmp_path / "a.png")
-
-
-def test_no_relations_are_refused(tmp_path):
+def test_no_relations_are_rejected(tmp_path):
     with pytest.raises(DihedralError, match="no relations to draw"):
         draw_relations(algebra_of(["a", "b"]), tmp_path / "a.png", relations=[])
-
-
-def test_a_model_without_group_elements_has_no_such_picture(family):
-    from dihedral.models import build_model
-
-    with pytest.raises(DihedralError, match="a 'complex' model has no group elements"):
-        dh.algebra(dh.Predictor(build_model("complex", 40, 6, dimension=4), family))

@@ -1,4 +1,4 @@
-"""DihEdral inside PyKEEN: it trains there, and both libraries agree about the same model."""
+"""DihEdral in PyKEEN: training, and agreement of both libraries on the same model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dihedral.group import DihedralGroup
 from dihedral.integrations.pykeen import DihEdral, DihEdralInteraction, from_predictor, to_predictor
 from dihedral.models import build_model
 
-CHANCE = 0.38  # about the filtered MRR of untrained models on Nations, with its 14 entities
+CHANCE_LEVEL = 0.38  # approximate filtered MRR of untrained models on Nations, which has 14 entities
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def nations():
 
 
 def run(dataset, epochs=5, model_kwargs=None, training_kwargs=None, **options):
-    """A short pipeline."""
+    """Run a short pipeline."""
     return pipeline(
         dataset=dataset,
         model="DihEdral",
@@ -42,12 +42,12 @@ def run(dataset, epochs=5, model_kwargs=None, training_kwargs=None, **options):
 
 @pytest.fixture(scope="module")
 def result(nations):
-    """A model that PyKEEN trained; tests must not change it."""
+    """A model trained by PyKEEN; tests must not change it."""
     return run(nations)
 
 
 @pytest.fixture(scope="module")
-def moved(result, nations):
+def converted(result, nations):
     """That model as a predictor."""
     return to_predictor(result, nations.training, nations.validation, nations.testing, name="nations")
 
@@ -71,20 +71,20 @@ def our_mrr(predictor):
     return {side: report[side]["mrr"] for side in ("head", "tail", "both")}
 
 
-# --- training there -----------------------------------------------------------------------------------
+# --- training in PyKEEN -----------------------------------------------------------------------------------
 
 
-def test_the_names_are_known_to_pykeen():
+def test_model_and_interaction_are_registered_with_pykeen():
     assert model_resolver.lookup("DihEdral") is DihEdral
     assert interaction_resolver.lookup("dihedral") is DihEdralInteraction
 
 
-def test_the_pipeline_of_the_first_example_runs():
+def test_default_pipeline_runs():
     assert isinstance(pipeline(dataset="Nations", model="DihEdral").model, DihEdral)
 
 
-def test_a_pipeline_learns(result):
-    assert result.get_metric("mrr") > CHANCE + 0.1
+def test_pipeline_learns(result):
+    assert result.get_metric("mrr") > CHANCE_LEVEL + 0.1
     assert result.losses[-1] < result.losses[0]
 
 
@@ -92,17 +92,17 @@ def test_a_pipeline_learns(result):
 @pytest.mark.parametrize("loop", ["slcwa", "lcwa"])
 def test_every_estimator_learns_in_both_loops(nations, estimator, loop):
     found = run(nations, model_kwargs={"estimator": estimator}, training_loop=loop)
-    assert found.get_metric("mrr") > CHANCE + 0.1
+    assert found.get_metric("mrr") > CHANCE_LEVEL + 0.1
 
 
 @pytest.mark.parametrize("loss", ["crossentropy", "marginranking", "nssa"])
-def test_losses_of_pykeen_train_it(nations, loss):
+def test_pykeen_losses_train_the_model(nations, loss):
     loop = "lcwa" if loss == "crossentropy" else "slcwa"
     found = run(nations, loss=loss, training_loop=loop, regularizer="LP", regularizer_kwargs={"weight": 1e-4})
-    assert found.get_metric("mrr") > CHANCE + 0.06
+    assert found.get_metric("mrr") > CHANCE_LEVEL + 0.06
 
 
-def test_a_pipeline_stops_early_at_its_best_model(nations):
+def test_early_stopping_restores_the_best_model(nations):
     options = {"frequency": 1, "patience": 1, "relative_delta": 0.1, "metric": "mrr"}
     found = run(nations, epochs=20, model_kwargs={"cooling_steps": 1}, stopper="early", stopper_kwargs=options)
     assert len(found.losses) < 20
@@ -110,12 +110,12 @@ def test_a_pipeline_stops_early_at_its_best_model(nations):
     assert restored["both"] == pytest.approx(found.stopper.best_metric, abs=1e-6)
 
 
-def test_a_pipeline_with_one_seed_finds_the_same_elements_again(result, nations):
+def test_same_seed_gives_the_same_elements(result, nations):
     again = run(nations)
     assert torch.equal(relations_of(again.model).relations.codes, relations_of(result.model).relations.codes)
 
 
-def test_hyper_parameters_can_be_searched():
+def test_hyperparameters_can_be_searched():
     found = hpo_pipeline(
         n_trials=1,
         dataset="Nations",
@@ -131,7 +131,7 @@ def test_hyper_parameters_can_be_searched():
 
 
 @pytest.mark.parametrize(("estimator", "K"), [("gumbel", 5), ("argmax", 7), ("ste", 4), ("ste", 6)])
-def test_relations_are_elements_of_the_group_in_evaluation(nations, estimator, K):
+def test_relations_are_group_elements_in_evaluation(nations, estimator, K):
     model = untrained(nations, estimator=estimator, K=K).eval()
     blocks = relations_of(model)().transpose(1, 2).reshape(-1, 2, 2)  # [R * L, 2, 2]
     matrices = torch.as_tensor(DihedralGroup(K).matrices, dtype=torch.float32)
@@ -139,19 +139,19 @@ def test_relations_are_elements_of_the_group_in_evaluation(nations, estimator, K
     assert nearest.max() < 1e-6
 
 
-def test_gumbel_draws_anew_in_training_and_never_in_evaluation(nations):
+def test_gumbel_samples_in_training_and_not_in_evaluation(nations):
     batch = nations.training.mapped_triples[:50]
     model = untrained(nations)
     assert not torch.equal(model.train().score_hrt(batch), model.score_hrt(batch))
     assert torch.equal(model.eval().score_hrt(batch), model.score_hrt(batch))
 
 
-def test_a_relation_is_drawn_once_a_call(nations):
+def test_relation_is_sampled_once_per_call(nations):
     drawn = relations_of(untrained(nations).train())(torch.tensor([3, 5, 3]))
     assert torch.equal(drawn[0], drawn[2]) and not torch.equal(drawn[0], drawn[1])
 
 
-def test_the_temperature_falls_to_its_floor_over_the_cooling_steps(nations):
+def test_temperature_falls_to_its_floor_over_the_cooling_steps(nations):
     model = untrained(nations, temperature=2.0, temperature_floor=0.5, cooling_steps=10)
     seen = [float(relations_of(model).temperature)]
     for _ in range(15):
@@ -161,13 +161,13 @@ def test_the_temperature_falls_to_its_floor_over_the_cooling_steps(nations):
     assert float(relations_of(model.reset_parameters_()).temperature) == pytest.approx(2.0)
 
 
-def test_the_state_of_a_model_holds_its_temperature(result, nations):
+def test_state_of_a_model_includes_the_temperature(result, nations):
     other = DihEdral(triples_factory=nations.training, embedding_dim=32, cooling_steps=100)
     other.load_state_dict(result.model.state_dict())
     assert float(relations_of(other).temperature) == pytest.approx(0.5)
 
 
-def test_a_reset_draws_all_parameters_again(nations):
+def test_reset_initialises_all_parameters_again(nations):
     model = untrained(nations, relation_init=0.01)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     model.reset_parameters_()
@@ -176,7 +176,7 @@ def test_a_reset_draws_all_parameters_again(nations):
     assert relations_of(model).relations.logits.detach().std() == pytest.approx(0.01, rel=0.1)
 
 
-def test_scores_of_all_heads_relations_and_tails_are_those_of_single_triples(nations):
+def test_scores_of_all_heads_relations_and_tails_match_single_triples(nations):
     model = untrained(nations).eval()
     triples = nations.training.mapped_triples[:20]
     every = {
@@ -192,8 +192,8 @@ def test_scores_of_all_heads_relations_and_tails_are_those_of_single_triples(nat
     torch.testing.assert_close(model.score_t(triples[:, :2], slice_size=5), every[2])
 
 
-def test_the_interaction_takes_any_2x2_blocks(nations):
-    """With relations that are plain embeddings the interaction is a model of its own."""
+def test_interaction_accepts_any_2x2_blocks(nations):
+    """The interaction also works with relations that are plain embeddings."""
     found = pipeline(
         dataset=nations,
         interaction="DihEdral",
@@ -204,57 +204,57 @@ def test_the_interaction_takes_any_2x2_blocks(nations):
     assert isinstance(found.model.interaction, DihEdralInteraction)
 
 
-# --- from there to here -------------------------------------------------------------------------------
+# --- from PyKEEN to a predictor -------------------------------------------------------------------------------
 
 
-def test_both_libraries_score_alike(result, moved, nations):
+def test_both_libraries_give_the_same_scores(result, converted, nations):
     for factory in (nations.training, nations.testing):
         theirs = result.model.predict_hrt(factory.mapped_triples)[:, 0]
-        torch.testing.assert_close(moved.model.score(factory.mapped_triples), theirs, atol=1e-5, rtol=0)
+        torch.testing.assert_close(converted.model.score(factory.mapped_triples), theirs, atol=1e-5, rtol=0)
     head, relation, tail = nations.testing.triples[0]
-    assert moved.score(head, relation, tail) == pytest.approx(
+    assert converted.score(head, relation, tail) == pytest.approx(
         result.model.predict_hrt(nations.testing.mapped_triples[:1]).item(), abs=1e-5
     )
 
 
-def test_both_libraries_measure_alike(result, moved, nations):
+def test_both_libraries_give_the_same_metrics(result, converted, nations):
     known = nations.training.mapped_triples, nations.validation.mapped_triples
     theirs = pykeen_mrr(result.model, nations.testing.mapped_triples, *known)
-    assert our_mrr(moved) == pytest.approx(theirs, abs=1e-5)
+    assert our_mrr(converted) == pytest.approx(theirs, abs=1e-5)
     assert theirs["both"] == pytest.approx(result.get_metric("mrr"), abs=1e-6)
 
 
-def test_the_graph_holds_the_facts_of_the_dataset(moved, nations):
-    graph = moved.graph
+def test_graph_has_the_facts_of_the_dataset(converted, nations):
+    graph = converted.graph
     for split, factory in (("train", nations.training), ("valid", nations.validation), ("test", nations.testing)):
         assert set(graph.labels(graph.split(split))) == set(map(tuple, factory.triples.tolist())), split
     assert graph.name == "nations"
 
 
-def test_a_moved_model_predicts_explains_and_is_stored(moved, tmp_path):
-    moved.save(tmp_path / "nations")
+def test_converted_model_can_be_saved_queried_and_explained(converted, tmp_path):
+    converted.save(tmp_path / "nations")
     loaded = dh.load(tmp_path / "nations")
     question = {"head": "brazil", "relation": "embassy", "top": 3}
-    assert loaded.predict(**question) == moved.predict(**question)
+    assert loaded.predict(**question) == converted.predict(**question)
     a = dh.algebra(loaded)
     assert (a["embassy"] @ ~a["embassy"]).identity() == 1.0
     assert dh.find_rules(loaded, kinds=("symmetric",), top=3)
     assert dh.explain(loaded, "brazil", "embassy", "uk")
 
 
-def test_a_result_brings_its_training_facts(result, nations):
+def test_result_includes_its_training_facts(result, nations):
     predictor = to_predictor(result)
     assert len(predictor.graph.train) == nations.training.num_triples and not len(predictor.graph.test)
 
 
-def test_moving_a_model_copies_it(result):
+def test_conversion_copies_the_model(result):
     predictor = to_predictor(result)
     with torch.no_grad():
         predictor.model.entities.zero_()
     assert result.model.entity_representations[0]().abs().sum() > 0
 
 
-def test_a_result_that_pykeen_saved_is_opened_by_another_process(result, moved, tmp_path, python):
+def test_result_saved_by_pykeen_is_loaded_by_another_process(result, converted, tmp_path, python):
     result.save_to_directory(tmp_path)
     script = (
         "import sys, torch; folder = sys.argv[1];"
@@ -265,13 +265,13 @@ def test_a_result_that_pykeen_saved_is_opened_by_another_process(result, moved, 
     )
     done = python("-c", script, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[-1]) == pytest.approx(moved.score("brazil", "embassy", "uk"), abs=1e-5)
+    assert float(done.stdout.split()[-1]) == pytest.approx(converted.score("brazil", "embassy", "uk"), abs=1e-5)
 
 
-def test_inverse_relations_of_pykeen_train_and_are_left_out_here():
+def test_inverse_relations_are_trained_in_pykeen_and_omitted_in_the_predictor():
     dataset = Nations(create_inverse_triples=True)
     found = run(dataset)
-    assert found.get_metric("mrr") > CHANCE
+    assert found.get_metric("mrr") > CHANCE_LEVEL
     predictor = to_predictor(found, dataset.training, dataset.validation, dataset.testing)
     assert predictor.model.num_relations == dataset.training.real_num_relations == 55
     test = dataset.testing.mapped_triples
@@ -281,17 +281,17 @@ def test_inverse_relations_of_pykeen_train_and_are_left_out_here():
     assert our_mrr(predictor)["tail"] == pytest.approx(pykeen_mrr(found.model, test, *known)["tail"], abs=1e-5)
 
 
-# --- from here to there -------------------------------------------------------------------------------
+# --- from a predictor to PyKEEN -------------------------------------------------------------------------------
 
 
-def test_our_model_is_measured_alike_by_pykeen(predictor, family):
+def test_pykeen_gives_the_same_metrics_for_our_model(predictor, family):
     model = from_predictor(predictor)
     splits = [torch.from_numpy(part).long() for part in (family.test, family.train, family.valid)]
     torch.testing.assert_close(model.predict_hrt(splits[0])[:, 0], predictor.model.score(splits[0]), atol=1e-5, rtol=0)
     assert pykeen_mrr(model, *splits) == pytest.approx(our_mrr(predictor), abs=1e-5)
 
 
-def test_factors_of_relations_travel_both_ways(family):
+def test_relation_factors_are_converted_both_ways(family):
     model = build_model("dihedral-gumbel", family.num_entities, family.num_relations, dimension=8, scaled=True)
     with torch.no_grad():
         model.relations.log_scales.normal_()
@@ -313,8 +313,8 @@ def test_factors_of_relations_travel_both_ways(family):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding_dim": 7}, "embedding_dim is 7; it is 2L, an even number of 2 or more"),
-        ({"embedding_dim": 0}, "embedding_dim is 0; it is 2L"),
+        ({"embedding_dim": 7}, "embedding_dim is 7; it must be an even number of 2 or more"),
+        ({"embedding_dim": 0}, "embedding_dim is 0; it must be an even number"),
         ({"K": 0}, "K is 0; codes are stored as bytes, so K must be between 1 and 128"),
         ({"K": 5, "estimator": "ste"}, "K is 5; the sign parametrisation exists for K = 4 and 6, use gumbel or argmax"),
         ({"estimator": "gumble"}, "estimator is 'gumble'; choose gumbel, ste or argmax; did you mean 'gumbel'?"),
@@ -323,33 +323,33 @@ def test_factors_of_relations_travel_both_ways(family):
         ({"cooling_steps": 0}, "cooling_steps is 0; it must be 1 or more"),
     ],
 )
-def test_bad_settings_of_a_model_are_named(nations, options, message):
+def test_invalid_settings_are_named(nations, options, message):
     with pytest.raises(DihedralError) as error:
         DihEdral(triples_factory=nations.training, **options)
     assert message in str(error.value)
 
 
-def test_only_dihedral_models_move(nations, family):
-    with pytest.raises(DihedralError, match=r"the model is a DistMult; give a dihedral\.pykeen\.DihEdral"):
+def test_only_dihedral_models_are_converted(nations, family):
+    with pytest.raises(DihedralError, match=r"a DistMult; pass a dihedral\.integrations\.pykeen\.DihEdral or a result"):
         to_predictor(DistMult(triples_factory=nations.training), nations.training)
-    with pytest.raises(DihedralError, match="the predictor's model is 'distmult'; only DihEdral models go to PyKEEN"):
+    with pytest.raises(DihedralError, match="model is 'distmult'; only DihEdral models can be converted"):
         from_predictor(dh.Predictor(build_model("distmult", 40, 6, dimension=4), family))
 
 
-def test_names_and_facts_must_fit_the_model(nations, result):
+def test_names_and_facts_must_match_the_model(nations, result):
     model = result.model
-    with pytest.raises(DihedralError, match=r"training is None; names and facts come from a .*TriplesFactory"):
+    with pytest.raises(DihedralError, match=r"training is None; it must be a .*TriplesFactory"):
         to_predictor(model)
-    with pytest.raises(DihedralError, match=r"training is CoreTriplesFactory.*names and facts come from"):
+    with pytest.raises(DihedralError, match=r"training is CoreTriplesFactory.*it must be a"):
         to_predictor(model, CoreTriplesFactory.create(nations.training.mapped_triples))
     other = TriplesFactory.from_labeled_triples(nations.training.triples[:5])
     with pytest.raises(DihedralError, match=r"training has \d+ entities and \d+ relations; the model has 14 and 55"):
         to_predictor(model, other)
-    with pytest.raises(DihedralError, match="testing numbers its names otherwise than training"):
+    with pytest.raises(DihedralError, match="testing and training number their names differently"):
         to_predictor(model, nations.training, testing=other)
 
 
-def test_without_pykeen_the_extra_is_named(python):
+def test_missing_pykeen_names_the_extra(python):
     script = "import sys; sys.modules['pykeen'] = None\nimport dihedral, dihedral.integrations.pykeen"
     done = python("-c", script)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Records to make tables and figures from: one tiny run, and the same record under other recipes."""
+"""Records for tables and figures: one tiny run, and copies of its record for other runs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from dihedral.io.files import make_folder, write_json
+from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.reproduction.runs import Record, Run, perform
 from dihedral.training import load_recipe
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Run:
-    """A run of a second."""
+    """A run that takes about a second."""
     recipe = load_recipe("case/family-d4-gumbel").replace(epochs=1, dimension=16, validate_every=1, name="tiny/family")
     return Run("family-1", recipe, studies=("compositions", "curves"))
 
 
 @pytest.fixture(scope="session")
 def tiny_results(tiny: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A results folder with that run in it; tests must not change it."""
+    """A results folder with the record of that run; tests must not change it."""
     results = tmp_path_factory.mktemp("results")
     perform(tiny, results / "runs", device="cpu")
     return results
@@ -30,14 +30,12 @@ def tiny_results(tiny: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_record(tiny: Run, tiny_results: Path) -> Record:
-    from dihedral.io.files import read_json
-
     return read_json(tiny.path(tiny_results / "runs"))
 
 
 @pytest.fixture
 def put(tiny_record: Record, tmp_path: Path) -> Any:
-    """put(run, test=0.5): a record of that run in tmp_path / "results", with the numbers asked for."""
+    """put(run, test=0.5) writes a record of that run with the given MRR to tmp_path / "results"."""
 
     def write(run: Run, *, test: float = 0.5, valid: float = 0.5, studies: Any = None) -> Record:
         record = copy.deepcopy(tiny_record)

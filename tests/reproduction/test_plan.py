@@ -1,35 +1,35 @@
-"""Which runs the tables and figures are made of."""
+"""Runs that the tables and figures need."""
 
 from __future__ import annotations
 
 import pytest
 
 from dihedral.reproduction.paper import TABLES
-from dihedral.reproduction.plan import SMALL, TARGETS, available, discreteness, frame, plan, recipes_of
+from dihedral.reproduction.plan import SMALL, TARGETS, available, discreteness, plan, recipes_of, same_setup
 from dihedral.reproduction.studies import STUDIES
 from dihedral.training import load_recipe, recipe_names
 
-BOTH = pytest.mark.parametrize("quick", [False, True], ids=["whole", "quick"])
+BOTH = pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
 GRAPHS = {graph.lower(): (target, graph) for target, graphs in TABLES.items() for graph in graphs}
 SMALL_RECIPES = [f"best/{graph}-d4-gumbel" for graph in SMALL]
 OF_TABLES = [name for name in recipe_names() if name.startswith(("paper/", "best/")) and name not in SMALL_RECIPES]
 
 
 def place_of(name):
-    """The table and the graph that a recipe belongs to, by its name."""
+    """Return the table and the graph of a recipe, derived from its name."""
     return GRAPHS[name.split("/")[1].rsplit("-d", 1)[0]]
 
 
 @BOTH
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_run_of_a_target_has_a_name_of_its_own(target, quick):
+def test_run_names_of_a_target_are_unique(target, quick):
     runs = plan(target, 3, quick=quick)
     assert len({run.name for run in runs}) == len(runs)
     assert len({(run.graph, run.recipe, run.seed) for run in runs}) == len(runs)
 
 
 @BOTH
-def test_one_name_is_one_run_whatever_the_target(quick):
+def test_a_name_means_the_same_run_in_every_target(quick):
     known = {}
     for target in TARGETS:
         for run in plan(target, 2, quick=quick):
@@ -43,40 +43,40 @@ def test_figure_1_needs_no_run(quick):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_quick_plan_is_small(target):
+def test_quick_plan_is_small(target):
     runs = plan(target, 1, quick=True)
     assert len(runs) <= 6
     for run in runs:
         assert run.recipe.epochs <= (60 if run.graph.startswith("family") else 10)
         assert run.recipe.dimension <= (400 if run.graph.startswith("family") else 100)
-        assert not run.recipe.name.removeprefix("quick-").startswith(("frame", "discreteness"))
+        assert not run.recipe.name.removeprefix("quick-").startswith(("best/", "same-setup-", "discreteness/"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_quick_runs_are_told_from_whole_ones_by_their_names(target):
-    whole = {run.recipe.name for run in plan(target, 1)}
-    for run in plan(target, 1, quick=True):
-        if not run.graph.startswith("family"):
-            assert run.recipe.name not in whole and run.recipe.name.removeprefix("quick-") in whole
+def test_quick_runs_of_benchmarks_have_a_prefix(target):
+    full = {run.recipe.name for run in plan(target, 1)}
+    quick = [run for run in plan(target, 1, quick=True) if not run.graph.startswith("family")]
+    assert all(run.recipe.name.startswith("quick-") for run in quick)
+    assert {run.recipe.name.removeprefix("quick-") for run in quick} <= full
 
 
 @pytest.mark.parametrize("name", OF_TABLES)
-def test_every_recipe_of_a_benchmark_is_in_its_table_once_a_seed(name):
+def test_every_recipe_of_a_benchmark_is_in_its_table_once_per_seed(name):
     target, graph = place_of(name)
     assert name in recipes_of(graph)
     seeds = [run.seed for run in plan(target, 3) if run.recipe.name == name and run.graph == graph]
-    left_out = graph == "YAGO3-10" and not available(graph)  # its data cannot be had everywhere
-    assert seeds == ([] if left_out else [0, 1, 2])
+    missing = graph == "YAGO3-10" and not available(graph)  # the dataset is not available everywhere
+    assert seeds == ([] if missing else [0, 1, 2])
 
 
 @pytest.mark.parametrize("graph", [graph for graphs in TABLES.values() for graph in graphs])
-def test_a_table_holds_the_recipes_of_its_benchmark_and_no_others(graph):
+def test_a_table_has_exactly_the_recipes_of_its_benchmarks(graph):
     assert sorted(recipes_of(graph)) == [name for name in OF_TABLES if place_of(name)[1] == graph]
     assert {f"paper/{graph.lower()}-d4-{variant}" for variant in ("ste", "gumbel")} <= set(recipes_of(graph))
 
 
 @pytest.mark.parametrize("name", [name for name in OF_TABLES if name.startswith("best/")])
-def test_a_best_recipe_keeps_to_the_papers_model(name):
+def test_best_recipes_use_the_papers_model(name):
     recipe = load_recipe(name)
     assert recipe.model.startswith("dihedral")
     assert recipe.K <= 16 and recipe.dimension <= 2000
@@ -85,8 +85,8 @@ def test_a_best_recipe_keeps_to_the_papers_model(name):
 
 @pytest.mark.parametrize("objective", ["logistic", "softmax"])
 @pytest.mark.parametrize("graph", ["WN18", "FB15k", "WN18RR", "FB15k-237"])
-def test_models_in_one_frame_differ_in_little_but_the_model(graph, objective):
-    runs = frame(graph, objective)
+def test_runs_with_the_same_training_setup_differ_only_in_the_model(graph, objective):
+    runs = same_setup(graph, objective)
     assert len({run.recipe.model for run in runs}) == len(runs) == 9 and {run.seed for run in runs} == {0}
     own = {
         "transe": {"regulariser", "regulariser_weight", "relation_init", "entity_init"},
@@ -101,7 +101,7 @@ def test_models_in_one_frame_differ_in_little_but_the_model(graph, objective):
 
 
 @pytest.mark.parametrize("graph", ["WN18RR", "FB15k-237"])
-def test_discreteness_is_asked_with_and_without_a_regulariser(graph):
+def test_discreteness_is_tested_with_and_without_a_regulariser(graph):
     runs = discreteness(graph)
     assert all("curves" in run.studies and not run.recipe.averaging for run in runs)
     weights = {run.recipe.model: set() for run in runs}
@@ -114,12 +114,12 @@ def test_discreteness_is_asked_with_and_without_a_regulariser(graph):
     ("target", "study"), [("figure2", "inverses"), ("figure3", "symmetry"), ("figure4", "compositions")]
 )
 @BOTH
-def test_a_figures_runs_are_studied_for_it(target, study, quick):
+def test_runs_of_a_figure_include_its_study(target, study, quick):
     runs = plan(target, 2, quick=quick)
     assert runs and all(study in run.studies for run in runs)
     assert all(set(run.studies) <= set(STUDIES) for run in runs)
 
 
-def test_the_small_graphs_have_recipes_of_their_own():
+def test_small_graphs_have_their_own_recipes():
     assert {run.recipe.name for run in plan("small", 2)} == set(SMALL_RECIPES)
     assert plan("small", 2, quick=True) == []

@@ -16,7 +16,7 @@ def with_settings(run, **settings):
     return replace(run, recipe=run.recipe.replace(**settings))
 
 
-def test_a_record_is_written_under_the_name_of_its_recipe_and_seed(tiny, tiny_results, tiny_record):
+def test_record_is_named_after_its_recipe_and_seed(tiny, tiny_results, tiny_record):
     assert [path.relative_to(tiny_results).as_posix() for path in tiny_results.rglob("*.json")] == [
         "runs/tiny/family-s0.json"
     ]
@@ -28,7 +28,7 @@ def test_a_record_is_written_under_the_name_of_its_recipe_and_seed(tiny, tiny_re
     assert tiny_record["seconds"] >= tiny_record["train_seconds"] >= 0 and tiny_record["concurrent_runs"] == 0
 
 
-def test_a_record_holds_what_training_measures(tiny, tiny_record):
+def test_record_has_the_metrics_of_training(tiny, tiny_record):
     trained = dh.train(dh.make_family(parents=1), tiny.recipe, device="cpu", progress=False)
     for split in ("valid", "test"):
         assert tiny_record[split]["both"] == trained.metrics[split]["both"]
@@ -36,50 +36,50 @@ def test_a_record_holds_what_training_measures(tiny, tiny_record):
     assert tiny_record["curve"] == [[1, pytest.approx(tiny_record["curve"][0][1]), tiny_record["valid"]["both"]["mrr"]]]
 
 
-def test_a_record_holds_the_studies_that_were_asked_for(tiny_record):
+def test_record_has_the_requested_studies(tiny_record):
     assert set(tiny_record["studies"]) == {"compositions", "curves"}
     chains = tiny_record["studies"]["compositions"]
     assert chains[0]["relations"] == ["spouse", "parent", "parent_in_law"]
     for row in chains:
         for order in ("right", "swapped"):
             assert 0 <= row[order]["share"] <= 1
-            assert sum(row[order]["diagonal"].values()) == 16  # two entries a component
+            assert sum(row[order]["diagonal"].values()) == 16  # two entries per component
     assert len(tiny_record["train_curve"]) == len(tiny_record["curve"]) == 1
     assert 0 < tiny_record["train_curve"][0] <= 1
 
 
-def test_a_record_is_found_again(tiny, tiny_results, tiny_record):
+def test_record_is_found(tiny, tiny_results, tiny_record):
     assert find_record(tiny, tiny_results / "runs") == tiny_record
     assert find_record(replace(tiny, studies=()), tiny_results / "runs") == tiny_record
     assert find_record(replace(tiny, studies=("curves",)), tiny_results / "runs") == tiny_record
 
 
-def test_what_a_recipe_says_about_itself_may_change(tiny, tiny_results, tiny_record):
-    assert find_record(with_settings(tiny, about="other words"), tiny_results / "runs") == tiny_record
+def test_record_is_found_after_the_description_of_its_recipe_changes(tiny, tiny_results, tiny_record):
+    assert find_record(with_settings(tiny, about="another description"), tiny_results / "runs") == tiny_record
 
 
 @pytest.mark.parametrize("setting", [{"epochs": 2}, {"dimension": 18}, {"regulariser_weight": 0.03}, {"hard": True}])
-def test_a_record_of_other_settings_is_not_found(tiny, tiny_results, setting):
+def test_record_with_other_settings_is_not_found(tiny, tiny_results, setting):
     assert find_record(with_settings(tiny, **setting), tiny_results / "runs") is None
 
 
-def test_a_record_without_a_study_that_is_asked_for_is_not_found(tiny, tiny_results):
+def test_record_without_a_requested_study_is_not_found(tiny, tiny_results):
     assert find_record(replace(tiny, studies=("compositions", "inverses")), tiny_results / "runs") is None
 
 
-def test_a_record_of_another_seed_or_folder_is_not_found(tiny, tiny_results, tmp_path):
+def test_record_with_another_seed_or_folder_is_not_found(tiny, tiny_results, tmp_path):
     assert find_record(replace(tiny, seed=1), tiny_results / "runs") is None
     assert find_record(tiny, tmp_path) is None
 
 
-def test_a_record_of_a_version_with_other_settings_is_not_found(tiny, tiny_record, tmp_path):
+def test_record_with_unknown_settings_is_not_found(tiny, tiny_record, tmp_path):
     path = tiny.path(tmp_path)
     path.parent.mkdir()
     write_json(path, tiny_record | {"recipe": tiny_record["recipe"] | {"momentum": 0.9}})
     assert find_record(tiny, tmp_path) is None
 
 
-def test_a_family_has_as_many_parents_as_its_name_says_and_is_made_once():
+def test_family_graphs_have_the_number_of_parents_in_their_name_and_are_cached():
     cache = {}
     for parents in (1, 2):
         graph = open_graph(f"family-{parents}", cache)
@@ -87,7 +87,7 @@ def test_a_family_has_as_many_parents_as_its_name_says_and_is_made_once():
         assert open_graph(f"family-{parents}", cache) is graph
 
 
-def test_a_failing_run_is_told_by_its_message_and_the_others_go_on(tiny, tmp_path):
+def test_failed_run_reports_its_message_and_the_others_continue(tiny, tmp_path):
     recipe = tiny.recipe.replace(dimension=4)
     broken = Run("family-1", recipe.replace(name="tiny/broken", entity_lr=1e30, epochs=2))
     good = [Run("family-1", recipe.replace(name=f"tiny/good-{i}")) for i in range(2)]
@@ -105,9 +105,9 @@ def test_a_failing_run_is_told_by_its_message_and_the_others_go_on(tiny, tmp_pat
         assert (run.name, "epoch") in events and (run.name, "end") in events
 
 
-def test_a_run_again_replaces_its_record(tiny, tmp_path):
+def test_repeated_run_replaces_its_record(tiny, tmp_path):
     run = Run("family-1", tiny.recipe.replace(dimension=4))
-    first = perform(run, tmp_path, device="cpu", beside=3)
+    first = perform(run, tmp_path, device="cpu", concurrent=3)
     assert first["concurrent_runs"] == 3
     again = perform(run, tmp_path, device="cpu")
     assert again["test"] == first["test"] and again["concurrent_runs"] == 0

@@ -1,4 +1,4 @@
-"""What is read off a trained model for the figures."""
+"""Studies of a trained model for the figures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dihedral.models.dihedral import CodeRelations
 from dihedral.reproduction.studies import compositions, inverses, relation_matrix, symmetry
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "transe"])  # a distance is no bilinear form
-def test_a_relations_matrix_is_that_of_the_bilinear_form(name):
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "transe"])  # a distance is not a bilinear form
+def test_relation_matrix_gives_the_scores_of_the_model(name):
     model = build_model(name, 5, 3, dimension=8, entity_init=1.0, seed=2)
     vectors = model.entities.detach().double().numpy()
     for relation in range(3):
@@ -24,7 +24,7 @@ def test_a_relations_matrix_is_that_of_the_bilinear_form(name):
         np.testing.assert_allclose(scores.ravel(), model.score(triples).numpy(), atol=1e-4)
 
 
-def test_a_relations_factor_is_in_its_matrix():
+def test_relation_matrix_includes_the_factor_of_the_relation():
     codes = torch.zeros(1, 3, dtype=torch.uint8)
     model = Model(torch.ones(2, 6), CodeRelations(codes, 4, torch.tensor([2.5])))
     np.testing.assert_allclose(relation_matrix(model, 0), 2.5 * np.eye(6))
@@ -36,7 +36,7 @@ K, L = 4, 40
 
 
 def predictor_of(codes, triples, K=K, scales=None):
-    """A model with these codes, relation by relation; its graph has these triples."""
+    """Return a predictor with these codes per relation name and a graph of these triples."""
     graph = Graph.from_labels(triples)
     rows = torch.tensor(np.stack([codes[name] for name in graph.relations]), dtype=torch.uint8)
     entities = torch.zeros(graph.num_entities, 2 * rows.shape[1])
@@ -63,14 +63,14 @@ def test_the_product_of_exact_inverses_is_the_identity(K):
     assert row["spread"] == pytest.approx(0, abs=1e-6)
 
 
-def test_factors_of_relations_leave_inverses_inverses():
+def test_relation_factors_do_not_change_inverse_pairs():
     there = random_codes()
     codes = {"there": there, "back": DihedralGroup(K).inverse(there)}
     (row,) = inverses(predictor_of(codes, THERE_AND_BACK, scales=torch.tensor([3.0, 0.5])))
     assert row["share"] == 1.0 and row["cosine"] == pytest.approx(1) and row["spread"] == pytest.approx(0, abs=1e-6)
 
 
-def test_the_share_counts_the_components_that_are_inverse():
+def test_share_counts_the_inverse_components():
     there = random_codes()
     back = np.array(DihedralGroup(K).inverse(there))
     back[: L // 4] = (back[: L // 4] + 1) % K + K * (back[: L // 4] >= K)  # another rotation or reflection
@@ -79,8 +79,8 @@ def test_the_share_counts_the_components_that_are_inverse():
     assert row["cosine"] < 0.9 and row["diagonality"] < 1
 
 
-def test_the_diagonal_of_a_rotation_by_a_half_is_minus_one():
-    codes = {"there": np.full(L, 1), "back": np.full(L, 1)}  # a quarter and a quarter
+def test_diagonal_of_a_half_turn_is_minus_one():
+    codes = {"there": np.full(L, 1), "back": np.full(L, 1)}  # two quarter turns
     (row,) = inverses(predictor_of(codes, THERE_AND_BACK))
     assert row["share"] == row["ones"] == 0.0 and row["diagonal"] == {"-1": 2 * L}
     assert row["cosine"] == pytest.approx(-1) and row["diagonality"] == pytest.approx(1)
@@ -90,13 +90,13 @@ def test_a_graph_without_inverse_pairs_has_no_rows():
     assert inverses(predictor_of({"there": random_codes()}, THERE_AND_BACK[:12])) == []
 
 
-def test_a_model_without_group_elements_has_inverses_by_its_matrices(family):
+def test_model_without_group_elements_has_inverses_from_its_matrices(family):
     model = build_model("complex", family.num_entities, family.num_relations, dimension=8)
     rows = inverses(Predictor(model, family))
     assert rows and all("share" not in row and {"cosine", "diagonality", "spread"} <= set(row) for row in rows)
 
 
-def test_symmetric_and_skew_relations_are_told_apart_by_the_graph():
+def test_symmetric_and_skew_relations_are_classified_by_the_graph():
     both_ways = [(h, "beside", t) for h, t in PAIRS] + [(t, "beside", h) for h, t in PAIRS]
     codes = {"there": np.full(L, 1), "back": np.full(L, 3), "beside": np.arange(L) % (2 * K)}
     rows = {row["relation"]: row for row in symmetry(predictor_of(codes, THERE_AND_BACK + both_ways))}
@@ -119,7 +119,7 @@ def test_a_composition_that_holds_in_one_order_only():
     assert row["swapped"]["share"] == (swapped == 0).mean() < 1
 
 
-def test_the_rules_of_family_are_those_of_the_case_studies(predictor):
+def test_compositions_of_family_are_those_of_the_case_studies(predictor):
     a = dh.algebra(predictor)
     rows = compositions(predictor)
     assert ["spouse", "parent", "parent_in_law"] in [row["relations"] for row in rows]

@@ -1,1 +1,1 @@
-"""Figures, drawn from data objects only; needs the `plots` extra."""
+"""Figures drawn with matplotlib from records, studies and explanations; requires the `plots` extra."""

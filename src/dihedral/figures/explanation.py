@@ -1,4 +1,4 @@
-"""The paths that support a triple, drawn from head to tail."""
+"""A figure of the paths that support a triple, drawn from head to tail."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Place = tuple[float, float]
 
 
 def draw_explanation(explanation: Explanation, path: Path) -> None:
-    """Head on the left, tail on the right, a lane for each path; the asked relation is the dashed lane on top."""
+    """Draw the head on the left, the tail on the right, and one lane per path; the dashed top lane is the triple."""
     if path.suffix not in (".png", ".svg"):
-        raise DihedralError(f"figure is {str(path)!r}; its name must end in .png or .svg")
+        raise DihedralError(f"figure is {str(path)!r}; the name must end in .png or .svg")
     lanes = len(explanation.paths) + 1
     figure = Figure(figsize=(11, 0.9 + 0.8 * lanes))
     axes = figure.subplots()
     head, relation, tail = explanation.triple
     start, end = (0.0, -(lanes - 1) / 2), (3.0, -(lanes - 1) / 2)
     _lane(axes, start, end, 0, [relation], None, ORANGE, 0.5)
-    for number, way in enumerate(explanation.paths, start=1):
-        between = way.entities[1] if len(way.entities) == 3 else None
-        _lane(axes, start, end, number, list(way.relations), between, BLUE, way.support)
-        axes.text(3.55, -number, f"{way.support:.2f}", ha="center", va="center", fontsize=8, color=BLUE)
+    for number, chain in enumerate(explanation.paths, start=1):
+        between = chain.entities[1] if len(chain.entities) == 3 else None
+        _lane(axes, start, end, number, list(chain.relations), between, BLUE, chain.support)
+        axes.text(3.55, -number, f"{chain.support:.2f}", ha="center", va="center", fontsize=8, color=BLUE)
     axes.text(3.55, 0, "support", ha="center", va="center", fontsize=8, color=GREY)
     _box(axes, start, head, BLUE)
     _box(axes, end, tail, BLUE)
     if not explanation.paths:
-        axes.text(1.5, -0.45, "no path of known facts supports it", ha="center", fontsize=9, color=GREY)
+        axes.text(1.5, -0.45, "no path of known facts supports this triple", ha="center", fontsize=9, color=GREY)
     axes.set(xlim=(-0.6, 3.8), ylim=(-lanes + 0.4, 0.6))
     axes.axis("off")
     figure.tight_layout()
@@ -41,19 +41,18 @@ def draw_explanation(explanation: Explanation, path: Path) -> None:
 
 def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str], between: str | None, colour: str,
           strength: float) -> None:  # fmt: skip
-    """head → start of the lane → its end → tail; relations above it, an entity between in its middle."""
+    """Draw head → lane → tail, with the relations above the lane and the intermediate entity in its middle."""
     y = float(-number)
     style = {"color": colour, "linewidth": 0.6 + 2.2 * strength, "linestyle": "-" if number else "--", "zorder": 1}
     axes.plot([start[0], 0.45], [start[1], y], **style)
     axes.plot([0.45, 2.55], [y, y], **style)
     arrow = {"arrowstyle": "-|>", "shrinkB": 24, **{key: style[key] for key in ("color", "linewidth", "linestyle")}}
     axes.annotate("", xy=end, xytext=(2.55, y), arrowprops=arrow)
-    places = [1.5] if between is None else [0.93, 2.07]
+    places, max_length = ([1.5], 60) if between is None else ([0.93, 2.07], 30)
     if between is not None:
         _box(axes, (1.5, y), between, GREY)
-    most = 60 if between is None else 30
-    for x, relation in zip(places, relations, strict=True):
-        axes.text(x, y + 0.08, short(relation, most), ha="center", va="bottom", fontsize=8, color=colour, zorder=2)
+    for x, name in zip(places, relations, strict=True):
+        axes.text(x, y + 0.08, short(name, max_length), ha="center", va="bottom", fontsize=8, color=colour, zorder=2)
 
 
 def _box(axes: Any, place: Place, name: str, colour: str) -> None:

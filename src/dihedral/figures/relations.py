@@ -1,4 +1,4 @@
-"""What a model learned, in one picture: the elements of each relation, and what products are."""
+"""A figure of what a model learned: the elements of each relation, and the products of relations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_RELATIONS = 16
 
 
 def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
-    """Left: how often each relation uses each element. Right: the relation nearest to each product."""
+    """Draw the share of each group element per relation (left) and the relation nearest to each product (right)."""
     names = list(algebra.names)[:MAX_RELATIONS] if relations is None else relations
     if not names:
         raise DihedralError("no relations to draw; name at least one")
@@ -46,7 +46,7 @@ def _element_shares(axes: Any, rows: list[Row]) -> None:
 
 
 def _products(axes: Any, rows: list[Row]) -> None:
-    """Cell (i, j): which relation, or the identity, the product of row i and column j is nearest to."""
+    """Label cell (i, j) with the relation, or the identity, nearest to the product of row i and column j."""
     best = np.zeros((len(rows), len(rows)))
     for i, first in enumerate(rows):
         for j, second in enumerate(rows):
@@ -64,5 +64,5 @@ def _products(axes: Any, rows: list[Row]) -> None:
 
 
 def _plain(name: str) -> str:
-    """A name that matplotlib does not read as mathematics."""
+    """Escape matplotlib's math delimiter in a name."""
     return name.replace("$", r"\$")

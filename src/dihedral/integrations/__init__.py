@@ -1,1 +1,1 @@
-"""Bridges to other libraries."""
+"""Integrations with other libraries."""

@@ -1,6 +1,6 @@
-"""DihEdral in PyKEEN: its interaction and model, and the ways between PyKEEN's models and our predictors.
+"""DihEdral for PyKEEN: an interaction, a model, and conversion between PyKEEN models and predictors.
 
-Importing this module makes `model="DihEdral"` and `interaction="DihEdral"` known to PyKEEN.
+Importing this module registers `model="DihEdral"` and `interaction="DihEdral"` with PyKEEN.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ESTIMATORS: dict[str, type[GumbelRelations] | type[SignRelations]] = {
 class DihEdralInteraction(Interaction[Tensor, Tensor, Tensor]):
     """φ(h, r, t) = Σ_l h⁽ˡ⁾ᵀ R⁽ˡ⁾ t⁽ˡ⁾ with 2x2 blocks R⁽ˡ⁾.
 
-    Entities are [2L], the L first coordinates before the L second ones; relations are [4, L], the entries
-    a, b, c, d of blocks [[a, b], [c, d]].
+    Entities have shape [2L]: the L first coordinates, then the L second ones. Relations have shape [4, L]: the entries
+    a, b, c, d of the blocks [[a, b], [c, d]].
 
     >>> h, t = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
     >>> quarter_turn = torch.tensor([[0.0], [-1.0], [1.0], [0.0]])
@@ -55,11 +55,11 @@ class DihEdralInteraction(Interaction[Tensor, Tensor, Tensor]):
     relation_shape = ("bl",)
 
     def forward(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
-        """Scores [...] from h [..., 2L], r [..., 4, L] and t [..., 2L] that broadcast."""
+        """Return scores [...] for h [..., 2L], r [..., 4, L] and t [..., 2L], with broadcasting."""
         a, b, c, d = r.unbind(-2)
         (hx, hy), (tx, ty) = h.chunk(2, dim=-1), t.chunk(2, dim=-1)
         heads, relations, tails = h[..., 0].numel(), r[..., 0, 0].numel(), t[..., 0].numel()
-        # what there is most of is multiplied last, so that asking for all entities is one matrix product
+        # multiply the largest operand last, so that scoring all entities is one matrix product
         if relations > max(heads, tails):
             pairs = torch.cat([hx * tx, hx * ty, hy * tx, hy * ty], dim=-1)
             return _dot(pairs, r.flatten(-2))
@@ -71,15 +71,15 @@ class DihEdralInteraction(Interaction[Tensor, Tensor, Tensor]):
 def _dot(left: Tensor, right: Tensor) -> Tensor:
     if left.shape == right.shape:
         return (left * right).sum(-1)
-    return torch.einsum("...d,...d->...", left, right)  # a matrix product where the leading sizes differ
+    return torch.einsum("...d,...d->...", left, right)  # a matrix product if the leading sizes differ
 
 
 class DihEdralRepresentation(Representation):
-    """Relations as block entries [4, L]: drawn or relaxed while training, the exact elements of D_K otherwise.
+    """Relations as block entries [4, L]: sampled or relaxed during training, exact elements of D_K in evaluation.
 
-    Each call in training draws anew, once a relation. The temperature falls exponentially from `temperature` to
-    `temperature_floor` over the first `cooling_steps` updates of the parameters: PyKEEN tells a model of updates,
-    not of epochs. It is a buffer, so PyKEEN's checkpoints keep it.
+    In training, each call draws one new sample per relation. The temperature falls exponentially from `temperature` to
+    `temperature_floor` over the first `cooling_steps` parameter updates, because PyKEEN notifies a model of updates and
+    not of epochs. The temperature is a buffer, so PyKEEN's checkpoints include it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class DihEdralRepresentation(Representation):
     def reset_parameters(self) -> None:
         for parameter in self.relations.parameters():
             nn.init.normal_(parameter, std=self.init)
-        self.temperature.fill_(self.start / self.cooling)  # PyKEEN calls the method below after a reset too
+        self.temperature.fill_(self.start / self.cooling)  # PyKEEN also calls post_parameter_update after a reset
 
     def post_parameter_update(self) -> None:
         self.temperature.mul_(self.cooling).clamp_(min=self.floor)
@@ -122,12 +122,13 @@ class DihEdralRepresentation(Representation):
 class DihEdral(ERModel[Tensor, Tensor, Tensor]):
     """DihEdral (Xu & Li, ACL 2019) as a PyKEEN model.
 
-    embedding_dim: 2L, the real numbers an entity has.
-    K: the group D_K.
-    estimator: "gumbel" for any K, "ste" (signs) for K = 4 and 6, "argmax" (straight-through) for any K.
-    temperature, temperature_floor, cooling_steps: of "gumbel" and "argmax", see `DihEdralRepresentation`.
-    entity_init, relation_init: entities and relation parameters start as N(0, init²).
-    regularizer: of the entities; the relations are orthogonal as they are.
+    embedding_dim: 2L, the number of real values per entity.
+    K: the group is D_K, with K rotations and K reflections.
+    estimator: "gumbel" (Gumbel-softmax, any K), "ste" (straight-through estimator on signs, K = 4 or 6) or "argmax"
+        (straight-through estimator on logits, any K).
+    temperature, temperature_floor, cooling_steps: for "gumbel" and "argmax", see `DihEdralRepresentation`.
+    entity_init, relation_init: entities and relation parameters are initialised from N(0, init²).
+    regularizer: applies to the entities; the relations are orthogonal and need none.
     """
 
     hpo_default: ClassVar[Mapping[str, Any]] = {
@@ -154,7 +155,7 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
         **kwargs: Any,
     ) -> None:
         if embedding_dim < 2 or embedding_dim % 2:
-            raise DihedralError(f"embedding_dim is {embedding_dim}; it is 2L, an even number of 2 or more")
+            raise DihedralError(f"embedding_dim is {embedding_dim}; it must be an even number of 2 or more")
         if estimator not in ESTIMATORS:
             raise DihedralError(
                 f"estimator is {estimator!r}; choose gumbel, ste or argmax{close_matches(str(estimator), ESTIMATORS)}"
@@ -189,20 +190,20 @@ def to_predictor(
     *,
     name: str = "pykeen",
 ) -> Predictor:
-    """A predictor with the entities and the elements that a model found in PyKEEN.
+    """Return a predictor with the entities and group elements of a model trained in PyKEEN.
 
-    trained: a DihEdral model, or the result of a pipeline, which brings its training triples.
-    training, validation, testing: the factories of its dataset; their triples are the known facts.
-    name: of the graph.
+    trained: a DihEdral model, or a pipeline result, which includes its training triples.
+    training, validation, testing: the triples factories of the dataset; their triples are the known facts.
+    name: the name of the graph.
 
-    PyKEEN's inverse relations, where there are any, are left out: R⁻¹ is Rᵀ.
+    Inverse relations added by PyKEEN are omitted, because R⁻¹ = Rᵀ.
     """
     model = trained
     if isinstance(trained, PipelineResult):
         model, training = trained.model, training or trained.training
     if not isinstance(model, ERModel) or not isinstance(model.relation_representations[0], DihEdralRepresentation):
         raise DihedralError(
-            f"the model is a {type(model).__name__}; give a dihedral.integrations.pykeen.DihEdral or its result"
+            f"the model is a {type(model).__name__}; pass a dihedral.integrations.pykeen.DihEdral or a result"
         )
     relations = model.relation_representations[0].relations
     graph = _graph_of(training, validation, testing, name)
@@ -212,23 +213,23 @@ def to_predictor(
             f"training has {graph.num_entities} entities and {graph.num_relations} relations; "
             f"the model has {sizes[0]} and {sizes[1]}"
         )
-    model.eval()  # as PyKEEN's own predictions do
-    forward = slice(None, None, 2 if model.use_inverse_triples else 1)  # PyKEEN puts each inverse after its relation
+    model.eval()  # PyKEEN's prediction methods do the same
+    forward = slice(None, None, 2 if model.use_inverse_triples else 1)  # PyKEEN stores each inverse after its relation
     scales = None if relations.scales is None else relations.scales[forward]
     with torch.no_grad():
         entities = model.entity_representations[0]().clone()
-        found = Model(entities, CodeRelations(relations.codes[forward], relations.K, scales).to(entities.device))
-    return Predictor(found.requires_grad_(False), graph)
+        converted = Model(entities, CodeRelations(relations.codes[forward], relations.K, scales).to(entities.device))
+    return Predictor(converted.requires_grad_(False), graph)
 
 
 def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
-    """A PyKEEN model with a predictor's entities and elements, numbered alike; nothing in it trains."""
+    """Return a PyKEEN model with the entities, group elements and numbering of a predictor; it is not trainable."""
     model = predictor.model
     if not isinstance(model.relations, DiscreteRelations):
-        raise DihedralError(f"the predictor's model is {model.relations.kind!r}; only DihEdral models go to PyKEEN")
+        raise DihedralError(f"the predictor's model is {model.relations.kind!r}; only DihEdral models can be converted")
     relations = CodeRelations(model.relations.codes, model.relations.K, model.relations.scales)
     entities = model.entities.detach()
-    made = ERModel(
+    converted = ERModel(
         triples_factory=KGInfo(model.num_entities, model.num_relations, create_inverse_triples=False),
         interaction=DihEdralInteraction,
         entity_representations_kwargs={
@@ -239,7 +240,7 @@ def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
         relation_representations=DihEdralRepresentation(relations),
         loss=SoftplusLoss(),
     )
-    return made.to(entities.device).eval()
+    return converted.to(entities.device).eval()
 
 
 def _graph_of(
@@ -248,15 +249,15 @@ def _graph_of(
     testing: CoreTriplesFactory | None,
     name: str,
 ) -> Graph:
-    """A dataset of PyKEEN as a graph with the same numbers."""
+    """Return a PyKEEN dataset as a graph with the same numbering."""
     if not isinstance(training, TriplesFactory):
-        raise DihedralError(f"training is {training!r}; names and facts come from a pykeen.triples.TriplesFactory")
+        raise DihedralError(f"training is {training!r}; it must be a pykeen.triples.TriplesFactory, which has names")
     splits = []
     for split, factory in (("training", training), ("validation", validation), ("testing", testing)):
         if isinstance(factory, TriplesFactory) and (
             factory.entity_to_id != training.entity_to_id or factory.relation_to_id != training.relation_to_id
         ):
-            raise DihedralError(f"{split} numbers its names otherwise than training; take both from one dataset")
+            raise DihedralError(f"{split} and training number their names differently; use factories of one dataset")
         triples = torch.empty(0, 3) if factory is None else factory.mapped_triples
         splits.append(triples.numpy().astype(np.int32))
     entities = Vocabulary(sorted(training.entity_to_id, key=training.entity_to_id.__getitem__))

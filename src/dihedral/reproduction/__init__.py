@@ -1,1 +1,1 @@
-"""The paper's tables and figures, made again: which runs they need, the runs' records, and the pages made of them."""
+"""Reproduction of the paper's tables and figures: runs, their records, and result pages."""

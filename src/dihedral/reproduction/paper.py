@@ -1,4 +1,4 @@
-"""What the paper reports: Tables 3 and 4 (filtered, percent: Hits@1, Hits@3, Hits@10, MRR)."""
+"""Values reported in Tables 3 and 4 of the paper: filtered Hits@1, Hits@3, Hits@10 and MRR, in percent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ REPORTED: dict[str, dict[str, Row]] = {
 
 TABLES: dict[str, tuple[str, ...]] = {"table3": ("WN18", "FB15k"), "table4": ("WN18RR", "FB15k-237", "YAGO3-10")}
 
-NAMES = {  # our model names as the paper writes them
+NAMES = {  # our model names -> the paper's names
     "dihedral-ste": "D4-STE",
     "dihedral-gumbel": "D4-Gumbel",
     "distmult": "DistMult",

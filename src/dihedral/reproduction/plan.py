@@ -1,4 +1,4 @@
-"""Which runs each table and figure is made of."""
+"""The training runs that each table and figure needs."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from dihedral.training import Recipe, load_recipe, recipe_names
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness", "small")
 VARIANTS = ("d4-ste", "d4-gumbel")
 
-# One frame for all models: the same objective, optimiser, epochs, dimension and weight of the regulariser.
-FRAME = {
+# Same training setup for all models: objective, optimiser, epochs, dimension and regulariser weight.
+SAME_SETUP = {
     "softmax": Recipe(
-        about="all models in one frame: full softmax", objective="softmax", regulariser="dura", dimension=200,
-        entity_init=0.001, cooling=0.05, epochs=25, validate_every=5, averaging=0.8,
+        about="all models with the same training setup: full softmax", objective="softmax", regulariser="dura",
+        dimension=200, entity_init=0.001, cooling=0.05, epochs=25, validate_every=5, averaging=0.8,
     ),
     "logistic": Recipe(
-        about="all models in one frame: the paper's objective", objective="logistic", regulariser="l2", dimension=200,
-        entity_init=0.1, cooling=0.03, validate_every=10,
+        about="all models with the same training setup: the paper's objective", objective="logistic", regulariser="l2",
+        dimension=200, entity_init=0.1, cooling=0.03, validate_every=10,
     ),
 }  # fmt: skip
-FRAME_WEIGHT = {  # of the regulariser
+SAME_SETUP_WEIGHT = {  # regulariser weight
     "softmax": {"WN18": 0.03, "FB15k": 0.02, "WN18RR": 0.1, "FB15k-237": 0.1},
     "logistic": {"WN18": 0.01, "FB15k": 0.005, "WN18RR": 0.1, "FB15k-237": 0.05},
 }
-FRAME_EPOCHS = {"WN18": 60, "FB15k": 30, "WN18RR": 100, "FB15k-237": 40}  # logistic
+SAME_SETUP_EPOCHS = {"WN18": 60, "FB15k": 30, "WN18RR": 100, "FB15k-237": 40}  # logistic only
 SYMMETRY = {  # Figure 3: without and with the extra negatives (t, r, h)
     "10 negatives": "case/wn18-d4-gumbel",
     "10 negatives, skew": "case/wn18-d4-gumbel-skew",
     "1 negative": "case/wn18-symmetry",
     "1 negative, skew": "case/wn18-symmetry-skew",
 }
-SMALL = ("umls", "family-neural-lp")  # beside ConvE and R-GCN
+SMALL = ("umls", "family-neural-lp")  # compared with ConvE and R-GCN
 DISCRETENESS_MODELS = ("dihedral-gumbel", "dihedral-ste", "cyclic-gumbel", "cyclic-ste", "orthogonal")
 
 
 def plan(target: str, seeds: int = 3, *, quick: bool = False) -> list[Run]:
-    """The runs that a target is made of; Figure 1 needs none.
+    """Return the runs that a target needs; Figure 1 needs none.
 
-    quick: the paper's recipes and the case studies only, each made small.
+    quick: only the paper's recipes and the case studies, each reduced in size.
     """
     if not quick:
         return _plan(target, seeds)
-    whole = ("best/", "frame-", "discreteness/")  # too much for a CPU
-    return [reduced(run) for run in _plan(target, seeds) if not run.recipe.name.startswith(whole)]
+    skipped = ("best/", "same-setup-", "discreteness/")  # too expensive for a CPU
+    return [reduced(run) for run in _plan(target, seeds) if not run.recipe.name.startswith(skipped)]
 
 
 def _plan(target: str, seeds: int) -> list[Run]:
@@ -56,8 +56,8 @@ def _plan(target: str, seeds: int) -> list[Run]:
             if graph == "YAGO3-10" and not available(graph):
                 continue
             runs += [run for name in recipes_of(graph) for run in _seeds(graph, load_recipe(name), seeds)]
-            if graph in FRAME_EPOCHS:
-                runs += frame(graph, "softmax") + frame(graph, "logistic")
+            if graph in SAME_SETUP_EPOCHS:
+                runs += same_setup(graph, "softmax") + same_setup(graph, "logistic")
     elif target == "figure2":
         runs += _seeds("WN18", load_recipe("case/wn18-d4-gumbel"), seeds, ("inverses", "symmetry"))
         runs += _with_study(_plan("table3", seeds), "inverses")
@@ -79,7 +79,7 @@ def _plan(target: str, seeds: int) -> list[Run]:
 
 
 def recipes_of(graph: str) -> list[str]:
-    """The paper's and our best recipes for a benchmark."""
+    """Return the names of the paper's recipes and of our best recipes for a benchmark."""
     slug = graph.lower()
     known = recipe_names()
     return [f"{group}/{slug}-{variant}" for group in ("paper", "best") for variant in VARIANTS
@@ -97,13 +97,13 @@ def _seeds(graph: str, recipe: Recipe, seeds: int, studies: tuple[str, ...] = ()
 
 
 def with_studies(run: Run) -> Run:
-    """What else is read off a run, so that one training serves tables and figures."""
+    """Add the studies that figures need, so that one training run serves both tables and figures."""
     more = {
         "paper/fb15k-d4-gumbel": ("inverses",),
         "paper/fb15k-237-d4-gumbel": ("compositions",),
         "best/fb15k-237-d8-gumbel": ("compositions",),
     }.get(run.recipe.name, ())
-    bilinear = run.recipe.name.startswith("frame") and run.graph == "WN18" and run.recipe.model != "transe"
+    bilinear = run.recipe.name.startswith("same-setup-") and run.graph == "WN18" and run.recipe.model != "transe"
     studies = {*run.studies, *more, *(("inverses",) if bilinear else ())}
     return Run(run.graph, run.recipe, run.seed, tuple(sorted(studies)))
 
@@ -112,33 +112,33 @@ def _with_study(runs: Sequence[Run], study: str) -> list[Run]:
     return [run for run in runs if study in run.studies]
 
 
-def frame(graph: str, objective: str) -> list[Run]:
-    """Every model on one graph under one objective."""
-    base = FRAME[objective]
+def same_setup(graph: str, objective: str) -> list[Run]:
+    """Return one run per model, all on one graph with one objective and the same training setup."""
+    base = SAME_SETUP[objective]
     if objective == "logistic":
-        base = base.replace(epochs=FRAME_EPOCHS[graph])
+        base = base.replace(epochs=SAME_SETUP_EPOCHS[graph])
     runs = []
     for model in ("dihedral-ste", "dihedral-gumbel", *BASELINES):
         recipe = base.replace(
-            name=f"frame-{objective}/{graph.lower()}-{model}",
+            name=f"same-setup-{objective}/{graph.lower()}-{model}",
             model=model,
-            regulariser_weight=FRAME_WEIGHT[objective][graph],
+            regulariser_weight=SAME_SETUP_WEIGHT[objective][graph],
             relation_lr=1.0 if model == "dihedral-gumbel" else 0.1,
         )
-        if model == "transe":  # a distance: its vectors are free to grow
+        if model == "transe":  # a distance model: its vectors may grow freely
             recipe = recipe.replace(regulariser="none", regulariser_weight=0.0, relation_init=0.1, entity_init=0.1)
         runs.append(with_studies(Run(graph, recipe, 0)))
     return runs
 
 
 def discreteness(graph: str) -> list[Run]:
-    """D4, rotations only and continuous O(2), the same training, with no regulariser and with one."""
+    """Return runs of D4, rotations only and continuous O(2), each with and without a regulariser."""
     runs = []
     for model in DISCRETENESS_MODELS:
-        for weight in (0.0, FRAME_WEIGHT["softmax"][graph]):
-            recipe = FRAME["softmax"].replace(
+        for weight in (0.0, SAME_SETUP_WEIGHT["softmax"][graph]):
+            recipe = SAME_SETUP["softmax"].replace(
                 name=f"discreteness/{graph.lower()}-{model}-{weight:g}",
-                about="D4, rotations only and continuous O(2) under one training",
+                about="D4, rotations only and continuous O(2) with the same training setup",
                 model=model,
                 regulariser="l2",
                 regulariser_weight=weight,
@@ -152,7 +152,7 @@ def discreteness(graph: str) -> list[Run]:
 
 
 def reduced(run: Run) -> Run:
-    """A run small enough for a CPU: it shows that everything works, not how good it is."""
+    """Return a version of a run that is small enough for a CPU; it tests the pipeline, not the quality."""
     if run.graph.startswith("family"):
         return run
     dimension, epochs = min(run.recipe.dimension, 100), min(run.recipe.epochs, 10)

@@ -1,4 +1,4 @@
-"""Runs and their records: what is trained, once, and kept as results/runs/NAME-sSEED.json."""
+"""Training runs and their records; each run is trained once and recorded in results/runs/NAME-sSEED.json."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from dihedral.training.loop import Callback, Event
 from dihedral.training.train import finish
 
 Record = dict[str, Any]
-TRAIN_SAMPLE = 5000  # training triples ranked for a curve
+TRAIN_SAMPLE = 5000  # number of training triples ranked for the training curve
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: on what, by which recipe and seed, and what is read off the model."""
+    """One training run: its graph, recipe and seed, and the studies made of the trained model."""
 
-    graph: str  # a benchmark, or family-1 or family-2: FAMILY with one or two parents a person
+    graph: str  # a benchmark, or family-1 or family-2: FAMILY with one or two parents per person
     recipe: Recipe
     seed: int = 0
     studies: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Run:
 
 
 def open_graph(name: str, cache: dict[str, Graph]) -> Graph:
-    """The graph of a run, read once."""
+    """Return the graph of a run; each graph is loaded once per cache."""
     if name not in cache:
         cache[name] = make_family(parents=int(name[-1])) if name in ("family-1", "family-2") else load_graph(name)
     return cache[name]
@@ -73,11 +73,11 @@ def _settings(recipe: Recipe) -> dict[str, Any]:
 
 def perform(
     run: Run, folder: Path, *, device: str = "auto", callback: Callback | None = None,
-    cache: dict[str, Graph] | None = None, beside: int = 0,
+    cache: dict[str, Graph] | None = None, concurrent: int = 0,
 ) -> Record:  # fmt: skip
-    """Train, measure, study and write the record.
+    """Train a model, evaluate it, run the studies, and write the record.
 
-    beside: how many other runs share the machine, which the record says next to its times.
+    concurrent: the number of other runs on the same machine; the record states it next to the times.
     """
     started = time.perf_counter()
     graph = open_graph(run.graph, {} if cache is None else cache)
@@ -104,7 +104,7 @@ def perform(
     record: Record = {
         "environment": made,
         "hardware": device_name(chosen) if chosen.type == "cuda" else made["cpu"],
-        "concurrent_runs": beside,
+        "concurrent_runs": concurrent,
         "graph": run.graph,
         "data": graph.fingerprint,
         "seed": run.seed,
@@ -139,9 +139,9 @@ def perform_all(
     on_event: Callable[[Run, Event], None] | None = None,
     on_done: Callable[[Run, Record | str], None] | None = None,
 ) -> None:
-    """Perform runs one after the other, or several at once in processes of their own.
+    """Perform runs one after the other, or concurrently in `workers` processes.
 
-    A run that fails is told to `on_done` by its message, and the others go on.
+    If a run fails, `on_done` receives its error message and the remaining runs continue.
     """
     done = on_done or (lambda run, record: None)
     if workers == 1:
@@ -151,21 +151,21 @@ def perform_all(
             done(run, _attempt(run, folder, device, callback, cache))
         return
     context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // workers)  # each its share: too many threads wait for each other
+    threads = max(1, torch.get_num_threads() // workers)  # more threads than cores slow each other down
     with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
         waiting = {pool.submit(_attempt, run, folder, device, None, None, workers - 1): run for run in runs}
         for future in as_completed(waiting):
             done(waiting[future], future.result())
 
 
-_CACHE: dict[str, Graph] = {}  # of a worker process
+_CACHE: dict[str, Graph] = {}  # graphs loaded by a worker process
 
 
 def _attempt(
-    run: Run, folder: Path, device: str, callback: Callback | None, cache: dict[str, Graph] | None, beside: int = 0
+    run: Run, folder: Path, device: str, callback: Callback | None, cache: dict[str, Graph] | None, concurrent: int = 0
 ) -> Record | str:
     try:
         cache = _CACHE if cache is None else cache
-        return perform(run, folder, device=device, callback=callback, cache=cache, beside=beside)
-    except (DihedralError, RuntimeError) as error:  # a diverged loss, no such data, or too little memory
+        return perform(run, folder, device=device, callback=callback, cache=cache, concurrent=concurrent)
+    except (DihedralError, RuntimeError) as error:  # a diverged loss, missing data, or too little memory
         return f"{type(error).__name__}: {error}"

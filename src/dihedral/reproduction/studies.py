@@ -1,4 +1,4 @@
-"""The Case Studies as numbers: what is read off a trained model while it is in memory."""
+"""The paper's Case Studies as numbers, computed from a trained model in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAMILY_CHAINS = (
 
 
 def inverses(predictor: Predictor) -> list[dict[str, Any]]:
-    """Figure 2: R₁R₂ of the pairs that the training graph holds as inverses, best supported first."""
+    """Figure 2: R₁R₂ for the inverse pairs of the training graph, highest support first."""
     graph = predictor.graph
     found = find_reversals(graph.train_index)
     a = algebra(predictor) if predictor.model.codes is not None else None
@@ -44,7 +44,7 @@ def inverses(predictor: Predictor) -> list[dict[str, Any]]:
 
 
 def relation_matrix(model: Model, relation: int) -> NDArray[np.float64]:
-    """The matrix R [2L, 2L] of φ = hᵀRt; row i is Rᵀ applied to the i-th unit vector."""
+    """Return the matrix R [2L, 2L] of φ = hᵀRt; row i is Rᵀ applied to the i-th unit vector."""
     relations = model.relations
     units = torch.eye(model.dimension, device=model.entities.device)
     index = torch.full((model.dimension,), relation, device=units.device)
@@ -53,10 +53,11 @@ def relation_matrix(model: Model, relation: int) -> NDArray[np.float64]:
 
 
 def _identity_likeness(matrix: NDArray[np.float64]) -> dict[str, float]:
-    """How near a matrix is to a multiple of the identity, whatever its size.
+    """Measure how close a matrix is to a multiple of the identity; the measures do not depend on its norm.
 
-    cosine: with the identity, 1 for a positive multiple of it; diagonality: the share of the squared
-    entries that is on the diagonal; spread: standard deviation of the diagonal over its mean's size.
+    cosine: cosine similarity to the identity, 1 for a positive multiple of it.
+    diagonality: share of the squared Frobenius norm that lies on the diagonal.
+    spread: standard deviation of the diagonal divided by the absolute value of its mean.
     """
     diagonal = matrix.diagonal()
     size = float(np.linalg.norm(matrix)) or 1.0
@@ -68,7 +69,7 @@ def _identity_likeness(matrix: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _product(row: Row) -> dict[str, Any]:
-    """A product of group rows that ought to be the identity: the share, and the diagonal entries of its blocks."""
+    """Describe a product that should be the identity: share of identity blocks, and counts of diagonal entries."""
     diagonal = row.algebra.group.matrices[row.codes][:, [0, 1], [0, 1]].ravel().round(3)
     values, counts = np.unique(diagonal + 0.0, return_counts=True)
     return {
@@ -79,7 +80,7 @@ def _product(row: Row) -> dict[str, Any]:
 
 
 def symmetry(predictor: Predictor) -> list[dict[str, Any]]:
-    """Figure 3: the elements of symmetric and of definitely skew-symmetric relations."""
+    """Figure 3: the group elements of symmetric and of definitely skew-symmetric relations."""
     graph, a = predictor.graph, algebra(predictor)
     found = find_reversals(graph.train_index)
     skew = np.flatnonzero(skew_relations(graph.train_index)).tolist()
@@ -101,7 +102,7 @@ def symmetry(predictor: Predictor) -> list[dict[str, Any]]:
 
 
 def compositions(predictor: Predictor) -> list[dict[str, Any]]:
-    """Figure 4: R₁R₂R₃⁻¹ in both orders, of FAMILY's rules or the best supported chains of the graph."""
+    """Figure 4: R₁R₂R₃⁻¹ in both orders, for the rules of FAMILY or the chains with the highest support."""
     graph, a = predictor.graph, algebra(predictor)
     rows = []
     for first, second, third, extra in _chains(graph):

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 with ours beside the paper's: rows from records, as JSON and as Markdown."""
+"""Tables 3 and 4: our results next to the paper's, as rows for JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from statistics import mean, stdev
 from typing import Any
 
 from dihedral.reproduction.paper import BASELINES, NAMES, REPORTED, TABLES
-from dihedral.reproduction.plan import FRAME_EPOCHS, available, frame, recipes_of, reduced
+from dihedral.reproduction.plan import SAME_SETUP_EPOCHS, available, recipes_of, reduced, same_setup
 from dihedral.reproduction.runs import Record, Run, find_record
 from dihedral.training import Recipe, load_recipe
 from dihedral.tuning.grid import PAPER_GRIDS, read_log
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
-OURS, SAME_FRAME, QUOTED = "ours", "same frame", "quoted"
+OURS, COMPARED, QUOTED = "ours", "same training setup", "quoted"
 
 
 def table_rows(target: str, results: Path, *, seeds: int = 3, quick: bool = False) -> list[dict[str, Any]]:
-    """Every row of a table: our runs, the baselines in the same frame, and what the paper quotes."""
+    """Return the rows of a table: our runs, all models with the same training setup, and values quoted by the paper."""
     rows: list[dict[str, Any]] = []
     for graph in TABLES[target]:
         reported = REPORTED[graph]
@@ -34,14 +34,14 @@ def table_rows(target: str, results: Path, *, seeds: int = 3, quick: bool = Fals
             if records:
                 rows.append(row | summary(records))
             else:
-                rows.append(row | {"missing": "not run" if available(graph) else "not run: data not available here"})
+                rows.append(row | {"missing": "not run" if available(graph) else "not run: dataset not available"})
         rows += [{"graph": graph, "group": OURS, **row} for row in _inside_grid(graph, results)]
         for objective in ("logistic", "softmax"):
-            rows += _frame_rows(graph, objective, results, reported, quick)
+            rows += _same_setup_rows(graph, objective, results, reported, quick)
         rows += [
             {"graph": graph, "model": name, "group": QUOTED, "kind": "quoted by the paper", **_paper(values)}
             for name, values in reported.items()
-            if name not in NAMES.values() or (graph not in FRAME_EPOCHS and not name.startswith("D4"))
+            if name not in NAMES.values() or (graph not in SAME_SETUP_EPOCHS and not name.startswith("D4"))
         ]
     return rows
 
@@ -51,7 +51,7 @@ def _label(recipe: Recipe) -> str:
 
 
 def _paper(values: tuple[float | None, ...] | None) -> dict[str, Any]:
-    """The paper's figures as shares; its tables are in percent and in the order Hits@1, 3, 10, MRR."""
+    """Convert the paper's values, percent in the order Hits@1, Hits@3, Hits@10, MRR, to shares by name."""
     if values is None:
         return {}
     order = ("hits@1", "hits@3", "hits@10", "mrr")
@@ -60,7 +60,7 @@ def _paper(values: tuple[float | None, ...] | None) -> dict[str, Any]:
 
 
 def summary(records: Sequence[Record]) -> dict[str, Any]:
-    """Means over seeds, and what each run cost."""
+    """Return the means over seeds, and the cost of each run."""
     of_test = [record["test"]["both"] for record in records]
     first = records[0]
     return {
@@ -79,24 +79,24 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _frame_rows(
+def _same_setup_rows(
     graph: str, objective: str, results: Path, reported: dict[str, Any], quick: bool
 ) -> list[dict[str, Any]]:
-    if graph not in FRAME_EPOCHS or quick:
+    if graph not in SAME_SETUP_EPOCHS or quick:
         return []
     rows = []
-    for run in frame(graph, objective):
+    for run in same_setup(graph, objective):
         record = find_record(run, results / "runs")
         model = run.recipe.model
         paper = reported.get(NAMES[model]) if model in BASELINES else None
-        row = {"graph": graph, "model": NAMES[model], "group": SAME_FRAME, "kind": f"same frame, {objective}"}
-        found = summary([record]) if record else {"missing": f"same frame, {objective}: not run"}
+        row = {"graph": graph, "model": NAMES[model], "group": COMPARED, "kind": f"same training setup, {objective}"}
+        found = summary([record]) if record else {"missing": f"same training setup, {objective}: not run"}
         rows.append(row | _paper(paper) | found)
     return rows
 
 
 def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
-    """The best on valid among logged runs whose settings all lie in the paper's grid (K = 4)."""
+    """Return the best run on valid among the logged runs whose settings all lie in the paper's grid (K = 4)."""
     rows = []
     for variant, label in (("ste", "D4-STE"), ("gumbel", "D4-Gumbel")):
         grid = PAPER_GRIDS[variant]
@@ -121,7 +121,7 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "model": label,
-                    "kind": f"best of {len(inside)} tried inside the paper's grid",
+                    "kind": f"best of {len(inside)} inside the paper's grid",
                     "objective": "logistic",
                     "dimension": dimension,
                     "test": {key: best["test"][key] for key in METRICS},
@@ -144,10 +144,10 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
-    """A section a dataset; every row says how it was made."""
+    """Return one Markdown section per graph."""
     paper = [f"paper: {name}" for name in ("MRR", "Hits@1", "Hits@3", "Hits@10")]
-    ours = ["model", "how", "2L", "MRR", "Hits@1", "Hits@3", "Hits@10", "MRR, seen only"]
-    header = [*ours, *paper, "seeds", "best epoch", "seconds", "hardware"]
+    ours = ["model", "training", "2L", "MRR", "Hits@1", "Hits@3", "Hits@10", "MRR, seen entities only"]
+    header = [*ours, *paper, "seeds", "best epoch", "seconds", "concurrent runs", "hardware"]
     parts = []
     for graph in TABLES[target]:
         lines = [_cells(row) for row in rows if row["graph"] == graph]
@@ -159,15 +159,14 @@ def _cells(row: dict[str, Any]) -> list[str]:
     paper = row.get("paper", {})
     quoted = [share(paper.get(key)) for key in METRICS]
     if "test" not in row:
-        return [row["model"], row.get("missing", row["kind"]), *[""] * 6, *quoted, *[""] * 4]
+        return [row["model"], row.get("missing", row["kind"]), *[""] * 6, *quoted, *[""] * 5]
     spread = f" ± {row['test_spread']:.4f}" if row["test_spread"] is not None else ""
     ours = [f"{row['test']['mrr']:.4f}{spread}", *(share(row["test"][key]) for key in METRICS[1:])]
-    beside = f" ({row['concurrent_runs']} runs beside)" if row.get("concurrent_runs") else ""
     return [
-        row["model"], f"{row['kind']}" if "frame" in row["kind"] else f"{row['kind']}, {row['objective']}",
+        row["model"], row["kind"] if row["group"] == COMPARED else f"{row['kind']}, {row['objective']}",
         str(row["dimension"]), *ours, share(row["test_seen_only"]["mrr"]), *quoted,
         ", ".join(map(str, row["seeds"])), ", ".join(map(str, row["best_epochs"])) + f" of {row['epochs']}",
-        f"{mean(row['seconds']):.0f}{beside}", row["hardware"].replace("NVIDIA ", ""),
+        f"{mean(row['seconds']):.0f}", str(row.get("concurrent_runs", "")), row["hardware"].replace("NVIDIA ", ""),
     ]  # fmt: skip
 
 

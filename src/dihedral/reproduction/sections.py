@@ -1,0 +1,264 @@
+"""The section of each target: its text, its numbers and its figures, made from the records of runs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from dihedral.errors import DihedralError
+from dihedral.io.files import read_json
+from dihedral.reproduction.paper import NAMES, TABLES
+from dihedral.reproduction.plan import SYMMETRY, plan, same_setup
+from dihedral.reproduction.runs import TRAIN_SAMPLE, Record, find_record
+from dihedral.reproduction.tables import METRICS, markdown, share, table_markdown, table_rows
+
+COMPOSITIONS = {  # recipe -> its title in Figure 4
+    "case/family-1-d4-gumbel": "FAMILY, one parent per person",
+    "case/family-2-d4-gumbel": "FAMILY, two parents per person",
+    "paper/fb15k-237-d4-gumbel": "FB15k-237, D4-Gumbel",
+    "best/fb15k-237-d8-gumbel": "FB15k-237, D8-Gumbel",
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the records of a target are read from, and where its figures are written to."""
+
+    results: Path
+    folder: Path
+    seeds: int
+    quick: bool
+
+    def records(self, target: str) -> dict[str, list[Record]]:
+        """Return the records of a target by recipe, in the order of the seeds."""
+        groups: dict[str, list[Record]] = defaultdict(list)
+        for run in plan(target, self.seeds, quick=self.quick):
+            record = find_record(run, self.results / "runs")
+            if record is not None:
+                groups[run.recipe.name.removeprefix("quick-")].append(record)
+        return dict(groups)
+
+
+@dataclass
+class Section:
+    title: str
+    text: str
+    content: Any
+    figures: list[Path] = field(default_factory=list)
+
+    def body(self, prefix: str) -> str:
+        """Return the text and its figures; `prefix` is the path from the page to the folder of the figures."""
+        shown = [path for path in self.figures if path.suffix == ".png"]
+        return "\n".join([self.text, *(f"![{self.title}]({prefix}{path.name})\n" for path in shown)])
+
+
+def _table(sources: Sources, target: str) -> Section:
+    rows = table_rows(target, sources.results, seeds=sources.seeds, quick=sources.quick)
+    return Section(f"Table {target[-1]}: {', '.join(TABLES[target])}", table_markdown(target, rows), rows)
+
+
+def _figure1(sources: Sources, target: str) -> Section:
+    text = "The elements of D4 acting on a square with labelled corners: four rotations and four reflections.\n"
+    return Section("Figure 1: the elements of D4", text, None, _draw("figure1", sources.folder))
+
+
+def _figure2(sources: Sources, target: str) -> Section:
+    records = sources.records(target)
+    pairs: dict[str, list[dict[str, Any]]] = {}
+    lines = []
+    for graph, recipe in (("WN18", "case/wn18-d4-gumbel"), ("FB15k", "paper/fb15k-d4-gumbel")):
+        runs = records.get(recipe, [])
+        if not runs:
+            continue
+        rows = pairs[graph] = []
+        for row in runs[0]["studies"]["inverses"]:
+            same = [_same_relations(run["studies"]["inverses"], row) for run in runs]
+            means = {key: mean(each[key] for each in same) for key in ("share", "ones")}
+            rows.append({**row, **means, "seeds": len(runs)})
+        lines += [[graph, *(f"`{name}`" for name in row["relations"]), row["support"], share(row["share"]),
+                   share(row["ones"]), row["seeds"]] for row in rows]  # fmt: skip
+        lines.append([graph, "**mean**", "", "", share(mean(row["share"] for row in rows)),
+                      share(mean(row["ones"] for row in rows)), len(runs)])  # fmt: skip
+    text = (
+        "Identity blocks: the share of components whose block of R₁R₂ is the identity (chance level 1/8). Ones: the\n"
+        "share of ones on the diagonal of R₁R₂, the measure used in the paper (chance level 1/4). The table gives the\n"
+        "mean over seeds; the histograms show the first seed.\n\n"
+        + markdown(["graph", "r₁", "r₂", "support", "identity blocks", "ones", "seeds"], lines)
+    )
+    models = _inverses_of_models(sources)
+    if models:
+        text += (
+            "\nThe same pairs of WN18 in all bilinear models with the same training setup. Cosine: cosine similarity\n"
+            "of R₁R₂ to the identity; it is 1 for a positive multiple of the identity. Diagonality: the share of the\n"
+            "squared Frobenius norm on the diagonal. Spread: the standard deviation of the diagonal divided by its\n"
+            "mean. The paper says that in other models these products are close to diagonal but are not the\n"
+            "identity. The matrices of HolE are circulant, so their spread is always 0.\n\n"
+            + markdown(
+                ["model", "objective", "cosine", "diagonality", "spread"],
+                [[m["model"], m["objective"], *(share(m[k]) for k in ("cosine", "diagonality", "spread"))]
+                 for m in models],
+            )
+        )  # fmt: skip
+    figures = _draw("figure2", sources.folder, pairs) if pairs else []
+    return Section("Figure 2: inverse pairs", text, {"pairs": pairs, "models": models}, figures)
+
+
+def _inverses_of_models(sources: Sources) -> list[dict[str, Any]]:
+    rows = []
+    for objective in ("logistic", "softmax"):
+        for run in same_setup("WN18", objective):
+            record = find_record(run, sources.results / "runs")
+            if record is not None and "inverses" in record["studies"]:
+                pairs = record["studies"]["inverses"]
+                means = {key: mean(pair[key] for pair in pairs) for key in ("cosine", "diagonality", "spread")}
+                rows.append({"model": NAMES[run.recipe.model], "objective": objective, **means})
+    return rows
+
+
+def _figure3(sources: Sources, target: str) -> Section:
+    records = sources.records(target)
+    content: dict[str, Any] = {}
+    lines = []
+    for name, recipe in SYMMETRY.items():
+        runs = records.get(recipe, [])
+        if not runs:
+            continue
+        row = {
+            "symmetric_in_symmetric": _mean_of(runs, "symmetric", "symmetry"),
+            "skew_in_skew": _mean_of(runs, "skew", "skewness"),
+            "skew_in_skew_by_facts": _mean_of(runs, "skew", "skewness", by_facts=True),
+            "test_mrr": mean(run["test"]["both"]["mrr"] for run in runs),
+            "seeds": [run["seed"] for run in runs],
+            "relations": [run["studies"]["symmetry"] for run in runs],
+        }
+        content[name] = row
+        shares = [share(row[key]) for key in ("symmetric_in_symmetric", "skew_in_skew", "skew_in_skew_by_facts")]
+        lines.append([name, *shares, f"{row['test_mrr']:.4f}", len(runs)])
+    text = (
+        "Symmetric relations: the share of their components that are symmetric elements. Skew relations: the share of\n"
+        "the components of definitely skew-symmetric relations that are O₄⁽¹⁾ or O₄⁽³⁾ (chance level 1/4). The values\n"
+        "are means over relations and seeds; one column weights each skew relation by its training facts. The rows\n"
+        "compare training on WN18 without and with the extra negatives (t, r, h). One extra negative has little\n"
+        "weight next to ten others and much weight next to one; the figure shows training with one.\n\n"
+        + markdown(["training", "symmetric relations", "skew relations", "skew relations, weighted by facts",
+                    "test MRR", "seeds"], lines)
+    )  # fmt: skip
+    shown = [content[name]["relations"][0] for name in ("1 negative", "1 negative, skew") if name in content]
+    figures = _draw("figure3", sources.folder, *shown) if len(shown) == 2 else []
+    return Section("Figure 3: symmetry and skew-symmetry on WN18", text, content, figures)
+
+
+def _mean_of(runs: Iterable[Record], kind: str, key: str, *, by_facts: bool = False) -> float:
+    """Return the mean over the relations of a kind, optionally weighted by their training facts."""
+    rows = [row for run in runs for row in run["studies"]["symmetry"] if row["kind"] == kind]
+    weights = [row["triples"] if by_facts else 1 for row in rows]
+    return sum(w * row[key] for w, row in zip(weights, rows, strict=True)) / sum(weights) if rows else math.nan
+
+
+def _figure4(sources: Sources, target: str) -> Section:
+    records = sources.records(target)
+    content: dict[str, Any] = {}
+    drawn, lines = {}, []
+    for recipe, title in COMPOSITIONS.items():
+        runs = records.get(recipe, [])
+        if not runs:
+            continue
+        if runs[0]["recipe"]["K"] == 4:  # larger groups have too many values for the histograms
+            drawn[title] = runs[0]["studies"]["compositions"]
+        rows = content[title] = []
+        for row in runs[0]["studies"]["compositions"]:
+            same = [_same_relations(run["studies"]["compositions"], row) for run in runs]
+            right, swapped = (mean(each[order]["share"] for each in same) for order in ("right", "swapped"))
+            rows.append({"relations": row["relations"], "right": right, "swapped": swapped, "seeds": len(runs)})
+            ratio = f"{right / swapped:.2f}" if swapped else ""
+            names = [f"`{name}`" for name in row["relations"]]
+            counts = [row.get("support", ""), share(row.get("confidence"))]
+            lines.append([title, *names, *counts, share(right), share(swapped), ratio, len(runs)])
+    text = (
+        "The share of components in which R₁R₂R₃⁻¹ is the identity, in the right order and with r₁ and r₂ swapped.\n"
+        "The table gives the mean over seeds; the histograms show the first seed. For FB15k-237 the table lists the\n"
+        "chains with the highest support among those with three different relations and a standard confidence of at\n"
+        "least one half in training. The chance level is 1/8 in D4 and 1/16 in D8; a rule at the chance level is not\n"
+        "represented in the codes.\n\n"
+        + markdown(["graph", "r₁", "r₂", "r₃", "support", "confidence", "right order", "swapped", "ratio", "seeds"],
+                   lines)
+    )  # fmt: skip
+    figures = _draw("figure4", sources.folder, drawn) if drawn else []
+    return Section("Figure 4: compositions", text, content, figures)
+
+
+def _same_relations(rows: Iterable[dict[str, Any]], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of another seed that has the same relations."""
+    return next(row for row in rows if row["relations"] == wanted["relations"])
+
+
+def _discreteness(sources: Sources, target: str) -> Section:
+    panels: dict[str, dict[str, Any]] = defaultdict(dict)
+    lines = []
+    for runs in sources.records(target).values():
+        record = runs[0]
+        weight = record["recipe"]["regulariser_weight"]
+        panel = f"{record['graph']}, {f'L2 {weight:g}' if weight else 'no regulariser'}"
+        best = max(range(len(record["curve"])), key=lambda i: record["curve"][i][2])
+        panels[panel][record["recipe"]["model"]] = {
+            "epochs": [epoch for epoch, _, _ in record["curve"]],
+            "valid": [valid for _, _, valid in record["curve"]],
+            "train": record["train_curve"],
+        }
+        lines.append(
+            [panel, record["recipe"]["model"], f"{record['curve'][best][2]:.4f}", record["curve"][best][0],
+             f"{record['train_curve'][best]:.3f}", f"{record['train_curve'][best] - record['curve'][best][2]:.3f}",
+             f"{record['curve'][-1][2]:.4f}", f"{record['test']['both']['mrr']:.4f}"]
+        )  # fmt: skip
+    header = ["training", "model", "best valid MRR", "best epoch", "train MRR at best epoch", "gap", "final valid MRR",
+              "test MRR"]  # fmt: skip
+    text = (
+        "D4, its rotations only, and continuous O(2) (any angle, and a reflection) with the same training setup: full\n"
+        f"softmax, one seed. Train MRR is measured on {TRAIN_SAMPLE} training triples with the protocol used for\n"
+        "valid. The gap is train MRR minus valid MRR at the best epoch. The paper argues that discrete relations act\n"
+        "as a regulariser. If so, the discrete models have the smaller gap and, without a regulariser, the higher\n"
+        "valid MRR.\n\n" + markdown(header, sorted(lines))
+    )
+    figures = _draw("discreteness", sources.folder, panels) if panels else []
+    return Section("Does discreteness regularise?", text, panels, figures)
+
+
+def _small(sources: Sources, target: str) -> Section:
+    lines, remark = [], ""
+    for name, runs in sources.records(target).items():
+        means = [mean(run["test"]["both"][key] for run in runs) for key in METRICS]
+        lines.append([runs[0]["graph"], f"D4-Gumbel (`{name}`)", *map(share, means), len(runs)])
+    path = sources.results / "neural.json"
+    if path.exists():
+        content = read_json(path)
+        remark = f" {content['note']}"
+        for row in content["rows"]:
+            means = [mean(run["test"][key] for run in row["runs"]) for key in METRICS]
+            note = f"; {row['note']}" if row.get("note") else ""
+            lines.append([row["graph"], f"{row['model']} (PyKEEN{note})", *map(share, means), len(row["runs"])])
+    text = (
+        "ConvE and R-GCN were trained with PyKEEN (`python -m benchmarks.neural`, `results/neural.json`), with the\n"
+        f"same splits and protocol.{remark} The values of MINERVA in Table 4 are quoted from the paper.\n\n"
+        + markdown(["graph", "model", "MRR", "Hits@1", "Hits@3", "Hits@10", "seeds"], sorted(lines))
+    )
+    return Section("Comparison with ConvE and R-GCN on small graphs", text, lines)
+
+
+SECTIONS: dict[str, Callable[[Sources, str], Section]] = {
+    "table3": _table, "table4": _table, "figure1": _figure1, "figure2": _figure2, "figure3": _figure3,
+    "figure4": _figure4, "discreteness": _discreteness, "small": _small,
+}  # fmt: skip
+
+
+def _draw(name: str, folder: Path, *content: Any) -> list[Path]:
+    try:
+        from dihedral.figures import paper
+    except ModuleNotFoundError:
+        raise DihedralError("figures need matplotlib: pip install 'dihedral[plots]'") from None
+    drawn: list[Path] = getattr(paper, name)(*content, folder)
+    return drawn
