@@ -24,7 +24,8 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from benchmarks.record import RESULTS, save
-from dihedral.graph.triples import SPLITS, Graph, Vocabulary
+from dihedral.graph.triples import SPLITS, Graph
+from dihedral.graph.vocabulary import Vocabulary
 
 ENTITIES, RELATIONS, TRIPLES, DIMENSION = 4_600_000, 822, 20_600_000, 256
 HELD_OUT = 4_000  # one triple in so many is of valid, and one of test

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 import dihedral as dh
 from dihedral.cli.main import app
-from dihedral.graph.benchmarks import BENCHMARKS, Benchmark, check, locate
+from dihedral.graph.benchmarks import BENCHMARKS, Benchmark, locate, verify
 from dihedral.graph.readers import write_folder
 from dihedral.graph.triples import SPLITS
 from dihedral.models import build_model
@@ -280,7 +280,7 @@ def whole_download(benchmark: Benchmark, cache: Path) -> bool:
     _point_to(benchmark, cache)
     path = locate(benchmark)
     if path is not None:
-        check(benchmark, path)
+        verify(benchmark, path)
     return path is not None
 
 

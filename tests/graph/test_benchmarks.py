@@ -18,11 +18,11 @@ from dihedral.graph.benchmarks import (
     BENCHMARKS,
     Benchmark,
     cache_folder,
-    check,
+    checksum,
     fetch,
     find_benchmark,
     locate,
-    text_sum,
+    verify,
 )
 from dihedral.graph.sources import find_split
 
@@ -57,7 +57,7 @@ def test_known_test_triples_with_entities_that_training_never_saw(benchmark_grap
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_checks_what_it_loads(name):
     benchmark = BENCHMARKS[name]
-    assert benchmark.sums["train"].startswith(("sha256:", "git:"))
+    assert benchmark.checksums["train"].startswith(("sha256:", "git:"))
     assert all(source.startswith("https://") for source in benchmark.sources)
     assert bool(benchmark.joined) == (len(benchmark.sources) > 1)
 
@@ -69,7 +69,7 @@ def test_names_do_not_depend_on_case(benchmark_path, name):
 
 
 def test_an_unknown_benchmark_is_answered_with_close_names():
-    with pytest.raises(DihedralError, match=r"benchmark 'wn18r' is unknown; there are WN18, .*did you mean 'WN18RR'"):
+    with pytest.raises(DihedralError, match=r"benchmark 'wn18r' is unknown; choose from WN18, .*did you mean 'WN18RR'"):
         find_benchmark("wn18r")
 
 
@@ -266,7 +266,7 @@ def test_a_download_that_breaks_off_leaves_nothing(tiny, server, cache):
     server.broken.add("/tiny.tar.gz")
     tiny()
     message = refusal(load_graph, "tiny")
-    assert "/tiny.tar.gz broke off after" in message or "/tiny.tar.gz cannot be downloaded" in message
+    assert "/tiny.tar.gz ended after" in message or "/tiny.tar.gz cannot be downloaded" in message
     assert stored(cache) == []
     server.broken.clear()
     assert len(load_graph("tiny").train) == 2
@@ -283,16 +283,16 @@ def test_a_download_in_chunks_that_breaks_off_leaves_nothing(tiny, server, cache
 
 
 def test_a_download_with_another_sum_leaves_nothing(tiny, cache):
-    tiny(sums={split: sha256(content + b"x") for split, content in TEXT.items()})
+    tiny(checksums={split: sha256(content + b"x") for split, content in TEXT.items()})
     message = refusal(load_graph, "tiny")
     wanted = hashlib.sha256(TEXT["train"] + b"x").hexdigest()[:12]
     found = hashlib.sha256(TEXT["train"]).hexdigest()[:12]
-    assert "Tiny's train" in message and f"sha256 sum {found}" in message and f"expected {wanted}" in message
+    assert "train of Tiny" in message and f"sha256 checksum {found}" in message and f"expected {wanted}" in message
     assert stored(cache) == []
 
 
 def test_a_download_with_another_sum_is_not_called_a_file_to_delete(tiny, cache):
-    tiny(sums={split: sha256(content + b"x") for split, content in TEXT.items()})
+    tiny(checksums={split: sha256(content + b"x") for split, content in TEXT.items()})
     assert "delete" not in refusal(load_graph, "tiny")
 
 
@@ -302,7 +302,7 @@ def test_a_page_that_is_not_there_leaves_nothing(tiny, server, cache):
     message = refusal(load_graph, "tiny")
     assert message == (
         f"{benchmark.sources[0]} cannot be downloaded: Not Found; "
-        "put the files into a folder and name it in DIHEDRAL_DATA"
+        "put the files into a folder and set DIHEDRAL_DATA to it"
     )
     assert stored(cache) == []
 
@@ -344,7 +344,7 @@ def test_a_cache_that_cannot_be_made_is_refused(tiny, tmp_path, monkeypatch):
     benchmark = tiny()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "cannot be written: Not a directory; set XDG_CACHE_HOME elsewhere" in refusal(fetch, benchmark)
+    assert "cannot be written: Not a directory; set XDG_CACHE_HOME to another folder" in refusal(fetch, benchmark)
 
 
 def test_a_failed_download_keeps_what_the_cache_held_before(tiny, server, cache):
@@ -368,7 +368,7 @@ def test_a_damaged_file_on_this_machine_is_refused_by_its_sum(tiny, tmp_path, mo
         (tmp_path / "Tiny" / f"{split}.txt").write_bytes(content)
     assert len(load_graph("tiny").train) == 2
     (tmp_path / "Tiny" / "test.txt").write_bytes(TEXT["test"].replace(b"c", b"b"))
-    assert f"Tiny's test in '{tmp_path / 'Tiny'}' has the sha256 sum" in refusal(load_graph, "tiny")
+    assert f"test of Tiny in '{tmp_path / 'Tiny'}' has the sha256 checksum" in refusal(load_graph, "tiny")
 
 
 def test_a_real_benchmark_with_one_letter_changed_is_refused(benchmark_path, tmp_path, monkeypatch):
@@ -382,22 +382,22 @@ def test_a_real_benchmark_with_one_letter_changed_is_refused(benchmark_path, tmp
     content = bytearray((folder / "valid.txt").read_bytes())
     content[1000] ^= 1
     (folder / "valid.txt").write_bytes(content)
-    assert "umls's valid in" in refusal(load_graph, "umls")
+    assert "valid of umls in" in refusal(load_graph, "umls")
 
 
 def test_a_git_sum_is_the_id_that_git_gives_the_file(tmp_path):
     (tmp_path / "train.txt").write_bytes(TEXT["train"])
     git = subprocess.run(["git", "hash-object", tmp_path / "train.txt"], capture_output=True, text=True, check=True)
-    assert text_sum(tmp_path, "train", "git") == git.stdout.strip()
+    assert checksum(tmp_path, "train", "git") == git.stdout.strip()
 
 
 def test_a_git_sum_accepts_the_file_and_refuses_another(tiny, cache):
     blob = hashlib.sha1(b"blob %d\0%s" % (len(TEXT["train"]), TEXT["train"])).hexdigest()
-    benchmark = tiny(sums={"train": f"git:{blob}"})
+    benchmark = tiny(checksums={"train": f"git:{blob}"})
     assert fetch(benchmark) == cache / "Tiny.tar.gz"
-    with pytest.raises(DihedralError, match="has the git sum"):
-        check(replace(benchmark, sums={"train": f"git:{'0' * 40}"}), cache / "Tiny.tar.gz")
+    with pytest.raises(DihedralError, match="has the git checksum"):
+        verify(replace(benchmark, checksums={"train": f"git:{'0' * 40}"}), cache / "Tiny.tar.gz")
 
 
 def test_yago_is_known_by_the_git_id_of_its_training_file():
-    assert find_benchmark("yago3-10").sums == {"train": "git:1543056ff5af6d3bf841510129529e91e9a8627c"}
+    assert find_benchmark("yago3-10").checksums == {"train": "git:1543056ff5af6d3bf841510129529e91e9a8627c"}

@@ -110,10 +110,10 @@ def test_a_fact_in_two_splits_stays_in_the_first():
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        pytest.param(nx.Graph([("a", "b", {"relation": "r"})]), "networkx Graph has no directions", id="undirected"),
+        pytest.param(nx.Graph([("a", "b", {"relation": "r"})]), "networkx Graph is undirected", id="undirected"),
         pytest.param(nx.DiGraph([("a", "b")]), "the edge from 'a' to 'b' has no relation", id="no relation"),
         pytest.param(nx.MultiDiGraph([("a", "b")]), "the edge from 'a' to 'b' has no relation", id="a number as key"),
-        pytest.param(nx.MultiDiGraph([(1, "1", "r")]), "two nodes .* have the same text", id="1 and '1'"),
+        pytest.param(nx.MultiDiGraph([(1, "1", "r")]), "two nodes .* convert to the same string", id="1 and '1'"),
         pytest.param(nx.MultiDiGraph(), "has no training triples", id="empty"),
     ],
 )

@@ -143,5 +143,5 @@ def test_a_person_has_one_or_two_parents(parents):
 
 
 def test_a_family_cannot_be_all_held_back():
-    with pytest.raises(DihedralError, match="their sum under 1"):
+    with pytest.raises(DihedralError, match="their sum less than 1"):
         make_family(40, valid=0.5, test=0.5)

@@ -71,7 +71,7 @@ triples = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0
 def test_repeats_are_found_within_and_across_splits(train, valid, test, num_entities):
     splits = [np.array(part, np.int32).reshape(-1, 3) for part in (train, valid, test)]
     with pytest.MonkeyPatch.context() as small:
-        small.setattr("dihedral.graph.triples.ROWS_AT_ONCE", 8)
+        small.setattr("dihedral.graph.triples.ROWS_PER_CHUNK", 8)
         again, leaked = find_repeats(splits, num_entities, 2**31 if num_entities > 6 else 3)
     for part, repeated in zip((train, valid, test), again, strict=True):
         assert repeated.tolist() == [triple in part[:i] for i, triple in enumerate(part)]
@@ -92,7 +92,7 @@ def test_a_graph_of_two_thousand_million_entities_can_be_held():
 
     rows = np.array([(2**31 - 2, 2**20, 2**31 - 2)] * 2, np.int32)
     graph = build_graph(Many(), Many(), [rows, rows[:1], rows[:0]], "huge")
-    assert graph.notes == ("train: 1 duplicate triples left out", "valid: 1 triples also stand in an earlier split")
+    assert graph.notes == ("train: 1 duplicate triples left out", "valid: 1 triples also occur in an earlier split")
 
 
 # --- memory -----------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ from pathlib import Path
 from dihedral.graph import load_graph, readers, split, triples
 
 readers.PIECE_BYTES >>= 5  # buffers as small beside this graph as the usual ones are beside a large one
-triples.ROWS_AT_ONCE = split.ROWS_AT_ONCE = 1 << 14
+triples.ROWS_PER_CHUNK = split.ROWS_PER_CHUNK = 1 << 14
 for path in sys.argv[1:]:
     graph = load_graph(path)
     final = graph.known.nbytes + graph.entities.array.nbytes + graph.relations.array.nbytes

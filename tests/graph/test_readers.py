@@ -241,7 +241,7 @@ def test_categories_that_no_row_uses_are_no_entities():
 
 
 def test_a_column_that_holds_no_names_is_refused():
-    with pytest.raises(DihedralError, match=r"table has a column of list<.*>; names are text or numbers"):
+    with pytest.raises(DihedralError, match=r"table has a column of list<.*>; names are strings or numbers"):
         load_graph(pa.table({"head": [["a"]], "relation": ["r"], "tail": ["b"]}))
 
 
@@ -458,7 +458,7 @@ def test_a_wrong_number_of_columns_beside_quotes(read):
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"  \n\n", b"head\trelation\ttail\n"])
 def test_an_empty_file_is_refused(read, content):
-    with pytest.raises(DihedralError, match=r"facts\.tsv is empty.*; expected one triple a line"):
+    with pytest.raises(DihedralError, match=r"facts\.tsv is empty.*; expected one triple per line"):
         read("facts.tsv", content)
 
 
@@ -490,7 +490,7 @@ def test_a_header_that_names_a_column_twice_is_refused(read):
 
 def test_a_file_with_another_ending_is_refused(read):
     with pytest.raises(
-        DihedralError, match=r"facts\.json has the ending '\.json'; expected one of \.tsv, \.txt, \.csv"
+        DihedralError, match=r"facts\.json has the suffix '\.json'; expected one of \.tsv, \.txt, \.csv"
     ):
         read("facts.json", b"{}")
 
@@ -533,8 +533,8 @@ def test_duplicates_and_leaks_in_a_folder_are_noted(tmp_path):
     (tmp_path / "test.txt").write_bytes(tsv([FACTS[1], ("dan", "spouse", "ann")]))
     assert load_graph(tmp_path).notes == (
         "train: 1 duplicate triples left out",
-        "valid: 1 triples also stand in an earlier split",
-        "test: 1 triples also stand in an earlier split",
+        "valid: 1 triples also occur in an earlier split",
+        "test: 1 triples also occur in an earlier split",
     )
 
 

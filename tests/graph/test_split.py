@@ -83,7 +83,7 @@ def test_the_seed_is_independent_of_numpys_global_state():
 
 @pytest.mark.parametrize(("valid", "test"), [(-0.1, 0.1), (0.1, -0.1), (1.0, 0.0), (0.5, 0.5), (float("nan"), 0.1)])
 def test_impossible_shares_are_refused(valid, test):
-    with pytest.raises(DihedralError, match=f"valid={valid} and test={test}.*sum under 1"):
+    with pytest.raises(DihedralError, match=f"valid={valid} and test={test}.*sum less than 1"):
         split_triples(dense(), valid=valid, test=test)
 
 

@@ -116,7 +116,7 @@ def test_a_folder_is_made_with_its_parents(tmp_path):
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(DihedralError, match=r"folder '.*file/c' cannot be made: Not a directory"):
+    with pytest.raises(DihedralError, match=r"folder '.*file/c' cannot be created: Not a directory"):
         make_folder(tmp_path / "file" / "c")
 
 

@@ -23,7 +23,7 @@ def trial_rows(card):
 def test_the_card_names_data_metrics_recipe_use_and_limits(predictor, family, folder):
     card = (folder / "README.md").read_text()
     headings = [line[3:] for line in card.splitlines() if line.startswith("## ")]
-    assert headings == ["Data", "Metrics", "Use", "Recipe", "Limits"]
+    assert headings == ["Data", "Metrics", "Use", "Recipe", "Limitations"]
     rows = trial_rows(card)
     assert ["name", "`family`"] in rows and ["entities", "40"] in rows and ["relations", "6"] in rows
     assert ["train triples", str(len(family.train))] in rows
@@ -76,7 +76,7 @@ def test_a_new_model_replaces_our_card_and_keeps_a_text_of_ones_own(family, fold
 def test_a_model_that_was_never_measured(family, tmp_path):
     Predictor(build_model("transe", 40, 6, dimension=4), family).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "This model was not measured." in card and "Not recorded." in card and "D_" not in card
+    assert "This model has not been evaluated." in card and "Not recorded." in card and "D_" not in card
 
 
 def test_names_with_marks_of_markdown_stay_as_they_are(tmp_path):

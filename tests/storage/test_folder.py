@@ -14,7 +14,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError, Graph, Predictor
-from dihedral.io.files import only_writer
+from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
 
 
@@ -249,13 +249,13 @@ def test_a_save_that_fails_midway_in_an_empty_folder_leaves_no_model(python, mod
 
 def test_a_file_where_the_folder_should_be_is_refused(predictor, tmp_path):
     (tmp_path / "model").write_text("")
-    with pytest.raises(DihedralError, match=r"folder '.*model' cannot be made: File exists"):
+    with pytest.raises(DihedralError, match=r"folder '.*model' cannot be created: File exists"):
         predictor.save(tmp_path / "model")
 
 
 def test_a_second_save_into_a_folder_is_refused_while_the_first_writes(other, predictor, tmp_path):
     other.save(tmp_path / "model")
-    with only_writer(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
+    with lock_folder(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
         predictor.save(tmp_path / "model", overwrite=True)
     same_model(dh.load(tmp_path / "model"), other)
     predictor.save(tmp_path / "model", overwrite=True)
@@ -531,7 +531,7 @@ def use(folder):
 @pytest.mark.parametrize("name", ["entities.arrow", "relations.arrow", "known.arrow"])
 def test_a_byte_that_changed_gives_an_error_in_one_sentence_or_a_model(folder, monkeypatch, name, lazily):
     if lazily:  # as a model is that is too large to be looked through
-        monkeypatch.setattr("dihedral.storage.folder.CHECKED_AT_ONCE", 0)
+        monkeypatch.setattr("dihedral.storage.folder.MAX_CHECKED_ON_OPEN", 0)
     whole = (folder / name).read_bytes()
     rng = np.random.default_rng(0)
     refused = []

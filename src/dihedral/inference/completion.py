@@ -19,7 +19,7 @@ from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError, check_triples
 from dihedral.evaluation.ranking import MEMORY_MB, score_all, tile_rows
 from dihedral.graph.known import Side
-from dihedral.graph.readers import split_line, usual_columns
+from dihedral.graph.readers import common_columns, split_line
 from dihedral.inference.predictor import Among, Known, Predictor
 from dihedral.io.files import atomic_path, make_folder
 
@@ -45,7 +45,7 @@ def read_questions(path: Path) -> list[Question]:
 
 def _parquet_rows(path: Path) -> list[list[str | None]]:
     table = papq.read_table(path)
-    places = usual_columns(table.column_names) or range(min(3, table.num_columns))
+    places = common_columns(table.column_names) or range(min(3, table.num_columns))
     if len(places) != 3:
         raise DihedralError(f"file {str(path)!r} has {table.num_columns} columns; questions have head, relation, tail")
     columns = [table.column(place).cast(pa.string()).to_pylist() for place in places]
@@ -62,7 +62,7 @@ def _text_rows(path: Path) -> list[list[str]]:
         cells = split_line(line, delimiter)
         if len(cells) < 3:
             raise DihedralError(f"{path}, line {number}: {len(cells)} columns; questions have head, relation, tail")
-        header = usual_columns(cells) if number == 1 else None
+        header = common_columns(cells) if number == 1 else None
         if header:
             places = header
         else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph.known import Side
 from dihedral.graph.prefixes import expand
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.models import Model
 
@@ -51,7 +50,7 @@ def fold_in(predictor: Predictor, name: str, facts: Sequence[tuple[str, str, str
     own = np.array(triples, graph.train.dtype)
     vector = _solve(predictor, torch.from_numpy(own.astype(np.int64)).to(predictor.device), new, seed)
     names = Vocabulary([*graph.entities, name], prefixes=graph.entities.prefixes)
-    wider = replace(graph, entities=names, train=np.concatenate([graph.train, own]))
+    wider = graph.replace(entities=names, train=np.concatenate([graph.train, own]))
     grown = Model(torch.cat([model.entities.detach(), vector[None]]), model.relations)
     kept = {key: deepcopy(predictor.metrics[key]) for key in ("calibration",) if key in predictor.metrics}
     return Predictor(grown, wider, recipe=predictor.recipe, metrics=kept)  # no longer the model that was measured

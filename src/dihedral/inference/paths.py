@@ -18,7 +18,8 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph.known import KnownAnswers
-from dihedral.graph.triples import Triples, Vocabulary
+from dihedral.graph.triples import Triples
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.models import Model
 
 INVERSE = "~"

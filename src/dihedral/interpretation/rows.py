@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.group import DihedralGroup, Elements
 from dihedral.inference.predictor import Predictor
 
@@ -141,7 +141,7 @@ class Row:
 class Algebra:
     """The relations of a DihEdral model as rows of group elements.
 
-    >>> from dihedral.graph.triples import Vocabulary
+    >>> from dihedral.graph.vocabulary import Vocabulary
     >>> codes = np.array([[1, 2], [3, 2]])
     >>> a = Algebra(codes, 4, Vocabulary(["parent", "child"], "relation"))
     >>> (~a["parent"]).nearest(1)

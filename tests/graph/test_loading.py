@@ -39,5 +39,5 @@ def test_a_file_with_a_column_of_splits_is_kept_to(tmp_path, family, suffix):
 def test_usual_other_names_of_valid_are_understood_and_others_refused():
     table = pa.table({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "a"], "split": ["train", "dev"]})
     assert len(dh.load_graph(table).valid) == 1
-    with pytest.raises(DihedralError, match="column split says 'holdout'; it names train, valid or test"):
+    with pytest.raises(DihedralError, match="column split has the value 'holdout'; expected train, valid or test"):
         dh.load_graph(table.set_column(3, "split", pa.array(["train", "holdout"])))
