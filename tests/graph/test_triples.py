@@ -18,7 +18,7 @@ labelled = st.lists(st.tuples(names, names, names), min_size=1, max_size=40)
 
 
 @given(train=labelled, valid=st.lists(st.tuples(names, names, names), max_size=10))
-def test_labels_give_back_the_distinct_triples_in_their_order(train, valid):
+def test_labels_restore_the_distinct_triples_in_order(train, valid):
     graph = Graph.from_labels(train, valid)
     assert list(graph.labels(graph.train)) == list(dict.fromkeys(train))
     assert list(graph.labels(graph.valid)) == list(dict.fromkeys(valid))
@@ -59,7 +59,7 @@ def test_an_unknown_split_is_refused(split):
         Graph.from_labels([("a", "r", "b")]).split(split)
 
 
-def test_repr_says_the_sizes():
+def test_repr_shows_the_sizes():
     graph = Graph.from_labels([("a", "r", "b")], [("b", "r", "a")], name="tiny")
     assert repr(graph) == "Graph('tiny': 2 entities, 1 relations, 1 train / 1 valid / 0 test)"
 
@@ -74,7 +74,7 @@ def test_repr_says_the_sizes():
         pytest.param([("b", "r", "c"), ("a", "r", "b")], [], id="another order"),
     ],
 )
-def test_the_fingerprint_tells_graphs_apart(train, valid):
+def test_different_graphs_have_different_fingerprints(train, valid):
     base = Graph.from_labels([("a", "r", "b"), ("b", "r", "c")])
     assert Graph.from_labels(train, valid).fingerprint != base.fingerprint
 

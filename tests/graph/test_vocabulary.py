@@ -13,7 +13,7 @@ from dihedral import DihedralError
 from dihedral.graph import Vocabulary
 
 
-def test_a_vocabulary_numbers_names_both_ways():
+def test_a_vocabulary_maps_names_to_ids_and_back():
     vocabulary = Vocabulary(["b", "a", "c"])
     assert [vocabulary.id(name) for name in vocabulary] == [0, 1, 2]
     assert vocabulary[1] == "a" and vocabulary[-1] == "c" and vocabulary[1:] == ["a", "c"]
@@ -29,7 +29,7 @@ def test_vocabularies_with_the_same_names_are_equal():
 
 
 @pytest.mark.parametrize(("asked", "meant"), [("prent", "parent"), ("PARENT", "parent"), ("in_law", "parent_in_law")])
-def test_an_unknown_name_is_answered_with_close_ones(asked, meant):
+def test_an_unknown_name_is_refused_with_close_matches(asked, meant):
     vocabulary = Vocabulary(["parent", "spouse", "parent_in_law"], "relation")
     with pytest.raises(DihedralError, match=rf"relation '{asked}' is not among the 3 known.*did you mean.*'{meant}'"):
         vocabulary.id(asked)
@@ -53,11 +53,11 @@ def test_a_pickled_vocabulary_keeps_names_prefixes_and_order():
 
 @pytest.fixture(scope="module")
 def many():
-    """More names than a misspelt one is compared with."""
+    """More names than a misspelled one is compared with."""
     return Vocabulary([f"Q{(i * 7919) % 120_011}" for i in range(120_000)], prefixes={"wd": "Q1"})
 
 
-def test_each_of_many_names_is_found(many):
+def test_every_name_of_a_large_vocabulary_is_found(many):
     names = list(many)
     assert len(set(names)) == len(names) == len(many)
     assert many.ids(names).tolist() == list(range(len(many)))
@@ -68,7 +68,7 @@ def test_each_of_many_names_is_found(many):
         many[len(many)]
 
 
-def test_a_misspelt_name_among_many_is_compared_with_its_neighbours(many):
+def test_a_misspelled_name_in_a_large_vocabulary_is_compared_with_its_neighbours(many):
     name = many[60_000]
     for wrong in (name.lower(), name + "x"):
         with pytest.raises(DihedralError, match=f"'{wrong}' is not among the 120000 known .*did you mean .*'{name}'"):
@@ -80,7 +80,7 @@ def test_a_misspelt_name_among_many_is_compared_with_its_neighbours(many):
 
 
 @given(st.lists(st.text(max_size=5), unique=True, max_size=30), st.text(max_size=5))
-def test_a_name_is_found_by_bisection_if_it_is_there(names, other):
+def test_bisection_finds_exactly_the_names_of_the_vocabulary(names, other):
     vocabulary = Vocabulary(names)
     assert [vocabulary._find(name) for name in names] == list(range(len(names)))
     assert (other in vocabulary) == (other in names)

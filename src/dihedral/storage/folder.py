@@ -1,7 +1,6 @@
 """A model on disk: a folder of safetensors, Arrow and JSON files, listed in the manifest `model.json`.
 
-The manifest is written last and atomically, so an interrupted save leaves the previous model intact. There is no
-pickle.
+The manifest is written last and atomically: an interrupted save leaves the previous model intact. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -182,7 +181,8 @@ def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
         raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
     known = folder / files["known"]
     notes = tuple(manifest.get("notes", ()))
-    graph = Graph(entities, relations, *_load_triples(known), name=manifest["graph"], notes=notes, file=str(known))
+    train, valid, test = _load_triples(known)
+    graph = Graph(entities, relations, train, valid, test, manifest["graph"], notes, file=str(known))
     for vocabulary in (entities, relations):
         if len(vocabulary) <= MAX_CHECKED_ON_OPEN:
             vocabulary.check()
