@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import pyarrow as pa
 import pytest
@@ -40,10 +40,10 @@ def test_an_unknown_name_with_nothing_close_gets_no_suggestion():
         Vocabulary(["parent"]).id("zzz")
 
 
-def test_a_pickled_vocabulary_keeps_names_prefixes_and_order():
+def test_a_vocabulary_is_sent_to_another_process_unchanged():
     vocabulary = Vocabulary(["b", "a"], "relation", {"ex": "http://ex.org/"})
     assert "a" in vocabulary
-    copy = pickle.loads(pickle.dumps(vocabulary))
+    copy = ForkingPickler.loads(ForkingPickler.dumps(vocabulary))
     assert copy == vocabulary and copy.id("a") == 1
     assert (copy.kind, copy.prefixes, copy.order.tolist()) == ("relation", {"ex": "http://ex.org/"}, [1, 0])
 

@@ -18,7 +18,7 @@ from dihedral.io.locks import lock_folder
 def test_a_locked_folder_is_refused_with_the_given_message(tmp_path):
     with lock_folder(tmp_path, "in use") as alone:
         assert alone
-        with pytest.raises(DihedralError, match="^in use$"), lock_folder(tmp_path, "in use"):
+        with pytest.raises(DihedralError, match=r"^in use$"), lock_folder(tmp_path, "in use"):
             pass
     with lock_folder(tmp_path, "in use"):
         pass
