@@ -25,7 +25,8 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from benchmarks.record import RESULTS, save
-from dihedral.graph.triples import SPLITS, Graph, Vocabulary
+from dihedral.graph.triples import SPLITS, Graph
+from dihedral.graph.vocabulary import Vocabulary
 
 ENTITIES, RELATIONS, TRIPLES, DIMENSION = 4_600_000, 822, 20_600_000, 256
 HELD_OUT = 4_000  # one triple in 4,000 is in valid, and one in test

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def train(graph: dh.Graph, seed: int, device: str) -> Predictor:
 
 def without(graph: dh.Graph, facts: set[tuple[int, int, int]]) -> dh.Graph:
     kept = [i for i, row in enumerate(graph.train.tolist()) if tuple(row) not in facts]
-    return replace(graph, train=graph.train[kept])
+    return graph.replace(train=graph.train[kept])
 
 
 def named_facts(predictor: Predictor, triple: tuple[str, str, str]) -> set[tuple[int, int, int]]:

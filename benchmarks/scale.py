@@ -31,7 +31,8 @@ from benchmarks.record import RESULTS, save, seconds
 from dihedral.engine import compiled
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
-from dihedral.graph.triples import SPLITS, Vocabulary, triple_keys
+from dihedral.graph.triples import SPLITS, triple_keys
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.runtime.environment import environment
 from dihedral.training.loop import Trainer

@@ -14,7 +14,8 @@ import numpy as np
 from benchmarks.record import RESULTS, save
 from dihedral.graph import Graph
 from dihedral.graph.benchmarks import BENCHMARKS
-from dihedral.graph.triples import Vocabulary, build_graph
+from dihedral.graph.triples import build_graph
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.runtime.device import choose_device, device_name
 from dihedral.training import Trainer, load_recipe
 from dihedral.training.train import finish

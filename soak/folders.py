@@ -77,10 +77,11 @@ def save(out: Path) -> None:
 
 def hold(out: Path, gate: Path) -> None:
     """A save that stands still until `gate` is there."""
-    from dihedral.io.files import make_folder, only_writer
+    from dihedral.io.files import make_folder
+    from dihedral.io.locks import lock_folder
 
     make_folder(out)
-    with only_writer(out):
+    with lock_folder(out):
         out.with_suffix(".held").touch()
         _wait_for(gate.exists)
 

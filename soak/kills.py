@@ -27,13 +27,13 @@ from typer.testing import CliRunner
 
 import dihedral as dh
 from dihedral.cli.main import app
-from dihedral.graph.benchmarks import BENCHMARKS, Benchmark, check, locate
+from dihedral.graph.benchmarks import BENCHMARKS, Benchmark, locate, verify
 from dihedral.graph.readers import write_folder
 from dihedral.graph.triples import SPLITS
+from dihedral.io.jsonl import read_lines
 from dihedral.models import build_model
 from dihedral.storage.folder import holds_model
 from dihedral.training.recipe import load_recipe
-from dihedral.tuning.grid import read_log
 from dihedral.tuning.optuna_search import Search, search
 from soak.children import Child, Ending, ask, command
 from soak.tally import Tally
@@ -280,7 +280,7 @@ def whole_download(benchmark: Benchmark, cache: Path) -> bool:
     _point_to(benchmark, cache)
     path = locate(benchmark)
     if path is not None:
-        check(benchmark, path)
+        verify(benchmark, path)
     return path is not None
 
 
@@ -323,7 +323,7 @@ def kill_grid(killer: Killer, *, folder: Path, data: Path) -> None:
 
     def rows(log: Path) -> list[dict[str, Any]]:
         ignored = ("seconds", "train_seconds")
-        return [{key: value for key, value in row.items() if key not in ignored} for row in read_log(log)]
+        return [{key: value for key, value in row.items() if key not in ignored} for row in read_lines(log)]
 
     started = time.monotonic()
     ending = ask(command(*words, "--log", folder / "whole.jsonl"))

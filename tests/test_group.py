@@ -1,4 +1,4 @@
-"""D_K against the group axioms, the matrices of Eq. 1 and sympy's own dihedral groups."""
+"""D_K against the group axioms, the matrices of Eq. 1 and the dihedral groups of sympy."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_products_are_products_of_the_matrices_of_equation_1_in_the_same_order(K
 
 
 @pytest.mark.parametrize("K", [3, 4, 5, 6, 8])
-def test_the_multiplication_table_is_that_of_sympy(K):
+def test_the_multiplication_table_matches_sympy(K):
     group, oracle = DihedralGroup(K), SympyDihedralGroup(K)
     turn, flip = oracle.generators
     images = [turn**m for m in range(K)] + [turn**m * flip for m in range(K)]
@@ -195,14 +195,14 @@ def test_every_element_to_the_order_of_the_group_is_the_identity(K):
 
 
 @pytest.mark.parametrize("exponent", [2**62, 10**30])
-def test_an_exponent_may_be_of_any_size(exponent):
+def test_an_exponent_may_have_any_size(exponent):
     assert DihedralGroup(5).power(4, exponent) == 4 * exponent % 5
 
 
 # --- arrays ------------------------------------------------------------------------------------
 
 
-def test_products_of_arrays_broadcast_element_by_element():
+def test_products_of_arrays_broadcast():
     group = DihedralGroup(4)
     row, table = np.array([1, 4, 7]), np.array([[0, 1, 2], [5, 6, 3]])
     found = group.product(row, table)
@@ -210,7 +210,7 @@ def test_products_of_arrays_broadcast_element_by_element():
     assert all(found[i, j] == group.product(row[j], table[i, j]) for i in range(2) for j in range(3))
 
 
-def test_elements_come_back_in_the_smallest_integer_type():
+def test_results_have_the_smallest_integer_type():
     assert DihedralGroup(4).product([1, 2], [3, 4]).dtype == np.uint8
     assert DihedralGroup(128).elements.dtype == np.uint8
     assert DihedralGroup(129).inverse([1]).dtype == np.uint16
@@ -259,13 +259,13 @@ def test_rotations_are_named_o_and_reflections_f():
 
 
 @given(elements(1))
-def test_a_name_leads_back_to_its_element(drawn):
+def test_a_name_maps_back_to_its_element(drawn):
     group, a = drawn
     assert group.element(group.name(a)) == a
 
 
 @given(code_tables())
-def test_packed_codes_come_back_unchanged(drawn):
+def test_packed_codes_round_trip(drawn):
     group, codes = drawn
     packed = group.pack(codes)
     assert packed.shape == (len(codes), -(-codes.shape[1] * group.bits // 8))
@@ -279,7 +279,7 @@ def test_a_table_without_rows_packs_to_no_bytes():
 
 
 @pytest.mark.parametrize(("K", "bits"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 4), (8, 4), (9, 5)])
-def test_an_element_takes_as_few_bits_as_tell_the_elements_apart(K, bits):
+def test_an_element_takes_the_smallest_sufficient_number_of_bits(K, bits):
     assert DihedralGroup(K).bits == bits
 
 
@@ -310,12 +310,12 @@ def test_an_id_outside_the_group_is_refused_on_either_side_of_a_product():
             DihedralGroup(4).product(*pair)
 
 
-def test_elements_are_not_fractions():
+def test_fractional_elements_are_refused():
     with pytest.raises(DihedralError, match="float64"):
         DihedralGroup(4).inverse([1.0])
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
+def test_the_error_for_an_unknown_name_lists_the_names():
     with pytest.raises(DihedralError, match=r"'O4\^4' is not in D_4.*O4\^0.*F4\^3"):
         DihedralGroup(4).element("O4^4")
 

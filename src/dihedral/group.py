@@ -1,7 +1,7 @@
-"""The dihedral group D_K: products, inverses, matrices of Eq. 1, names, packing, and the action on vectors.
+"""The dihedral group D_K: products, inverses, the matrices of Eq. 1, names, packing and the action on vectors.
 
 An element is an integer: rotation m has id m, reflection m has id K + m, for m in 0..K-1.
-Every function takes whole integer arrays and works element by element.
+Methods accept integer arrays and work elementwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Elements = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class DihedralGroup:
-    """The symmetries of a regular polygon with K corners: K rotations and K reflections.
+    """The symmetries of a regular polygon with K vertices: K rotations and K reflections.
 
     >>> d4 = DihedralGroup(4)
     >>> d4.name(d4.product(d4.element("F4^0"), d4.element("O4^1")))
@@ -55,10 +55,9 @@ class DihedralGroup:
     # --- algebra -------------------------------------------------------------------------------
 
     def product(self, left: ArrayLike, right: ArrayLike) -> Elements:
-        """left · right, as the product of the matrices of Eq. 1 in that order.
+        """left · right: the product of the matrices of Eq. 1 in that order.
 
-        With F = O^(m) F^(0) and F^(0) O^(m) = O^(-m) F^(0), a reflection on the left turns the
-        angle on its right around.
+        F^(m) = O^(m) F^(0) and F^(0) O^(m) = O^(-m) F^(0), so a reflection on the left negates the angle on its right.
         """
         a, b = self._ids(left), self._ids(right)
         reflects_a, reflects_b = a // self.K, b // self.K
@@ -66,12 +65,12 @@ class DihedralGroup:
         return self._store(turn + self.K * (reflects_a ^ reflects_b))
 
     def inverse(self, elements: ArrayLike) -> Elements:
-        """Rotations turn back; reflections are their own inverse."""
+        """The inverse of a rotation is the opposite rotation; a reflection is its own inverse."""
         a = self._ids(elements)
         return self._store(np.where(a < self.K, -a % self.K, a))
 
     def power(self, elements: ArrayLike, exponent: int) -> Elements:
-        """Repeated product; a negative exponent repeats the inverse."""
+        """The repeated product; a negative exponent repeats the inverse."""
         a = self._ids(elements)
         exponent = operator.index(exponent)
         rotated = a * (exponent % self.K) % self.K
@@ -81,12 +80,12 @@ class DihedralGroup:
         return self._ids(elements) < self.K
 
     def is_symmetric(self, elements: ArrayLike) -> NDArray[np.bool_]:
-        """Whether the matrix equals its transpose: every reflection, the identity, the half turn."""
+        """Whether the matrix equals its transpose: all reflections, the identity and the half turn."""
         a = self._ids(elements)
         return (a >= self.K) | (2 * a % self.K == 0)
 
     def is_skew(self, elements: ArrayLike) -> NDArray[np.bool_]:
-        """Whether the matrix is minus its transpose: the two quarter turns, where 4 divides K."""
+        """Whether the matrix equals minus its transpose: the two quarter turns, if 4 divides K."""
         a = self._ids(elements)
         return (a < self.K) & (4 * a % self.K == 0) & (2 * a % self.K != 0)
 
@@ -94,7 +93,7 @@ class DihedralGroup:
 
     @property
     def matrices(self) -> NDArray[np.float64]:
-        """The 2x2 matrices of Eq. 1, one an element: [2K, 2, 2]."""
+        """The 2x2 matrices of Eq. 1, one per element: [2K, 2, 2]."""
         angle = 2 * np.pi * np.arange(self.K) / self.K
         cos, sin = _snap(np.cos(angle)), _snap(np.sin(angle))
         rotations = np.stack([cos, -sin, sin, cos], axis=-1)
@@ -104,7 +103,7 @@ class DihedralGroup:
     def act(self, codes: ArrayLike, vectors: ArrayLike) -> NDArray[np.float64]:
         """R x for a row of elements R and vectors x.
 
-        codes [..., L]; vectors [..., 2L], the L first coordinates before the L second ones.
+        codes: [..., L]. vectors: [..., 2L], the first coordinates of all L blocks before the second ones.
         """
         a = self._ids(codes)
         x = np.asarray(vectors, dtype=np.float64)
@@ -114,18 +113,12 @@ class DihedralGroup:
             )
         blocks = self.matrices[a]  # [..., L, 2, 2]
         first, second = np.split(x, 2, axis=-1)
-        return np.concatenate(
-            [
-                blocks[..., 0, 0] * first + blocks[..., 0, 1] * second,
-                blocks[..., 1, 0] * first + blocks[..., 1, 1] * second,
-            ],
-            axis=-1,
-        )
+        return np.concatenate([blocks[..., i, 0] * first + blocks[..., i, 1] * second for i in (0, 1)], axis=-1)
 
     # --- names and storage ---------------------------------------------------------------------
 
     def name(self, element: int | np.integer[Any] | Elements) -> str:
-        """O4^1 is the rotation by one quarter, F4^0 the reflection at the first axis."""
+        """O4^1 is the rotation by a quarter turn, F4^0 the reflection across the first axis."""
         a = int(self._ids(element))
         return f"{'O' if a < self.K else 'F'}{self.K}^{a % self.K}"
 
@@ -144,17 +137,17 @@ class DihedralGroup:
 
     @property
     def bits(self) -> int:
-        """Bits that one element needs: 3 for D4."""
+        """Bits per element: 3 for D4."""
         return (2 * self.K - 1).bit_length()
 
     def pack(self, codes: ArrayLike) -> NDArray[np.uint8]:
-        """Codes [..., L] as bits, each row padded to whole bytes: [..., ceil(L * bits / 8)]."""
+        """Codes [..., L] as bits, each row padded to full bytes: [..., ceil(L * bits / 8)]."""
         a = self._ids(codes)
         bits = a[..., None] >> np.arange(self.bits - 1, -1, -1) & 1
         return np.packbits(bits.reshape(*a.shape[:-1], a.shape[-1] * self.bits).astype(np.uint8), axis=-1)
 
     def unpack(self, packed: NDArray[np.uint8], length: int) -> Elements:
-        """The codes [..., length] that `pack` turned into bits."""
+        """The codes [..., length] of packed bits."""
         bits = np.unpackbits(packed, axis=-1, count=length * self.bits)
         bits = bits.reshape(*packed.shape[:-1], length, self.bits)
         weights = 1 << np.arange(self.bits - 1, -1, -1)
@@ -175,6 +168,6 @@ class DihedralGroup:
 
 
 def _snap(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Make the cosines that are exactly 0, a half or 1 exactly so."""
+    """Round values within rounding error of a multiple of 1/2, such as cosines, to that multiple."""
     nearest = np.round(values * 2) / 2
     return np.where(np.abs(values - nearest) < 1e-15, nearest, values)

@@ -137,4 +137,4 @@ def test_make_family_refuses_a_negative_seed(cli, tmp_path):
 def test_make_family_where_nothing_can_be_written(cli, tmp_path):
     (tmp_path / "file").write_text("")
     done = cli("data", "make-family", tmp_path / "file" / "family", "--people", "40")
-    assert (done.code, done.err) == (2, f"error: folder '{tmp_path}/file/family' cannot be made: Not a directory\n")
+    assert (done.code, done.err) == (2, f"error: folder '{tmp_path}/file/family' cannot be created: Not a directory\n")

@@ -32,4 +32,4 @@ def test_a_model_of_the_first_format_is_exported(cli, fixtures, tmp_path):
 
 def test_another_ending_is_refused(cli, model_folder, tmp_path):
     done = cli("export", model_folder, "--out", tmp_path / "model.pt")
-    assert done.code == 2 and "has the ending '.pt'; export to one of" in done.err
+    assert done.code == 2 and "has the suffix '.pt'; export to one of" in done.err

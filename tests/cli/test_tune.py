@@ -18,7 +18,7 @@ import pytest
 import dihedral as dh
 from dihedral.cli.tune import retrain
 from dihedral.graph.readers import write_folder
-from dihedral.tuning.grid import read_log
+from dihedral.io.jsonl import read_lines
 
 SMALL = ("--set", "dimension=8", "--set", "batch_size=64", "--set", "epochs=2", "--set", "validate_every=1")
 CHOICES = ("--choose", "K=4,6", "--choose", "lr=0.1,0.5")
@@ -56,7 +56,7 @@ def test_the_table_is_sorted_on_valid_and_ends_with_the_command_that_trains_the_
     words = shlex.split(lines[-1])
     assert words[:3] == ["dihedral", "train", "people"] and words[-2:] == ["--out", "out/tune/people-best"]
     assert cli(*words[1:]).code == 0
-    best = max(read_log(tmp_path / "out/tune/people.jsonl"), key=lambda row: row["valid"]["mrr"])
+    best = max(read_lines(tmp_path / "out/tune/people.jsonl"), key=lambda row: row["valid"]["mrr"])
     again = dh.load(tmp_path / "out/tune/people-best")
     assert again.metrics["valid"]["both"] == best["valid"] and again.metrics["seed"] == 3
 
@@ -71,7 +71,7 @@ def test_the_same_command_again_trains_only_what_is_missing(cli, data, tmp_path)
     assert "4 of 4 combinations are in log.jsonl already" in second.err
     log.write_text("".join(before.splitlines(keepends=True)[:3]))
     third = cli(*words)
-    assert "3 of 4 combinations are in log.jsonl already" in third.err and len(read_log(log)) == 4
+    assert "3 of 4 combinations are in log.jsonl already" in third.err and len(read_lines(log)) == 4
 
 
 def test_json_has_all_rows_and_top_cuts_the_table(cli, data):
@@ -153,7 +153,7 @@ def test_ctrl_c_keeps_the_finished_runs_and_says_how_to_go_on(cli, data, tmp_pat
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not read_log(log):
+    while not read_lines(log):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.01)
     time.sleep(0.1)  # now the second run is under way
@@ -161,7 +161,7 @@ def test_ctrl_c_keeps_the_finished_runs_and_says_how_to_go_on(cli, data, tmp_pat
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 1 and stdout == "" and "Traceback" not in stderr
     assert f"stopped; 1 of 2 combinations are in {log}: go on with the same command" in stderr
-    assert [row["recipe"]["epochs"] for row in read_log(log)] == [1]
+    assert [row["recipe"]["epochs"] for row in read_lines(log)] == [1]
 
 
 # --- without --grid ---------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_search_writes_pictures_and_a_recipe_that_trains_the_winner_again(cli,
     assert "no --recipe: D4-Gumbel" in done.err and "trials are kept in out/tune/people" in done.err
     folder = tmp_path / "out/tune/people"
     assert {path.name for path in folder.iterdir()} == {
-        "study.db", "trials.json", "best.toml", "history.png", "importances.png", "lock",
+        "study.db", "trials.json", "best.toml", "history.png", "importances.png",
     }  # fmt: skip
     assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
     lines = done.out.splitlines()

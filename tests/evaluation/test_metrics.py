@@ -12,7 +12,7 @@ import torch
 from dihedral import DihedralError, Evaluation, Evaluator, Graph
 from dihedral.evaluation import Ranks, summarise
 from dihedral.evaluation.metrics import relation_categories
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
 

@@ -1,4 +1,4 @@
-"""Named benchmarks: the real ones as published, and downloads from a server on this machine."""
+"""Named benchmarks: the real ones as published, and downloads from a local server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dihedral.graph.benchmarks import (
     BENCHMARKS,
     Benchmark,
     cache_folder,
-    check,
+    checksum,
     fetch,
     find_benchmark,
     locate,
-    text_sum,
+    verify,
 )
 from dihedral.graph.sources import find_split
 
@@ -40,7 +40,7 @@ PUBLISHED = {  # entities, relations, train, valid, test
 
 @pytest.mark.parametrize(("name", "size"), PUBLISHED.items(), ids=PUBLISHED)
 def test_a_benchmark_has_its_published_size(benchmark_graph, name, size):
-    graph = benchmark_graph(name)  # refused where the sums of its text differ
+    graph = benchmark_graph(name)  # an error if a checksum differs
     assert (graph.num_entities, graph.num_relations, len(graph.train), len(graph.valid), len(graph.test)) == size
     assert find_benchmark(name).size == size
     assert graph.name == name
@@ -48,16 +48,16 @@ def test_a_benchmark_has_its_published_size(benchmark_graph, name, size):
 
 
 @pytest.mark.parametrize(("name", "unseen"), [("WN18RR", 210), ("FB15k-237", 28)])
-def test_known_test_triples_with_entities_that_training_never_saw(benchmark_graph, name, unseen):
+def test_the_number_of_test_triples_with_unseen_entities_is_as_published(benchmark_graph, name, unseen):
     graph = benchmark_graph(name)
     trained = set(graph.train[:, [0, 2]].ravel().tolist())
     assert sum(head not in trained or tail not in trained for head, _, tail in graph.test.tolist()) == unseen
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_checks_what_it_loads(name):
+def test_every_benchmark_has_checksums(name):
     benchmark = BENCHMARKS[name]
-    assert benchmark.sums["train"].startswith(("sha256:", "git:"))
+    assert benchmark.checksums["train"].startswith(("sha256:", "git:"))
     assert all(source.startswith("https://") for source in benchmark.sources)
     assert bool(benchmark.joined) == (len(benchmark.sources) > 1)
 
@@ -68,12 +68,12 @@ def test_names_do_not_depend_on_case(benchmark_path, name):
     assert load_graph(name).name == "umls"
 
 
-def test_an_unknown_benchmark_is_answered_with_close_names():
-    with pytest.raises(DihedralError, match=r"benchmark 'wn18r' is unknown; there are WN18, .*did you mean 'WN18RR'"):
+def test_an_unknown_benchmark_is_refused_with_close_names():
+    with pytest.raises(DihedralError, match=r"benchmark 'wn18r' is unknown; choose from WN18, .*did you mean 'WN18RR'"):
         find_benchmark("wn18r")
 
 
-# --- small ones of our own --------------------------------------------------------------------------
+# --- small test benchmarks --------------------------------------------------------------------------
 
 TEXT = {"train": b"a\tr\tb\nb\tr\tc\n", "valid": b"c\tr\ta\n", "test": b"a\tr\tc\n"}
 
@@ -101,10 +101,10 @@ def zipped():
 
 
 class Server:
-    """Files over HTTP on this machine; a path may break off, or come in chunks."""
+    """A local HTTP server; a path may end early or be sent in chunks."""
 
     def __init__(self):
-        self.files, self.asked = {}, []
+        self.files, self.requests = {}, []
         self.broken, self.chunked = set(), set()
         server = self
 
@@ -112,7 +112,7 @@ class Server:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                server.asked.append(self.path)
+                server.requests.append(self.path)
                 content = server.files.get(self.path)
                 if content is None:
                     self.send_error(404)
@@ -151,7 +151,7 @@ def server():
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache and no other data on this machine."""
+    """An empty cache and no local data."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("DIHEDRAL_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "*")
@@ -160,7 +160,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny(server, cache, monkeypatch):
-    """tiny("/tiny.tar.gz", content): a benchmark named Tiny that this server offers."""
+    """tiny("/tiny.tar.gz", content): a benchmark named Tiny on the local server."""
 
     def offer(path="/tiny.tar.gz", content=None, **changes):
         server.files[path] = tar_gz() if content is None else content
@@ -195,14 +195,14 @@ def refusal(call, *arguments):
     ],
     ids=["tar", "tar with a folder", "zip"],
 )
-def test_a_download_is_kept_and_used_again(tiny, server, cache, path, content, kept, name):
+def test_a_download_is_cached(tiny, server, cache, path, content, kept, name):
     tiny(path, content)
     graph = load_graph(name)
     assert (graph.name, len(graph.train), len(graph.valid), len(graph.test)) == ("Tiny", 2, 1, 1)
     assert stored(cache) == [kept]
     assert (cache / kept).read_bytes() == content
     load_graph(name)
-    assert server.asked == [path]
+    assert server.requests == [path]
 
 
 def test_text_files_are_joined_into_splits(tiny, server, cache):
@@ -223,21 +223,21 @@ def test_text_files_are_joined_into_splits(tiny, server, cache):
     assert (cache / "Tiny" / "train.txt").read_bytes() == TEXT["train"]
 
 
-def test_a_download_in_chunks_without_a_length(tiny, server, cache):
+def test_a_chunked_download_without_a_length(tiny, server, cache):
     server.chunked.add("/tiny.tar.gz")
     tiny()
     assert len(load_graph("tiny").train) == 2
     assert stored(cache) == ["Tiny.tar.gz"]
 
 
-def test_progress_is_told_in_bytes(tiny):
-    told = []
-    fetch(tiny(), progress=lambda *what: told.append(what))
+def test_progress_is_reported_in_bytes(tiny):
+    reports = []
+    fetch(tiny(), progress=lambda *report: reports.append(report))
     size = len(tar_gz())
-    assert told[-1] == ("tiny.tar.gz", size, size)
+    assert reports[-1] == ("tiny.tar.gz", size, size)
 
 
-def test_data_on_this_machine_comes_before_the_cache_and_the_network(tiny, server, cache, tmp_path, monkeypatch):
+def test_local_data_takes_precedence_over_the_cache_and_the_network(tiny, server, cache, tmp_path, monkeypatch):
     benchmark = tiny()
     fetch(benchmark)
     assert locate(benchmark) == cache / "Tiny.tar.gz"
@@ -250,7 +250,7 @@ def test_data_on_this_machine_comes_before_the_cache_and_the_network(tiny, serve
         (local / "tiny" / f"{split}.txt").write_bytes(content)
     assert locate(benchmark) == local / "tiny"
     assert len(load_graph("tiny").train) == 2
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_the_cache_is_in_the_home_folder_by_default(monkeypatch, tmp_path):
@@ -262,17 +262,17 @@ def test_the_cache_is_in_the_home_folder_by_default(monkeypatch, tmp_path):
 # --- failure ----------------------------------------------------------------------------------------
 
 
-def test_a_download_that_breaks_off_leaves_nothing(tiny, server, cache):
+def test_an_interrupted_download_leaves_nothing(tiny, server, cache):
     server.broken.add("/tiny.tar.gz")
     tiny()
     message = refusal(load_graph, "tiny")
-    assert "/tiny.tar.gz broke off after" in message or "/tiny.tar.gz cannot be downloaded" in message
+    assert "/tiny.tar.gz ended after" in message or "/tiny.tar.gz cannot be downloaded" in message
     assert stored(cache) == []
     server.broken.clear()
     assert len(load_graph("tiny").train) == 2
 
 
-def test_a_download_in_chunks_that_breaks_off_leaves_nothing(tiny, server, cache):
+def test_an_interrupted_chunked_download_leaves_nothing(tiny, server, cache):
     server.chunked.add("/tiny.tar.gz")
     server.broken.add("/tiny.tar.gz")
     tiny()
@@ -282,32 +282,32 @@ def test_a_download_in_chunks_that_breaks_off_leaves_nothing(tiny, server, cache
         assert stored(cache) == []
 
 
-def test_a_download_with_another_sum_leaves_nothing(tiny, cache):
-    tiny(sums={split: sha256(content + b"x") for split, content in TEXT.items()})
+def test_a_download_with_a_wrong_checksum_leaves_nothing(tiny, cache):
+    tiny(checksums={split: sha256(content + b"x") for split, content in TEXT.items()})
     message = refusal(load_graph, "tiny")
     wanted = hashlib.sha256(TEXT["train"] + b"x").hexdigest()[:12]
     found = hashlib.sha256(TEXT["train"]).hexdigest()[:12]
-    assert "Tiny's train" in message and f"sha256 sum {found}" in message and f"expected {wanted}" in message
+    assert "train of Tiny" in message and f"sha256 checksum {found}" in message and f"expected {wanted}" in message
     assert stored(cache) == []
 
 
-def test_a_download_with_another_sum_is_not_called_a_file_to_delete(tiny, cache):
-    tiny(sums={split: sha256(content + b"x") for split, content in TEXT.items()})
+def test_the_error_for_a_wrong_checksum_does_not_suggest_deleting_a_file(tiny, cache):
+    tiny(checksums={split: sha256(content + b"x") for split, content in TEXT.items()})
     assert "delete" not in refusal(load_graph, "tiny")
 
 
-def test_a_page_that_is_not_there_leaves_nothing(tiny, server, cache):
+def test_a_missing_page_leaves_nothing(tiny, server, cache):
     benchmark = tiny()
     server.files.clear()
     message = refusal(load_graph, "tiny")
     assert message == (
         f"{benchmark.sources[0]} cannot be downloaded: Not Found; "
-        "put the files into a folder and name it in DIHEDRAL_DATA"
+        "put the files into a folder and set DIHEDRAL_DATA to it"
     )
     assert stored(cache) == []
 
 
-def test_a_server_that_is_not_there_leaves_nothing(tiny, cache):
+def test_an_unreachable_server_leaves_nothing(tiny, cache):
     tiny(sources=("http://127.0.0.1:9/tiny.tar.gz",))
     assert "http://127.0.0.1:9/tiny.tar.gz cannot be downloaded: " in refusal(load_graph, "tiny")
     assert stored(cache) == []
@@ -340,14 +340,14 @@ def test_one_of_several_files_missing_leaves_nothing(tiny, server, cache):
     assert stored(cache) == []
 
 
-def test_a_cache_that_cannot_be_made_is_refused(tiny, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_created_is_an_error(tiny, tmp_path, monkeypatch):
     benchmark = tiny()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "cannot be written: Not a directory; set XDG_CACHE_HOME elsewhere" in refusal(fetch, benchmark)
+    assert "cannot be written: Not a directory; set XDG_CACHE_HOME to another folder" in refusal(fetch, benchmark)
 
 
-def test_a_failed_download_keeps_what_the_cache_held_before(tiny, server, cache):
+def test_a_failed_download_keeps_the_cached_file(tiny, server, cache):
     benchmark = tiny()
     fetch(benchmark)
     before = (cache / "Tiny.tar.gz").read_bytes()
@@ -357,10 +357,10 @@ def test_a_failed_download_keeps_what_the_cache_held_before(tiny, server, cache)
     assert (cache / "Tiny.tar.gz").read_bytes() == before
 
 
-# --- sums -------------------------------------------------------------------------------------------
+# --- checksums -------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_file_on_this_machine_is_refused_by_its_sum(tiny, tmp_path, monkeypatch):
+def test_a_damaged_local_file_is_refused_by_its_checksum(tiny, tmp_path, monkeypatch):
     tiny()
     monkeypatch.setenv("DIHEDRAL_DATA", str(tmp_path))
     (tmp_path / "Tiny").mkdir()
@@ -368,7 +368,7 @@ def test_a_damaged_file_on_this_machine_is_refused_by_its_sum(tiny, tmp_path, mo
         (tmp_path / "Tiny" / f"{split}.txt").write_bytes(content)
     assert len(load_graph("tiny").train) == 2
     (tmp_path / "Tiny" / "test.txt").write_bytes(TEXT["test"].replace(b"c", b"b"))
-    assert f"Tiny's test in '{tmp_path / 'Tiny'}' has the sha256 sum" in refusal(load_graph, "tiny")
+    assert f"test of Tiny in '{tmp_path / 'Tiny'}' has the sha256 checksum" in refusal(load_graph, "tiny")
 
 
 def test_a_real_benchmark_with_one_letter_changed_is_refused(benchmark_path, tmp_path, monkeypatch):
@@ -382,22 +382,22 @@ def test_a_real_benchmark_with_one_letter_changed_is_refused(benchmark_path, tmp
     content = bytearray((folder / "valid.txt").read_bytes())
     content[1000] ^= 1
     (folder / "valid.txt").write_bytes(content)
-    assert "umls's valid in" in refusal(load_graph, "umls")
+    assert "valid of umls in" in refusal(load_graph, "umls")
 
 
-def test_a_git_sum_is_the_id_that_git_gives_the_file(tmp_path):
+def test_a_git_checksum_is_the_id_of_the_file_in_git(tmp_path):
     (tmp_path / "train.txt").write_bytes(TEXT["train"])
     git = subprocess.run(["git", "hash-object", tmp_path / "train.txt"], capture_output=True, text=True, check=True)
-    assert text_sum(tmp_path, "train", "git") == git.stdout.strip()
+    assert checksum(tmp_path, "train", "git") == git.stdout.strip()
 
 
-def test_a_git_sum_accepts_the_file_and_refuses_another(tiny, cache):
+def test_a_git_checksum_accepts_only_its_file(tiny, cache):
     blob = hashlib.sha1(b"blob %d\0%s" % (len(TEXT["train"]), TEXT["train"])).hexdigest()
-    benchmark = tiny(sums={"train": f"git:{blob}"})
+    benchmark = tiny(checksums={"train": f"git:{blob}"})
     assert fetch(benchmark) == cache / "Tiny.tar.gz"
-    with pytest.raises(DihedralError, match="has the git sum"):
-        check(replace(benchmark, sums={"train": f"git:{'0' * 40}"}), cache / "Tiny.tar.gz")
+    with pytest.raises(DihedralError, match="has the git checksum"):
+        verify(replace(benchmark, checksums={"train": f"git:{'0' * 40}"}), cache / "Tiny.tar.gz")
 
 
-def test_yago_is_known_by_the_git_id_of_its_training_file():
-    assert find_benchmark("yago3-10").sums == {"train": "git:1543056ff5af6d3bf841510129529e91e9a8627c"}
+def test_yago_is_verified_by_the_git_id_of_its_training_file():
+    assert find_benchmark("yago3-10").checksums == {"train": "git:1543056ff5af6d3bf841510129529e91e9a8627c"}

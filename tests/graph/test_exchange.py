@@ -1,4 +1,4 @@
-"""Graphs of networkx and PyKEEN, both ways, and several tables as splits."""
+"""Conversion from and to networkx and PyKEEN, and one table per split."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_tables_for_train_valid_and_test(make):
     assert len(load_graph({"train": tables[0], "test": tables[2]}).valid) == 0
 
 
-def test_a_split_of_another_name_is_refused():
+def test_an_unknown_split_name_is_refused():
     table = pa.table({"h": ["a"], "r": ["r"], "t": ["b"]})
     with pytest.raises(DihedralError, match="split 'dev' does not exist; name the tables train, valid and test"):
         load_graph({"train": table, "dev": table})
@@ -110,14 +110,14 @@ def test_a_fact_in_two_splits_stays_in_the_first():
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        pytest.param(nx.Graph([("a", "b", {"relation": "r"})]), "networkx Graph has no directions", id="undirected"),
+        pytest.param(nx.Graph([("a", "b", {"relation": "r"})]), "networkx Graph is undirected", id="undirected"),
         pytest.param(nx.DiGraph([("a", "b")]), "the edge from 'a' to 'b' has no relation", id="no relation"),
         pytest.param(nx.MultiDiGraph([("a", "b")]), "the edge from 'a' to 'b' has no relation", id="a number as key"),
-        pytest.param(nx.MultiDiGraph([(1, "1", "r")]), "two nodes .* have the same text", id="1 and '1'"),
+        pytest.param(nx.MultiDiGraph([(1, "1", "r")]), "two nodes .* convert to the same string", id="1 and '1'"),
         pytest.param(nx.MultiDiGraph(), "has no training triples", id="empty"),
     ],
 )
-def test_networkx_graphs_that_are_no_knowledge_graphs_are_refused(edges, message):
+def test_networkx_graphs_that_are_not_knowledge_graphs_are_refused(edges, message):
     with pytest.raises(DihedralError, match=message):
         load_graph(edges)
 
@@ -171,7 +171,7 @@ def test_a_factory_without_names_is_refused(factory_of):
     ("method", "module", "hint"),
     [("to_networkx", "networkx", "pip install networkx"), ("to_pykeen", "pykeen.triples", r"'dihedral\[pykeen\]'")],
 )
-def test_a_library_that_is_not_there_is_named(family, monkeypatch, method, module, hint):
+def test_a_missing_library_is_named(family, monkeypatch, method, module, hint):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(DihedralError, match=hint):
         getattr(family, method)()

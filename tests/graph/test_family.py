@@ -48,7 +48,7 @@ def test_the_rules_of_kinship_hold(people, parents, seed):
 
 @few
 @given(**settings_of_families)
-def test_with_the_order_swapped_a_spouse_of_a_parent_is_a_parent(people, seed):
+def test_in_the_other_order_a_spouse_of_a_parent_is_a_parent(people, seed):
     kin = kinship(people, 2, seed)
     swapped = compose(kin["parent"], kin["spouse"])
     assert swapped == kin["parent"]
@@ -57,7 +57,7 @@ def test_with_the_order_swapped_a_spouse_of_a_parent_is_a_parent(people, seed):
 
 @few
 @given(**settings_of_families)
-def test_with_one_parent_the_spouse_of_a_parent_is_nobody_of_the_family(people, seed):
+def test_with_one_parent_the_spouse_of_a_parent_is_not_related(people, seed):
     kin = kinship(people, 1, seed)
     assert not compose(kin["parent"], kin["spouse"]) & (kin["parent"] | kin["parent_in_law"])
 
@@ -111,20 +111,20 @@ def test_the_graph_of_the_case_studies_has_1200_people_and_six_relations():
     assert graph.fingerprint == make_family(1200, parents=2, seed=0).fingerprint
 
 
-def test_nothing_is_held_back_that_training_never_saw():
+def test_every_held_out_entity_occurs_in_train():
     graph = make_family()
     trained = set(graph.train[:, [0, 2]].ravel())
     assert len(graph.valid) == len(graph.test) == round(0.05 * len(graph.known))
     assert trained == set(range(1200))
 
 
-def test_the_seed_decides_the_family():
+def test_the_seed_determines_the_family():
     assert make_family(80, seed=5).fingerprint == make_family(80, seed=5).fingerprint
     assert make_family(80, seed=5).fingerprint != make_family(80, seed=6).fingerprint
     assert load_graph("family", seed=5).fingerprint == make_family(seed=5).fingerprint
 
 
-def test_a_family_without_held_back_triples():
+def test_a_family_without_held_out_triples():
     graph = make_family(40, valid=0, test=0)
     assert len(graph.valid) == len(graph.test) == 0
     assert len(graph.train) == len(np.unique(graph.train, axis=0))
@@ -142,6 +142,6 @@ def test_a_person_has_one_or_two_parents(parents):
         make_family(40, parents=parents)
 
 
-def test_a_family_cannot_be_all_held_back():
-    with pytest.raises(DihedralError, match="their sum under 1"):
+def test_a_family_cannot_be_held_out_completely():
+    with pytest.raises(DihedralError, match="their sum less than 1"):
         make_family(40, valid=0.5, test=0.5)

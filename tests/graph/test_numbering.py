@@ -1,4 +1,4 @@
-"""Names to numbers in little memory: exact whatever their hashes, and bounded by the final arrays."""
+"""Numbering names: exact for any hash function, with little memory."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def test_names_get_numbers_in_order_of_appearance_even_if_their_hashes_are_equal
     assert names.array().to_pylist() == list(expected) and len(names) == len(expected)
 
 
-def test_the_table_of_slots_grows_with_the_names():
+def test_the_hash_table_grows_with_the_names():
     names = Names()
     for start in range(0, 300_000, 50_000):
         part = pa.array([f"Q{i}" for i in range(start // 2, start // 2 + 50_000)])
         assert names.number(part).tolist() == list(range(start // 2, start // 2 + 50_000))
 
 
-def test_slices_of_arrays_are_numbered_like_any_other():
+def test_slices_of_arrays_are_numbered_like_other_arrays():
     names = Names()
     assert names.number(pa.array(["x", "a", "b", "y"])[1:3]).tolist() == [0, 1]
     assert names.number(pa.array(["b", "c", "a"])[1:]).tolist() == [2, 0]
     assert names.array().to_pylist() == ["a", "b", "c"]
 
 
-def test_a_dictionary_that_holds_a_name_twice_gives_it_one_number():
+def test_a_name_that_a_dictionary_repeats_gets_one_id():
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 1]), pa.array(["a", "b", "a"]))
     relation = pa.array(["r", "r", "s", "t"])
     graph = dh.load_graph({"train": pa.table({"head": twice, "relation": relation, "tail": twice})})
@@ -71,28 +71,28 @@ triples = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0
 def test_repeats_are_found_within_and_across_splits(train, valid, test, num_entities):
     splits = [np.array(part, np.int32).reshape(-1, 3) for part in (train, valid, test)]
     with pytest.MonkeyPatch.context() as small:
-        small.setattr("dihedral.graph.triples.ROWS_AT_ONCE", 8)
+        small.setattr("dihedral.graph.triples.ROWS_PER_CHUNK", 8)
         again, leaked = find_repeats(splits, num_entities, 2**31 if num_entities > 6 else 3)
     for part, repeated in zip((train, valid, test), again, strict=True):
         assert repeated.tolist() == [triple in part[:i] for i, triple in enumerate(part)]
     assert leaked == [0, len(set(valid) & set(train)), len(set(test) & {*train, *valid})]
 
 
-def test_more_possible_triples_than_64_bits_can_number_are_ordered_all_the_same():
+def test_triples_are_sorted_even_if_their_keys_exceed_64_bits():
     big = 2**31 - 1
     rows = np.array([(big - 1, big - 1, 0), (0, 5, big - 1), (big - 1, 0, 1), (0, 5, 2), (0, 5, 2)], np.int32)
     assert sort_triples(rows, big, big).tolist() == [3, 4, 1, 2, 0]
     assert drop_duplicates(rows, big, big).tolist() == rows[:4].tolist()
 
 
-def test_a_graph_of_two_thousand_million_entities_can_be_held():
-    class Many(list):  # a vocabulary that only knows its size
+def test_a_graph_can_have_two_billion_entities():
+    class Many(list):  # a vocabulary with a size and no names
         def __len__(self):
             return 2**31 - 1
 
     rows = np.array([(2**31 - 2, 2**20, 2**31 - 2)] * 2, np.int32)
     graph = build_graph(Many(), Many(), [rows, rows[:1], rows[:0]], "huge")
-    assert graph.notes == ("train: 1 duplicate triples left out", "valid: 1 triples also stand in an earlier split")
+    assert graph.notes == ("train: 1 duplicate triples left out", "valid: 1 triples also occur in an earlier split")
 
 
 # --- memory -----------------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ import json, re, sys
 from pathlib import Path
 from dihedral.graph import load_graph, readers, split, triples
 
-readers.PIECE_BYTES >>= 5  # buffers as small beside this graph as the usual ones are beside a large one
-triples.ROWS_AT_ONCE = split.ROWS_AT_ONCE = 1 << 14
+readers.PIECE_BYTES >>= 5  # scale the buffers down to the size of this graph
+triples.ROWS_PER_CHUNK = split.ROWS_PER_CHUNK = 1 << 14
 for path in sys.argv[1:]:
     graph = load_graph(path)
     final = graph.known.nbytes + graph.entities.array.nbytes + graph.relations.array.nbytes
@@ -112,18 +112,16 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize("form", ["file", "folder"])
-def test_the_memory_that_reading_takes_grows_less_than_two_and_a_half_times_as_fast_as_the_graph(
-    python, tmp_path, form
-):
+def test_the_memory_for_reading_grows_less_than_two_and_a_half_times_as_fast_as_the_graph(python, tmp_path, form):
     rng = np.random.default_rng(0)
     ids = rng.integers(200_000, size=(800_000, 2)).tolist()
     lines = [f"Q{head}\tP{i % 500}\tQ{tail}\n" for i, (head, tail) in enumerate(ids)]
     paths = []
-    for name, part in (("some", lines[:50_000]), ("all", lines)):  # the first takes the buffers that do not grow
+    for name, part in (("some", lines[:50_000]), ("all", lines)):  # the first allocates the buffers that do not grow
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.tsv").write_text("".join(part))
         paths.append(tmp_path / name / "train.tsv" if form == "file" else tmp_path / name)
-    some, whole = map(json.loads, python("-c", READ, *paths).stdout.splitlines())
-    assert whole["peak"] - some["peak"] < 2.5 * (whole["final"] - some["final"]), (some, whole)
+    small, full = map(json.loads, python("-c", READ, *paths).stdout.splitlines())
+    assert full["peak"] - small["peak"] < 2.5 * (full["final"] - small["final"]), (small, full)

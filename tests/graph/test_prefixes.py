@@ -1,4 +1,4 @@
-"""Prefixes: names are IRIs, and short forms lead back to them."""
+"""Prefixes: short forms expand to the full IRIs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_every_name_in_a_text_is_shortened():
 
 
 @given(st.sampled_from([*PREFIXES.values(), *WELL_KNOWN.values()]), st.from_regex(r"[a-z0-9_/#.-]*", fullmatch=True))
-def test_a_short_name_leads_back_to_its_iri(namespace, local):
+def test_a_short_name_expands_to_its_iri(namespace, local):
     prefixes = with_well_known(PREFIXES)
     assert expand(shorten(namespace + local, prefixes), prefixes) == namespace + local
 
 
-def test_a_files_own_prefixes_go_before_the_well_known():
+def test_the_prefixes_of_a_file_take_precedence_over_the_well_known_ones():
     prefixes = with_well_known({"schema": "https://schema.org/", "friend": WELL_KNOWN["foaf"]})
     assert prefixes["schema"] == "https://schema.org/" and "foaf" not in prefixes
     assert shorten(WELL_KNOWN["foaf"] + "knows", prefixes) == "friend:knows"

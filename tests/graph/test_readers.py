@@ -1,4 +1,4 @@
-"""Reading graphs: text, Parquet, folders, archives and tables; nothing is guessed and nothing is lost."""
+"""Reading graphs from text, Parquet, folders, archives and tables, without guesses or losses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tsv(triples):
 
 @pytest.fixture
 def read(tmp_path):
-    """read("a.tsv", b"..."): the triples of a file with that content, in order, and the graph."""
+    """read("a.tsv", b"..."): the sorted triples of a file with that content."""
 
     def load(name, content, **options):
         path = tmp_path / name
@@ -66,15 +66,15 @@ def test_quotes_are_part_of_a_name_in_tab_separated_text(read):
 @pytest.mark.parametrize(
     "header", ["head\trelation\ttail", "Head\tRelation\tTail", "h\tr\tt", "subject\tpredicate\tobject"]
 )
-def test_a_usual_header_is_not_a_triple(read, header):
+def test_a_common_header_is_not_a_triple(read, header):
     assert read("facts.tsv", header.encode() + b"\n" + tsv(FACTS)) == sorted(FACTS)
 
 
-def test_a_first_line_that_is_no_header_is_a_triple(read):
+def test_a_first_line_that_is_not_a_header_is_a_triple(read):
     assert read("facts.tsv", b"person\tknows\tperson\n") == [("person", "knows", "person")]
 
 
-def test_columns_are_taken_by_name_and_in_the_order_named(read):
+def test_columns_are_selected_by_name_in_the_given_order(read):
     content = b"object,id,subject,since\nbob,1,ann,2001\neve,2,bob,2002\n"
     assert read("facts.csv", content, columns=["subject", "since", "object"]) == [
         ("ann", "2001", "bob"),
@@ -91,7 +91,7 @@ def test_line_ends_and_byte_order_marks_are_not_part_of_a_name(read, ending, bom
     assert read("facts.tsv", bom + (header + tsv(FACTS)).replace(b"\n", ending)) == sorted(FACTS)
 
 
-def test_the_last_line_may_lack_its_end(read):
+def test_the_last_line_may_lack_a_line_break(read):
     assert read("facts.tsv", tsv(FACTS).rstrip()) == sorted(FACTS)
 
 
@@ -116,14 +116,14 @@ SPECIAL = [
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize(("suffix", "delimiter"), [("tsv", "\t"), ("csv", ",")])
 @pytest.mark.parametrize("name", SPECIAL)
-def test_every_name_stays_text(read, name, suffix, delimiter, header):
+def test_every_name_stays_a_string(read, name, suffix, delimiter, header):
     triples = [(name, "r", "a"), ("a", name, "b"), ("b", "r", name)]
     lines = [("head", "relation", "tail")] * header + triples
     content = "".join(delimiter.join(line) + "\n" for line in lines).encode()
     assert read(f"facts.{suffix}", content) == sorted(triples)
 
 
-def test_every_name_stays_text_under_a_header_with_blanks(read):
+def test_every_name_stays_a_string_under_a_header_with_spaces(read):
     assert read("facts.csv", b"head, relation, tail\n007,01,007\n") == [("007", "01", "007")]
 
 
@@ -174,7 +174,7 @@ def test_parquet(tmp_path):
     assert triples_of(graph) == sorted(FACTS) and graph.name == "facts"
 
 
-def test_parquet_with_other_columns_beside(tmp_path):
+def test_parquet_with_additional_columns(tmp_path):
     table = pa.table({"id": [1, 2, 3], **columns_of(FACTS, ("Subject", "Predicate", "Object"))})
     pq.write_table(table, tmp_path / "facts.parquet")
     assert triples_of(load_graph(tmp_path / "facts.parquet")) == sorted(FACTS)
@@ -201,7 +201,7 @@ ALL_NAMES = {name for triple in FACTS for name in triple}
 
 
 class Stream:
-    """What any library that speaks Arrow has."""
+    """An object with only the Arrow interface."""
 
     def __init__(self, table):
         self.table = table
@@ -234,14 +234,14 @@ def test_only_the_distinct_names_of_a_table_become_python_strings(kind):
     assert peak < table.nbytes / 2
 
 
-def test_categories_that_no_row_uses_are_no_entities():
+def test_unused_categories_are_not_entities():
     frame = pd.DataFrame(columns_of(FACTS)).astype("category")
     graph = load_graph(frame[frame["head"] == "ann"], valid=0, test=0)
     assert triples_of(graph) == FACTS[:1] and set(graph.entities) == {"ann", "bob"} and graph.num_relations == 1
 
 
-def test_a_column_that_holds_no_names_is_refused():
-    with pytest.raises(DihedralError, match=r"table has a column of list<.*>; names are text or numbers"):
+def test_a_column_without_names_is_refused():
+    with pytest.raises(DihedralError, match=r"table has a column of list<.*>; names are strings or numbers"):
         load_graph(pa.table({"head": [["a"]], "relation": ["r"], "tail": ["b"]}))
 
 
@@ -250,7 +250,7 @@ def test_columns_of_a_table_by_name():
     assert triples_of(load_graph(table, columns=["c", "b", "a"])) == sorted((t, r, h) for h, r, t in FACTS)
 
 
-def test_numbers_in_a_table_become_their_text():
+def test_numbers_in_a_table_become_strings():
     graph = load_graph(pa.table({"h": [1, 2], "r": ["r", "r"], "t": [2, 10]}), valid=0, test=0)
     assert triples_of(graph) == [("1", "r", "2"), ("2", "r", "10")]
 
@@ -272,12 +272,12 @@ def test_an_empty_table_is_refused():
 
 
 @pytest.mark.parametrize("source", [None, 5, [("a", "b")], np.array([["a", "b"]])], ids=type)
-def test_what_is_no_table_is_refused_by_its_type(source):
+def test_an_unsupported_object_is_refused(source):
     with pytest.raises(DihedralError):
         load_graph(source)
 
 
-def test_a_graph_is_a_graph_already(family):
+def test_a_graph_is_returned_unchanged(family):
     assert load_graph(family) is family
 
 
@@ -361,7 +361,7 @@ def test_a_member_that_points_outside_writes_nothing(tmp_path, monkeypatch, name
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [inner / name]
 
 
-def test_the_member_nearest_to_the_top_counts(tmp_path):
+def test_the_member_closest_to_the_root_is_used(tmp_path):
     write_zip(
         tmp_path / "data.zip", {**members("data/original/", splits={"train": [("x", "x", "x")]}), **members("data/")}
     )
@@ -385,14 +385,14 @@ def test_an_error_inside_an_archive_names_the_archive_and_the_line(tmp_path, nam
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_is_no_archive_is_refused(tmp_path, name):
-    (tmp_path / name).write_bytes(b"this is no archive")
+def test_an_invalid_archive_is_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"not an archive")
     with pytest.raises(DihedralError, match=f"archive '.*{name}' cannot be read"):
         load_graph(tmp_path / name)
 
 
-def test_what_is_no_archive_is_refused_in_one_line(tmp_path):
-    (tmp_path / "data.tar.gz").write_bytes(b"this is no archive")
+def test_the_error_for_an_invalid_archive_is_one_line(tmp_path):
+    (tmp_path / "data.tar.gz").write_bytes(b"not an archive")
     with pytest.raises(DihedralError) as refused:
         load_graph(tmp_path / "data.tar.gz")
     assert "\n" not in str(refused.value)
@@ -402,7 +402,7 @@ MANY = [(f"e{i}", "r", f"e{i * 7919 % 10007}") for i in range(20000)]
 
 
 @pytest.mark.parametrize("name", ["data.tar.gz", "data.tar.xz", "data.zip"])
-def test_an_archive_cut_short_is_refused(tmp_path, name):
+def test_a_truncated_archive_is_refused(tmp_path, name):
     WRITERS[name](tmp_path / name, {"train.txt": tsv(MANY)})
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
@@ -428,7 +428,7 @@ def test_a_folder_or_archive_without_train_is_refused(tmp_path):
             load_graph(tmp_path / source)
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -451,14 +451,14 @@ def test_a_wrong_number_of_columns_names_the_file_and_the_line(read, content, li
         read("facts.tsv", content)
 
 
-def test_a_wrong_number_of_columns_beside_quotes(read):
+def test_a_wrong_number_of_columns_in_a_file_with_quotes(read):
     with pytest.raises(DihedralError, match=r"facts\.csv, line 2: 2 columns; expected 3 separated by commas"):
         read("facts.csv", b'"Smith, Ann",parent,bob\nann,parent\n')
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"  \n\n", b"head\trelation\ttail\n"])
 def test_an_empty_file_is_refused(read, content):
-    with pytest.raises(DihedralError, match=r"facts\.tsv is empty.*; expected one triple a line"):
+    with pytest.raises(DihedralError, match=r"facts\.tsv is empty.*; expected one triple per line"):
         read("facts.tsv", content)
 
 
@@ -472,13 +472,13 @@ def test_text_that_is_not_utf8_is_refused_with_its_line(read, content, line):
         read("facts.tsv", content)
 
 
-def test_a_missing_column_is_answered_with_those_that_are_there(read):
+def test_the_error_for_a_missing_column_lists_the_columns(read):
     with pytest.raises(DihedralError, match=r"facts\.csv has no column 'verb'; its columns are id, subj, pred, obj"):
         read("facts.csv", b"id,subj,pred,obj\n1,a,r,b\n", columns=["subj", "verb", "obj"])
 
 
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"], ["a", "b", "c", "d"]])
-def test_columns_are_three(read, columns):
+def test_columns_must_be_three(read, columns):
     with pytest.raises(DihedralError, match="name three: head, relation, tail"):
         read("facts.csv", b"a,b,c,d\n1,2,3,4\n", columns=columns)
 
@@ -488,16 +488,16 @@ def test_a_header_that_names_a_column_twice_is_refused(read):
         read("facts.csv", b"head,relation,tail,head\na,r,b,c\n", columns=["head", "relation", "tail"])
 
 
-def test_a_file_with_another_ending_is_refused(read):
+def test_a_file_with_an_unsupported_suffix_is_refused(read):
     with pytest.raises(
-        DihedralError, match=r"facts\.json has the ending '\.json'; expected one of \.tsv, \.txt, \.csv"
+        DihedralError, match=r"facts\.json has the suffix '\.json'; expected one of \.tsv, \.txt, \.csv"
     ):
         read("facts.json", b"{}")
 
 
-def test_what_is_no_parquet_is_refused(read):
+def test_an_invalid_parquet_file_is_refused(read):
     with pytest.raises(DihedralError, match=r"facts\.parquet cannot be read"):
-        read("facts.parquet", b"this is no parquet file")
+        read("facts.parquet", b"not a parquet file")
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere/at/all.tsv", "nowhere.zip"])
@@ -508,7 +508,7 @@ def test_a_missing_file_is_refused(source):
         load_graph(source)
 
 
-def test_a_single_file_is_split_with_the_shares_and_seed_given(tmp_path):
+def test_a_single_file_is_split_with_the_given_shares_and_seed(tmp_path):
     triples = [(f"e{i % 10}", "r", f"e{i // 10}") for i in range(100)]
     (tmp_path / "facts.tsv").write_bytes(tsv(triples))
     graph = load_graph(tmp_path / "facts.tsv", valid=0.2, test=0.1, seed=7)
@@ -533,8 +533,8 @@ def test_duplicates_and_leaks_in_a_folder_are_noted(tmp_path):
     (tmp_path / "test.txt").write_bytes(tsv([FACTS[1], ("dan", "spouse", "ann")]))
     assert load_graph(tmp_path).notes == (
         "train: 1 duplicate triples left out",
-        "valid: 1 triples also stand in an earlier split",
-        "test: 1 triples also stand in an earlier split",
+        "valid: 1 triples also occur in an earlier split",
+        "test: 1 triples also occur in an earlier split",
     )
 
 
@@ -550,8 +550,8 @@ def test_fb15k_reads_in_two_seconds_and_its_index_builds_in_two_more(benchmark_p
     threads = pa.cpu_count()
     pa.set_cpu_count(1)
     try:
-        for _ in range(3):  # a machine at work gets three tries
-            started = time.process_time()  # seconds of this process, whatever else the machine does
+        for _ in range(3):  # three attempts on a busy machine
+            started = time.process_time()  # CPU time of this process, independent of other processes
             graph = load_graph(tmp_path)
             read = time.process_time()
             for side in ("head", "tail"):

@@ -1,4 +1,4 @@
-"""Splitting one file: training sees every name."""
+"""Splits: every name occurs in train."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_every_name_of_valid_and_test_occurs_in_train(triples, valid, test, seed
 
 
 @given(distinct, shares, shares, st.integers(0, 5))
-def test_the_parts_are_the_whole(triples, valid, test, seed):
+def test_the_parts_contain_every_triple_once(triples, valid, test, seed):
     parts = split_triples(array(triples), valid=valid, test=test, seed=seed)
     assert sorted(map(tuple, np.concatenate(parts).tolist())) == sorted(triples)
 
 
 @given(distinct, shares, shares, st.integers(0, 5))
-def test_valid_and_test_are_never_larger_than_asked(triples, valid, test, seed):
+def test_valid_and_test_are_never_larger_than_requested(triples, valid, test, seed):
     _, valid_part, test_part = split_triples(array(triples), valid=valid, test=test, seed=seed)
     wanted = round(len(triples) * valid), round(len(triples) * test)
     assert len(valid_part) <= wanted[0] and len(test_part) <= wanted[1]
@@ -46,7 +46,7 @@ def dense(size=1000):
                                      rng.integers(40, size=size)], axis=1)), axis=0)  # fmt: skip
 
 
-def test_a_dense_graph_gives_exactly_the_sizes_asked_for():
+def test_a_dense_graph_gives_exactly_the_requested_sizes():
     triples = dense()
     train, valid, test = split_triples(triples, valid=0.2, test=0.05)
     assert len(valid) == round(0.2 * len(triples)) and len(test) == round(0.05 * len(triples))
@@ -59,14 +59,14 @@ def test_a_sparse_graph_keeps_its_triples_for_training():
     assert len(train) == 10 and len(valid) == len(test) == 0
 
 
-def test_scarce_triples_are_shared_in_proportion():
+def test_scarce_triples_are_divided_in_proportion():
     chain = [(i, 0, i + 1) for i in range(0, 40, 2)]
     spare = [(0, 0, i) for i in range(3, 15, 2)]
     _, valid, test = split_triples(array(chain + spare), valid=0.4, test=0.2)
     assert len(valid) == 2 * len(test) > 0
 
 
-def test_the_seed_decides_the_split():
+def test_the_seed_determines_the_split():
     def split(seed):
         return [part.tolist() for part in split_triples(dense(), seed=seed)]
 
@@ -83,7 +83,7 @@ def test_the_seed_is_independent_of_numpys_global_state():
 
 @pytest.mark.parametrize(("valid", "test"), [(-0.1, 0.1), (0.1, -0.1), (1.0, 0.0), (0.5, 0.5), (float("nan"), 0.1)])
 def test_impossible_shares_are_refused(valid, test):
-    with pytest.raises(DihedralError, match=f"valid={valid} and test={test}.*sum under 1"):
+    with pytest.raises(DihedralError, match=f"valid={valid} and test={test}.*sum less than 1"):
         split_triples(dense(), valid=valid, test=test)
 
 

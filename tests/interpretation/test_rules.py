@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,7 +152,7 @@ def test_the_command_prints_tables_json_and_csv(cli, kin, tmp_path):
 def test_nothing_is_believed_of_a_relation_without_training_facts(kin):
     graph = kin.graph
     without = kin.graph.train[kin.graph.train[:, 1] != graph.relations.id("sibling")]
-    bare = Predictor(kin.model, replace(graph, train=without))
+    bare = Predictor(kin.model, graph.replace(train=without))
     assert all(rule.head != "sibling" for rule in find_rules(bare, min_support=1, min_score=0.01, top=1000))
 
 

@@ -1,4 +1,4 @@
-"""Writing files: either the old content or the new one, never half of it."""
+"""Atomic files: either the old content or the new content, never a part of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_block_that_fails_leaves_the_old_content(tmp_path):
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_what_json_cannot_hold_leaves_the_old_content(tmp_path):
+def test_content_that_is_not_json_leaves_the_old_content(tmp_path):
     write_json(tmp_path / "a.json", {"old": True})
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"new": object()})
@@ -71,25 +71,25 @@ def test_files_follow_the_umask(tmp_path):
 
 
 @pytest.mark.parametrize("write", [lambda path: write_json(path, {}), lambda path: write_tensors(path, {})])
-def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path, write):
+def test_a_missing_folder_is_an_error(tmp_path, write):
     with pytest.raises(DihedralError, match=r"'.*/nowhere/file' cannot be written: .*No such file"):
         write(tmp_path / "nowhere" / "file")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"not json"])
-def test_what_is_not_json_is_one_clear_error(tmp_path, content):
+def test_invalid_json_is_an_error(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(DihedralError, match=r"'.*a\.json' cannot be read: "):
         read_json(tmp_path / "a.json")
 
 
-def test_json_that_is_no_object_is_one_clear_error(tmp_path):
+def test_json_that_is_not_an_object_is_an_error(tmp_path):
     (tmp_path / "a.json").write_text("[1, 2]")
     with pytest.raises(DihedralError, match=r"a\.json' does not hold a JSON object"):
         read_json(tmp_path / "a.json")
 
 
-def test_a_missing_file_is_one_clear_error(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(DihedralError, match=r"a\.json' cannot be read: .*No such file"):
         read_json(tmp_path / "a.json")
     with pytest.raises(DihedralError, match=r"a\.safetensors' cannot be read: .*No such file"):
@@ -97,7 +97,7 @@ def test_a_missing_file_is_one_clear_error(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 4, 20, -1])
-def test_tensors_cut_short_are_one_clear_error(tmp_path, keep):
+def test_a_truncated_tensor_file_is_an_error(tmp_path, keep):
     path = tmp_path / "a.safetensors"
     write_tensors(path, {"x": torch.zeros(100)})
     path.write_bytes(path.read_bytes()[:keep])
@@ -111,12 +111,12 @@ def test_a_pickle_is_not_opened(tmp_path):
         read_tensors(tmp_path / "a.safetensors")
 
 
-def test_a_folder_is_made_with_its_parents(tmp_path):
+def test_a_folder_is_created_with_its_parents(tmp_path):
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(DihedralError, match=r"folder '.*file/c' cannot be made: Not a directory"):
+    with pytest.raises(DihedralError, match=r"folder '.*file/c' cannot be created: Not a directory"):
         make_folder(tmp_path / "file" / "c")
 
 
@@ -146,10 +146,10 @@ print(len(seen))
 """
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_file(python, tmp_path):
+def test_a_kill_at_any_moment_leaves_a_complete_file(python, tmp_path):
     done = python("-c", KILLED_WHILE_WRITING, tmp_path / "a.safetensors")
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 2  # the kills did hit a process that was writing
+    assert int(done.stdout) > 2  # processes were killed while they wrote
 
 
 FULL_DISK = """
@@ -175,7 +175,7 @@ for write, name, content in (
 """
 
 
-def test_a_disk_without_room_is_one_clear_error_and_keeps_the_old_content(python, tmp_path):
+def test_a_full_disk_is_an_error_and_keeps_the_old_content(python, tmp_path):
     done = python("-c", FULL_DISK, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

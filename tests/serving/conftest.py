@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import dihedral as dh
-from dihedral.graph.triples import Graph, Vocabulary
+from dihedral.graph.triples import Graph
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving.app import create_app
 from dihedral.serving.served import ServedModel, read_models
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import dihedral as dh
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving.entities import FactIndex, NameIndex, StoredNameIndex, index_names
 
 

@@ -1,4 +1,4 @@
-"""The model card says what the folder holds, and never stands in a model's way."""
+"""The model card describes the folder and never prevents a model from loading."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def folder(predictor, tmp_path):
     return tmp_path / "model"
 
 
-def trial_rows(card):
-    """The tables of a card, row by row."""
+def table_rows(card):
+    """The rows of all tables in a card."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in card.splitlines() if line.startswith("|")]
 
 
-def test_the_card_names_data_metrics_recipe_use_and_limits(predictor, family, folder):
+def test_the_card_covers_data_metrics_use_recipe_and_limitations(predictor, family, folder):
     card = (folder / "README.md").read_text()
     headings = [line[3:] for line in card.splitlines() if line.startswith("## ")]
-    assert headings == ["Data", "Metrics", "Use", "Recipe", "Limits"]
-    rows = trial_rows(card)
+    assert headings == ["Data", "Metrics", "Use", "Recipe", "Limitations"]
+    rows = table_rows(card)
     assert ["name", "`family`"] in rows and ["entities", "40"] in rows and ["relations", "6"] in rows
     assert ["train triples", str(len(family.train))] in rows
     assert ["fingerprint", f"`{family.fingerprint}`"] in rows
@@ -34,7 +34,7 @@ def test_the_card_names_data_metrics_recipe_use_and_limits(predictor, family, fo
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_the_card_gives_both_protocols_of_a_split(predictor, folder, split):
-    rows = trial_rows((folder / "README.md").read_text())
+    rows = table_rows((folder / "README.md").read_text())
     report = predictor.metrics[split]
     for name, count, values in (
         ("all", report["triples"], report["both"]),
@@ -56,7 +56,7 @@ def test_a_loaded_model_writes_the_same_card(folder, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["edit", "remove"])
-def test_a_card_that_was_changed_or_removed_does_not_stop_loading(predictor, folder, change):
+def test_a_model_loads_with_an_edited_or_removed_card(predictor, folder, change):
     if change == "edit":
         (folder / "README.md").write_text("mine")
     else:
@@ -64,7 +64,7 @@ def test_a_card_that_was_changed_or_removed_does_not_stop_loading(predictor, fol
     assert dh.load(folder).graph.fingerprint == predictor.graph.fingerprint
 
 
-def test_a_new_model_replaces_our_card_and_keeps_a_text_of_ones_own(family, folder):
+def test_a_new_model_replaces_a_generated_card_but_not_a_users_text(family, folder):
     other = Predictor(build_model("complex", 40, 6, dimension=4), family)
     other.save(folder, overwrite=True)
     assert "`complex` model" in (folder / "README.md").read_text()
@@ -73,13 +73,13 @@ def test_a_new_model_replaces_our_card_and_keeps_a_text_of_ones_own(family, fold
     assert (folder / "README.md").read_text() == "mine"
 
 
-def test_a_model_that_was_never_measured(family, tmp_path):
+def test_the_card_of_a_model_that_was_not_evaluated(family, tmp_path):
     Predictor(build_model("transe", 40, 6, dimension=4), family).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "This model was not measured." in card and "Not recorded." in card and "D_" not in card
+    assert "This model has not been evaluated." in card and "Not recorded." in card and "D_" not in card
 
 
-def test_names_with_marks_of_markdown_stay_as_they_are(tmp_path):
+def test_markdown_in_names_is_escaped(tmp_path):
     graph = Graph.from_labels([("a`b", "*r*|s", "c")], name="my|da`ta")
     Predictor(build_model("dihedral-ste", 2, 1, dimension=4), graph).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
@@ -87,7 +87,7 @@ def test_names_with_marks_of_markdown_stay_as_they_are(tmp_path):
     assert "predict(head='a`b', relation='*r*|s', top=10)" in card
 
 
-def test_notes_of_reading_stand_in_the_card(family, tmp_path):
+def test_the_card_contains_the_notes_of_the_graph(family, tmp_path):
     graph = dh.load_graph(family.to_arrow().drop_columns("split"))
     Predictor(build_model("dihedral-ste", 40, 6, dimension=4), graph).save(tmp_path / "model")
     assert "- `split with seed 0`" in (tmp_path / "model" / "README.md").read_text()

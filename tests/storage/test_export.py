@@ -1,4 +1,4 @@
-"""Exports read back as what the model holds, with the readers that other people use."""
+"""Exports: common readers restore the content of the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def vectors(predictor):
 
 
 def read_text(path):
-    """A word2vec text file: names and the words behind each."""
+    """A word2vec text file: names and the words after each."""
     first, *lines = path.read_text(encoding="utf-8").splitlines()
     rows = [line.split(" ") for line in lines]
     assert first == f"{len(rows)} {len(rows[0]) - 1}"
@@ -41,7 +41,7 @@ def test_npz_holds_everything_in_one_file(predictor, family, vectors, codes, tmp
         assert stored["element_names"].tolist() == DihedralGroup(4).names
 
 
-def test_parquet_holds_entities_and_relations_beside(predictor, family, vectors, codes, tmp_path):
+def test_parquet_holds_entities_and_relations_in_two_files(predictor, family, vectors, codes, tmp_path):
     files = predictor.export(str(tmp_path / "model.parquet"))
     assert files == [tmp_path / "model.parquet", tmp_path / "model.relations.parquet"]
     entities, relations = (pq.read_table(file) for file in files)
@@ -54,7 +54,7 @@ def test_parquet_holds_entities_and_relations_beside(predictor, family, vectors,
 
 
 @pytest.mark.parametrize("suffix", ["txt", "vec"])
-def test_word2vec_text_gives_every_number_back_exactly(predictor, family, vectors, codes, tmp_path, suffix):
+def test_word2vec_text_restores_every_number_exactly(predictor, family, vectors, codes, tmp_path, suffix):
     files = predictor.export(tmp_path / f"model.{suffix}")
     assert [file.name for file in files] == [f"model.{suffix}", f"model.relations.{suffix}"]
     names, rows = read_text(files[0])
@@ -67,7 +67,7 @@ def test_word2vec_text_gives_every_number_back_exactly(predictor, family, vector
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet", "txt"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_kind_of_model_is_exported_as_evaluation_applies_it(name, suffix, family, tmp_path):
+def test_every_kind_of_model_exports_the_operators_that_evaluation_uses(name, suffix, family, tmp_path):
     predictor = Predictor(build_model(name, 40, 6, dimension=8, seed=3), family)
     files = predictor.export(tmp_path / f"model.{suffix}")
     if predictor.model.codes is not None:
@@ -82,7 +82,7 @@ def test_every_kind_of_model_is_exported_as_evaluation_applies_it(name, suffix, 
     assert np.array_equal(found, expected)
 
 
-def test_learned_factors_of_relations_are_exported(family, tmp_path):
+def test_learned_scales_of_relations_are_exported(family, tmp_path):
     predictor = Predictor(build_model("dihedral-ste", 40, 6, dimension=8, scaled=True), family)
     predictor.export(tmp_path / "model.npz")
     predictor.export(tmp_path / "model.parquet")
@@ -95,7 +95,7 @@ NAMES = ["New York", "50%", "a%20b", "a b", "é日本🙂", "tab\tand\nline", "n
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet", "txt"])
-def test_names_of_every_kind_come_back(tmp_path, suffix):
+def test_unusual_names_round_trip(tmp_path, suffix):
     graph = Graph.from_labels([(name, "works for", "x") for name in NAMES])
     predictor = Predictor(build_model("dihedral-ste", graph.num_entities, 1, dimension=4), graph)
     files = predictor.export(tmp_path / f"model.{suffix}")
@@ -109,13 +109,13 @@ def test_names_of_every_kind_come_back(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model", "model.csv"])
-def test_another_ending_is_refused(predictor, tmp_path, name):
+def test_an_unsupported_suffix_is_refused(predictor, tmp_path, name):
     with pytest.raises(DihedralError, match=r"export to one of \.npz, \.parquet, \.txt, \.vec"):
         predictor.export(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stored_model_exports_what_the_trained_one_does(predictor, model_folder, tmp_path):
+def test_a_stored_model_exports_the_same_as_the_trained_one(predictor, model_folder, tmp_path):
     predictor.export(tmp_path / "trained.npz")
     dh.load(model_folder).export(tmp_path / "new" / "stored.npz")
     one, other = np.load(tmp_path / "trained.npz"), np.load(tmp_path / "new" / "stored.npz")

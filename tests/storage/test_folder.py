@@ -1,4 +1,4 @@
-"""Models on disk: what is saved is what is loaded, and a folder that is not whole is refused."""
+"""Models on disk: a loaded model equals the saved one, and an incomplete folder is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError, Graph, Predictor
-from dihedral.io.files import only_writer
+from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
 
 
@@ -30,7 +30,7 @@ def files_of(folder):
 
 @pytest.fixture
 def folder(predictor, tmp_path):
-    """A model folder of this test's own."""
+    """A new model folder for this test."""
     predictor.save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -38,7 +38,7 @@ def folder(predictor, tmp_path):
 # --- round trips ------------------------------------------------------------------------------------
 
 
-def test_a_loaded_model_scores_exactly_as_the_saved_one(predictor, folder, family):
+def test_a_loaded_model_scores_exactly_like_the_saved_one(predictor, folder, family):
     loaded = dh.load(folder)
     triples = torch.from_numpy(family.known)
     assert torch.equal(loaded.model.score(triples), predictor.model.score(triples))
@@ -87,7 +87,7 @@ def test_every_group_round_trips(K, family, tmp_path):
     assert torch.equal(dh.load(tmp_path / "model").model.codes, model.codes)
 
 
-def test_names_of_every_kind_round_trip(tmp_path):
+def test_unusual_names_round_trip(tmp_path):
     names = ["", " ", "é日本🙂", "a\nb", "q\"uo'te", "[/b]", "../up", "NA"]
     graph = Graph.from_labels([(a, a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)], name="odd/é")
     Predictor(build_model("distmult", 8, 8, dimension=2), graph).save(tmp_path / "model")
@@ -107,7 +107,7 @@ def test_half_precision_halves_the_table_and_rounds_it(predictor, tmp_path):
     assert sizes[1] - sizes[0] == predictor.model.entities.numel() * 2
 
 
-def test_another_precision_is_refused(predictor, tmp_path):
+def test_an_unsupported_precision_is_refused(predictor, tmp_path):
     with pytest.raises(DihedralError, match="dtype is 'int8'; entities are stored as float32 or float16"):
         predictor.save(tmp_path / "model", dtype="int8")
     assert not (tmp_path / "model").exists()
@@ -121,7 +121,7 @@ def big_predictor(rows=60_000, dimension=200):
     return Predictor(build_model("dihedral-argmax", rows, 1, dimension=dimension), graph)
 
 
-def test_no_shard_is_larger_than_asked(tmp_path):
+def test_no_shard_is_larger_than_requested(tmp_path):
     made = big_predictor()
     made.save(tmp_path / "model", shard_mb=15)
     shards = sorted((tmp_path / "model").glob("entities-*.safetensors"))
@@ -143,7 +143,7 @@ def test_a_table_that_fits_is_not_split(predictor, tmp_path):
 
 
 @pytest.mark.parametrize("shard_mb", [0, -1])
-def test_a_shard_needs_room(predictor, tmp_path, shard_mb):
+def test_a_shard_size_must_be_positive(predictor, tmp_path, shard_mb):
     with pytest.raises(DihedralError, match=f"shard_mb is {shard_mb}; a shard needs more than 0 MiB"):
         predictor.save(tmp_path / "model", shard_mb=shard_mb)
 
@@ -159,7 +159,7 @@ def test_a_missing_shard_is_named(predictor, tmp_path):
 # --- latents ----------------------------------------------------------------------------------------
 
 
-def test_latents_are_saved_only_if_asked_for(predictor, tmp_path):
+def test_latents_are_saved_only_on_request(predictor, tmp_path):
     predictor.save(tmp_path / "without")
     predictor.save(tmp_path / "with", latents=True)
     assert dh.load(tmp_path / "without").latents is None
@@ -169,7 +169,7 @@ def test_latents_are_saved_only_if_asked_for(predictor, tmp_path):
     assert torch.equal(latents["logits"].argmax(1).to(torch.uint8), predictor.model.codes)
 
 
-def test_latents_that_are_not_there_cannot_be_saved(folder, tmp_path):
+def test_missing_latents_cannot_be_saved(folder, tmp_path):
     with pytest.raises(DihedralError, match="holds no training latents to save"):
         dh.load(folder).save(tmp_path / "again", latents=True)
     assert not (tmp_path / "again").exists()
@@ -229,7 +229,7 @@ except dh.DihedralError as error:
 
 
 @pytest.mark.parametrize(("room", "stops_at"), [(100, "entities"), (3000, "known"), (4500, "metrics")])
-def test_a_save_that_fails_midway_keeps_the_model_that_was_there(python, other, model_folder, tmp_path, room, stops_at):
+def test_a_save_that_fails_midway_keeps_the_previous_model(python, other, model_folder, tmp_path, room, stops_at):
     other.save(tmp_path / "model")
     done = python("-c", SAVE_WITH_LITTLE_ROOM, model_folder, tmp_path / "model", room)
     assert done.returncode == 0, done.stderr
@@ -249,19 +249,19 @@ def test_a_save_that_fails_midway_in_an_empty_folder_leaves_no_model(python, mod
 
 def test_a_file_where_the_folder_should_be_is_refused(predictor, tmp_path):
     (tmp_path / "model").write_text("")
-    with pytest.raises(DihedralError, match=r"folder '.*model' cannot be made: File exists"):
+    with pytest.raises(DihedralError, match=r"folder '.*model' cannot be created: File exists"):
         predictor.save(tmp_path / "model")
 
 
 def test_a_second_save_into_a_folder_is_refused_while_the_first_writes(other, predictor, tmp_path):
     other.save(tmp_path / "model")
-    with only_writer(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
+    with lock_folder(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
         predictor.save(tmp_path / "model", overwrite=True)
     same_model(dh.load(tmp_path / "model"), other)
     predictor.save(tmp_path / "model", overwrite=True)
 
 
-def test_what_a_killed_save_left_half_written_is_removed_by_the_next(predictor, tmp_path):
+def test_the_next_save_removes_the_partial_files_of_a_killed_one(predictor, tmp_path):
     predictor.save(tmp_path / "model")
     kept = files_of(tmp_path / "model")
     for name in (".entities.safetensors.123.partial", ".tmpAb3dE6", ".gitattributes"):
@@ -271,10 +271,10 @@ def test_what_a_killed_save_left_half_written_is_removed_by_the_next(predictor, 
     assert left == {".gitattributes"} and len(files_of(tmp_path / "model")) == len(kept) + 1
 
 
-# --- the first format, kept for ever ----------------------------------------------------------------
+# --- format version 1, always readable ----------------------------------------------------------------
 
 
-def test_a_model_of_the_first_format_scores_as_it_did(fixtures):
+def test_a_model_of_format_version_1_scores_as_before(fixtures):
     expected = json.loads((fixtures / "model-v1.expected.json").read_text())
     loaded = dh.load(fixtures / "model-v1")
     assert len(expected["scores"]) == 12
@@ -285,13 +285,13 @@ def test_a_model_of_the_first_format_scores_as_it_did(fixtures):
     assert loaded.recipe["dimension"] == 8 and loaded.metrics["test"]["both"]["mrr"] == expected["test_mrr"]
 
 
-def test_the_first_format_is_what_its_manifest_says(fixtures):
+def test_the_files_of_format_version_1_match_its_manifest(fixtures):
     manifest = json.loads((fixtures / "model-v1" / "model.json").read_text())
     assert (manifest["format"], manifest["version"]) == ("dihedral-model", 1)
     assert set(manifest["bytes"]) | {"model.json"} == set(files_of(fixtures / "model-v1"))
 
 
-# --- folders that are not whole ---------------------------------------------------------------------
+# --- incomplete folders ---------------------------------------------------------------------
 
 
 def edit_manifest(folder, edit):
@@ -315,12 +315,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("version", [0, 2, 99, None])
-def test_another_version_is_refused(folder, version):
+def test_an_unsupported_version_is_refused(folder, version):
     edit_manifest(folder, lambda manifest: manifest.update(version=version))
     assert f"has format version {version}; this library reads version 1" in refusal(folder)
 
 
-def test_another_format_is_refused(folder):
+def test_an_unknown_format_is_refused(folder):
     edit_manifest(folder, lambda manifest: manifest.update(format="something else"))
     assert "model.json' does not describe a dihedral-model" in refusal(folder)
 
@@ -331,13 +331,13 @@ def test_a_manifest_that_is_not_json_is_refused(folder, content):
     assert "model.json' cannot be read: " in refusal(folder)
 
 
-def test_a_manifest_that_is_no_object_is_refused(folder):
+def test_a_manifest_that_is_not_an_object_is_refused(folder):
     (folder / "model.json").write_text("[]")
     assert "model.json' does not hold a JSON object" in refusal(folder)
 
 
 @pytest.mark.parametrize("key", ["model", "settings", "entities", "relations", "dimension", "graph", "files", "bytes"])
-def test_a_manifest_that_lacks_something_is_refused(folder, key):
+def test_a_manifest_without_a_required_key_is_refused(folder, key):
     edit_manifest(folder, lambda manifest: manifest.pop(key))
     message = refusal(folder)
     assert "model.json'" in message and re.search(rf"\b{key}\b", message)
@@ -354,7 +354,7 @@ FILES = [
 ]
 
 
-def test_a_model_is_these_files(folder):
+def test_a_model_folder_holds_these_files(folder):
     assert files_of(folder) == sorted([*FILES, "model.json", "README.md"])
 
 
@@ -365,7 +365,7 @@ def test_a_missing_file_is_named(folder, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_cut_short_is_named(folder, name):
+def test_a_truncated_file_is_named(folder, name):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-1])
     message = refusal(folder)
@@ -374,7 +374,7 @@ def test_a_file_cut_short_is_named(folder, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_the_right_size_that_is_not_its_kind_is_named(folder, name):
+def test_a_file_with_the_right_size_and_wrong_content_is_named(folder, name):
     (folder / name).write_bytes(b"\xff" * (folder / name).stat().st_size)
     assert f"{name}' cannot be read: " in refusal(folder)
 
@@ -421,9 +421,9 @@ def test_codes_outside_the_group_are_refused(folder):
         pytest.param(lambda manifest: manifest["files"].pop("known"), id="no known"),
         pytest.param(lambda manifest: manifest["files"].pop("entities"), id="no entities"),
         pytest.param(lambda manifest: manifest["files"].update(entities=[]), id="no shards"),
-        pytest.param(lambda manifest: manifest["files"].update(known=5), id="a number for a name"),
-        pytest.param(lambda manifest: manifest.update(files="x"), id="text for files"),
-        pytest.param(lambda manifest: manifest.update(bytes=[]), id="list for bytes"),
+        pytest.param(lambda manifest: manifest["files"].update(known=5), id="a number as name"),
+        pytest.param(lambda manifest: manifest.update(files="x"), id="a string as files"),
+        pytest.param(lambda manifest: manifest.update(bytes=[]), id="a list as bytes"),
         pytest.param(lambda manifest: manifest.update(settings={}), id="no K"),
         pytest.param(lambda manifest: manifest["files"].update(known="entities.arrow"), id="another table"),
         pytest.param(lambda manifest: manifest["files"].update(relations="entities.safetensors"), id="other tensors"),
@@ -434,7 +434,7 @@ def test_a_manifest_with_the_wrong_content_is_refused(folder, edit):
     refusal(folder)
 
 
-def test_known_facts_about_entities_that_are_not_there_are_refused(folder):
+def test_known_facts_with_unknown_entities_are_refused(folder):
     table = pa.ipc.open_file(str(folder / "known.arrow")).read_all()
     heads = table.column("head").to_numpy().copy()
     heads[0] = 1000
@@ -446,7 +446,7 @@ def test_known_facts_about_entities_that_are_not_there_are_refused(folder):
 
 
 @pytest.mark.parametrize("device", ["gpu", pytest.param("cuda", marks=pytest.mark.skipif("torch.cuda.is_available()"))])
-def test_a_device_that_is_not_there_is_refused(folder, device):
+def test_an_unavailable_device_is_refused(folder, device):
     with pytest.raises(DihedralError, match=device):
         dh.load(folder, device=device)
 
@@ -476,8 +476,8 @@ def test_changing_an_opened_model_does_not_change_its_files(folder):
 
 
 @pytest.mark.parametrize("objective", ["logistic", "softmax"])
-def test_training_on_an_opened_graph_is_training_on_the_graph(tmp_path, family, objective):
-    rows = len(family.known) // 16 * 16  # columns without padding between them in the file
+def test_training_on_an_opened_graph_gives_the_same_model(tmp_path, family, objective):
+    rows = len(family.known) // 16 * 16  # a multiple of 16 rows: no padding between the columns of the file
     plain = Graph(family.entities, family.relations, family.known[: rows - 32], *np.split(family.known[-32:], 2))
     Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=2), plain).save(
         tmp_path / "m"
@@ -490,7 +490,7 @@ def test_training_on_an_opened_graph_is_training_on_the_graph(tmp_path, family, 
     assert one.metrics["test"] == other.metrics["test"]
 
 
-def test_names_are_found_in_a_folder_without_their_order(fixtures):
+def test_names_are_found_in_a_folder_without_a_stored_order(fixtures):
     names = dh.load(fixtures / "model-v1").graph.entities
     assert [names.id(name) for name in names] == list(range(len(names)))
 
@@ -519,7 +519,7 @@ def test_a_large_model_opens_in_a_second_and_stays_in_its_files(python, tmp_path
 
 
 def use(folder):
-    """Everything that reads names and facts."""
+    """Read names and facts in every way."""
     loaded = dh.load(folder)
     names = list(loaded.graph.entities)
     loaded.predict(head=names[0], relation=loaded.graph.relations[0], top=3)
@@ -529,9 +529,9 @@ def use(folder):
 
 @pytest.mark.parametrize("lazily", [False, True])
 @pytest.mark.parametrize("name", ["entities.arrow", "relations.arrow", "known.arrow"])
-def test_a_byte_that_changed_gives_an_error_in_one_sentence_or_a_model(folder, monkeypatch, name, lazily):
-    if lazily:  # as a model is that is too large to be looked through
-        monkeypatch.setattr("dihedral.storage.folder.CHECKED_AT_ONCE", 0)
+def test_a_changed_byte_gives_a_one_sentence_error_or_a_model(folder, monkeypatch, name, lazily):
+    if lazily:  # as for a model that is too large to be checked when it is opened
+        monkeypatch.setattr("dihedral.storage.folder.MAX_CHECKED_ON_OPEN", 0)
     whole = (folder / name).read_bytes()
     rng = np.random.default_rng(0)
     refused = []
@@ -547,7 +547,7 @@ def test_a_byte_that_changed_gives_an_error_in_one_sentence_or_a_model(folder, m
     assert len(refused) > 20 and not any("\n" in message for message in refused)
 
 
-def test_names_whose_places_in_the_file_are_damaged_are_refused(folder):
+def test_damaged_name_offsets_are_refused(folder):
     path = next(folder.glob("entities*.arrow"))
     content = bytearray(path.read_bytes())
     at = content.find(np.array([0, 8, 16], "<i4").tobytes())  # man_0000, man_0001, …
@@ -556,7 +556,7 @@ def test_names_whose_places_in_the_file_are_damaged_are_refused(folder):
     assert "cannot be read" in refusal(folder)
 
 
-def test_a_name_that_is_no_text_is_refused(folder):
+def test_a_name_that_is_not_utf8_is_refused(folder):
     path = next(folder.glob("entities*.arrow"))
     path.write_bytes(path.read_bytes().replace(b"man_0000", b"man_\xff\xfe00", 1))
     assert "cannot be read" in refusal(folder)

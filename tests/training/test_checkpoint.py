@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 
 import pytest
@@ -313,14 +312,13 @@ def test_a_second_run_into_one_folder_is_refused(family, tmp_path, resume):
             refused.append(str(error.value))
 
     first = train(family, tmp_path / "run", callback=callback)
-    assert "is being trained into by process " in refused[0] and str(os.getpid()) in refused[0]
+    assert "is being trained into by another process; wait until it finishes" in refused[0]
     assert_same(first, train(family))
 
 
 def test_the_lock_of_a_killed_run_is_gone(python, family, tmp_path):
     done = start(python, tmp_path / "run", [2, 1], signal.SIGKILL, checkpoint_minutes=0)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert (tmp_path / "run" / "training" / "lock").exists()
     assert_same(train(family, tmp_path / "run", resume=True), train(family))
 
 

@@ -9,8 +9,9 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError, Graph
+from dihedral.io.jsonl import read_lines
 from dihedral.training.recipe import Recipe
-from dihedral.tuning.grid import paper_grid, plan, read_log, tune
+from dihedral.tuning.grid import paper_grid, plan, tune
 
 SMALL = Recipe(model="dihedral-ste", dimension=8, epochs=2, validate_every=1, batch_size=64)
 CHOICES = {"entity_lr": [0.1, 0.5], "seed": [0, 1]}
@@ -35,7 +36,7 @@ def test_a_search_goes_on_where_its_log_ends(family, tmp_path):
     again = tune(family, SMALL, CHOICES, log, on_row=trained.append)
     assert len(trained) == 2
     assert [row["valid"] for row in again] == [row["valid"] for row in whole]
-    assert len(read_log(log)) == 4
+    assert len(read_lines(log)) == 4
 
 
 def test_a_combination_that_fails_is_logged_and_the_search_goes_on(family, tmp_path):

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,7 +131,7 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
     if whole:
         graph.split(str(all_as))  # an unknown name is refused here
         parts: dict[str, Any] = dict.fromkeys(SPLITS, graph.train[:0]) | {str(all_as): graph.known}
-        graph = replace(graph, **parts, notes=())
+        graph = graph.replace(**parts, notes=())
     for note in graph.notes:
         remark(f"note: {note}", style="yellow")
     return graph

@@ -1,8 +1,9 @@
-"""Graphs: triples as integers with vocabularies, readers, benchmarks, the FAMILY generator and the index."""
+"""Graphs: triples and vocabularies, readers, benchmarks, the FAMILY generator and the index."""
 
 from dihedral.graph.family import make_family
 from dihedral.graph.index import GraphIndex, KnownAnswers
 from dihedral.graph.loading import load_graph
-from dihedral.graph.triples import Graph, Vocabulary
+from dihedral.graph.triples import Graph
+from dihedral.graph.vocabulary import Vocabulary
 
 __all__ = ["Graph", "GraphIndex", "KnownAnswers", "Vocabulary", "load_graph", "make_family"]

@@ -1,4 +1,4 @@
-"""Graphs of other libraries: networkx and PyKEEN, both ways; neither is imported unless it is asked for."""
+"""Convert graphs from and to networkx and PyKEEN; each library is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def as_table(source: Any) -> Any:
-    """A networkx graph or a PyKEEN factory as an Arrow table; anything else as it is."""
+    """A networkx graph or a PyKEEN factory as an Arrow table; other objects are returned unchanged."""
     if hasattr(source, "is_multigraph") and hasattr(source, "edges"):
         return _networkx_table(source)
     if hasattr(source, "mapped_triples"):
@@ -24,20 +24,20 @@ def as_table(source: Any) -> Any:
 
 
 def _networkx_table(graph: Any) -> pa.Table:
-    """Edges as triples: the relation is the attribute `relation`, else the key of a multigraph's edge."""
+    """Edges as triples: the relation is the attribute `relation`, or else the key of a multigraph edge."""
     if not graph.is_directed():
-        raise DihedralError(f"a networkx {type(graph).__name__} has no directions; give a MultiDiGraph or a DiGraph")
+        raise DihedralError(f"a networkx {type(graph).__name__} is undirected; give a MultiDiGraph or a DiGraph")
     nodes = {node: str(node) for node in graph}
     if len(set(nodes.values())) < len(nodes):
-        raise DihedralError("two nodes of the networkx graph have the same text; names must differ as text")
+        raise DihedralError("two nodes of the networkx graph convert to the same string; names must be unique")
     edges = graph.edges(keys=True, data=True) if graph.is_multigraph() else graph.edges(data=True)
     rows = []
     for head, tail, *key, data in edges:
         relation = data.get("relation", key[0] if key and isinstance(key[0], str) else None)
         if relation is None:
             raise DihedralError(
-                f"the edge from {head!r} to {tail!r} has no relation; give it as attribute `relation`, or as the key "
-                "of a MultiDiGraph's edge"
+                f"the edge from {head!r} to {tail!r} has no relation; set the attribute `relation`, or use a "
+                "MultiDiGraph with relations as keys"
             )
         rows.append((nodes[head], str(relation), nodes[tail], data.get("split")))
     columns = zip(*rows, strict=True) if rows else ((), (), (), ())
@@ -59,7 +59,7 @@ def _pykeen_table(factory: Any) -> pa.Table:
 
 
 def to_networkx(graph: Graph) -> MultiDiGraph:
-    """Nodes in the order of their ids; a fact that stands in two splits keeps the first."""
+    """A MultiDiGraph with nodes in the order of their ids; a fact in two splits keeps the first."""
     try:
         import networkx
     except ImportError:
@@ -76,7 +76,7 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
 
 
 def to_pykeen(graph: Graph) -> dict[Split, TriplesFactory]:
-    """One factory a split, all with the ids of this graph."""
+    """One TriplesFactory per split, with the ids of this graph."""
     try:
         from pykeen.triples import TriplesFactory
     except ImportError:

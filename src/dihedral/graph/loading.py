@@ -1,4 +1,4 @@
-"""Graphs: triples as integers with vocabularies, readers, benchmarks, the FAMILY generator, known answers."""
+"""Load a graph from any supported source: a benchmark, a file, a folder, an archive, or data in memory."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ def load_graph(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Graph:
-    """A benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
+    """Load a benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
 
     In memory: a list of triples, an array [n, 3], a table with the Arrow interface (Arrow, pandas, polars), a
-    directed networkx graph, a PyKEEN TriplesFactory; or several of them as {"train": …, "valid": …, "test": …} or in
-    that order as a tuple.
+    directed networkx graph or a PyKEEN TriplesFactory; or one of these per split, as {"train": …, "valid": …,
+    "test": …} or as a tuple in that order.
 
-    A single file or table is split into train, valid and test with `valid`, `test` and `seed`, so
-    that every entity and relation of valid and test also occurs in train; a table that names the split of
-    each triple in a column `split` is not.
+    A single file or table is split with `valid`, `test` and `seed`, so that every entity and relation of valid and
+    test also occurs in train. A table with a column `split` keeps the splits that it names.
+
+    columns: names of the head, relation and tail columns.
+    progress: called with the file name, the bytes so far and the total during a download.
 
     >>> load_graph("family").num_entities
     1200
@@ -60,14 +62,10 @@ def load_graph(
 
 
 def _are_triples(source: Any) -> bool:
-    """A list of (head, relation, tail) in text, or an array [n, 3]."""
+    """Whether the source is a list of (head, relation, tail) strings or an array [n, 3]."""
     if hasattr(source, "shape"):
         return len(source.shape) == 2 and source.shape[1] == 3 and not hasattr(source, "__arrow_c_stream__")
-    return (
-        isinstance(source, (tuple, list))
-        and bool(source)
-        and all(
-            isinstance(row, (tuple, list)) and len(row) == 3 and all(isinstance(part, str) for part in row)
-            for row in source
-        )
-    )
+    if not isinstance(source, (tuple, list)) or not source:
+        return False
+    rows = all(isinstance(row, (tuple, list)) and len(row) == 3 for row in source)
+    return rows and all(isinstance(part, str) for row in source for part in row)

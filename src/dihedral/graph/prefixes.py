@@ -1,4 +1,4 @@
-"""Prefixes of IRIs: names are full IRIs, and `ex:ann` is how a person reads and types one."""
+"""Prefixes of IRIs: names are stored as full IRIs, and shown and typed as `ex:ann`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WELL_KNOWN = {
 
 
 def with_well_known(own: Mapping[str, str]) -> dict[str, str]:
-    """A file's own prefixes, and those that everyone knows where they do not disagree with them."""
+    """The prefixes of a file, plus the well-known ones that do not conflict with them."""
     taken = set(own.values())
     return dict(own) | {
         prefix: namespace for prefix, namespace in WELL_KNOWN.items() if prefix not in own and namespace not in taken
@@ -32,7 +32,7 @@ def with_well_known(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def shorten(text: str, prefixes: Mapping[str, str]) -> str:
-    """A name, or text with names in it, for people: the longest namespace that fits becomes its prefix.
+    """A name, or text that contains names, with the longest matching namespace replaced by its prefix.
 
     >>> shorten("~http://xmlns.com/foaf/0.1/knows", WELL_KNOWN)
     '~foaf:knows'
@@ -41,12 +41,12 @@ def shorten(text: str, prefixes: Mapping[str, str]) -> str:
         return text
     prefix_of = {namespace: prefix for prefix, namespace in prefixes.items()}
     longest_first = sorted(prefix_of, key=len, reverse=True)
-    namespaces = rf"(?<![^\s~(,—])({'|'.join(map(re.escape, longest_first))})"  # where a name starts, not within one
+    namespaces = rf"(?<![^\s~(,—])({'|'.join(map(re.escape, longest_first))})"  # at the start of a name, not within one
     return re.sub(namespaces, lambda found: f"{prefix_of[found[1]]}:", text)
 
 
 def expand(name: str, prefixes: Mapping[str, str]) -> str:
-    """The full IRI of a name with a prefix; any other name as it is.
+    """The full IRI of a name with a known prefix; other names are returned unchanged.
 
     >>> expand("foaf:knows", WELL_KNOWN)
     'http://xmlns.com/foaf/0.1/knows'

@@ -1,9 +1,10 @@
-"""RDF through pyoxigraph: IRIs and blank nodes become names, literals are left out and counted."""
+"""Read RDF with pyoxigraph: IRIs and blank nodes become names; literals are left out and counted."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from types import ModuleType
 from xml.parsers import expat
 
@@ -19,14 +20,16 @@ from dihedral.graph.triples import Triples
 LEFT_OUT = {"literal": "triples with a literal left out", "quoted": "triples about triples left out"}
 
 
-def read_rdf(source: Source, numbering: Numbering) -> Triples:
-    """Number the triples of an RDF file; those of named graphs are read like the others."""
+def read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
+    """Number the triples of an RDF file, including those of named graphs."""
+    if columns is not None:
+        raise DihedralError(f"{source.where} is RDF, which has no named columns; leave `columns` out")
     ox = _pyoxigraph(source.where)
     format = RDF_SUFFIXES[source.suffix]
     anonymous: dict[str, str] | None = {} if format not in ("N_TRIPLES", "N_QUADS") else None
-    entities: dict[str, int] = {}  # of this file
+    entities: dict[str, int] = {}  # numbers within this file
     relations: dict[str, int] = {}
-    ids: list[int] = []  # flat: a million small tuples would keep the garbage collector busy
+    ids: list[int] = []  # flat: millions of tuples would slow the garbage collector down
     skipped: Counter[str] = Counter()
     prefixes: dict[str, str] | None = None
     given = {"input": source.content} if isinstance(source.content, bytes) else {"path": source.content}
@@ -37,7 +40,7 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
             return node.value  # type: ignore[attr-defined]
         label: str = node.value  # type: ignore[attr-defined]
         if anonymous is not None and re.fullmatch("[0-9a-f]{20,32}", label):
-            # the parser calls `[]` by another random name each time; no label of a file can look like ours
+            # the parser names `[]` at random; labels in files cannot contain brackets, so this name is free
             label = anonymous.setdefault(label, f"[{len(numbering.entities) + len(entities)}]")
         return f"_:{label}"
 
@@ -45,7 +48,7 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
         parser = ox.parse(**given, format=getattr(ox.RdfFormat, format))
         for head, relation, tail, _ in parser:
             if prefixes is None:
-                prefixes = parser.prefixes  # RDF/XML forgets them at its end
+                prefixes = parser.prefixes  # the RDF/XML parser has none at its end
             if type(tail) in nodes and type(head) in nodes:
                 ids.append(entities.setdefault(name(head), len(entities)))
                 ids.append(relations.setdefault(relation.value, len(relations)))
@@ -61,23 +64,23 @@ def read_rdf(source: Source, numbering: Numbering) -> Triples:
     if not ids:
         raise DihedralError(f"{source.where} holds no triple between IRIs or blank nodes; literals are left out")
     triples = np.array(ids, np.int32).reshape(-1, 3)
-    for places, numbers, own in (([0, 2], numbering.entities, entities), ([1], numbering.relations, relations)):
-        triples[:, places] = numbers.number(pa.array(own, pa.string()))[triples[:, places]]
+    for columns_of, names, own in (([0, 2], numbering.entities, entities), ([1], numbering.relations, relations)):
+        triples[:, columns_of] = names.number(pa.array(own, pa.string()))[triples[:, columns_of]]
     return triples
 
 
 def _explain(source: Source, error: SyntaxError) -> str:
-    """One sentence with the file, the line and the reason."""
+    """The file, the line and the reason in one sentence."""
     reason = re.sub(r"^Parser error at .*?: ", "", (error.msg or "not valid RDF").splitlines()[0])
     if "LoadDocumentCallback" in reason:
-        reason = "its @context is on the web, which is not asked; write the context into the file"
+        reason = "its @context is a web address, which is not fetched; write the context into the file"
     if "No scheme found" in reason:
         reason = "a relative IRI without a base; write IRIs in full, or the base into the file (@base, xml:base)"
     line = error.lineno
     if line and line > 1 and error.offset == 1 and "followed by a dot" in reason:
-        line -= 1  # noticed at the start of the next line
+        line -= 1  # the parser reports the start of the next line
     if line is None and RDF_SUFFIXES[source.suffix] == "RDF_XML":
-        try:  # pyoxigraph does not say where XML breaks off
+        try:  # pyoxigraph does not report the line of an XML error
             with source.plain() as stream:
                 expat.ParserCreate().ParseFile(stream)
         except expat.ExpatError as broken:

@@ -1,11 +1,15 @@
-"""Readers: TSV, CSV, Parquet and RDF files, folders and archives with train/valid/test, Arrow tables."""
+"""Read graphs from TSV, CSV, Parquet and RDF files, from folders and archives of them, and from Arrow tables.
+
+To add a data format, write a reader and register it in `READERS`.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +22,18 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph.numbering import Names, Numbering, encode, grown
 from dihedral.graph.rdf import read_rdf
-from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
+from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
 from dihedral.graph.split import split_triples
 from dihedral.graph.triples import SPLITS, Graph, Triples, build_graph, drop_duplicates
 from dihedral.io.files import atomic_path, make_folder
 
-ROLES = (  # usual names of the three columns
+ROLES = (  # common names of the three columns
     ("head", "h", "subject", "source", "s"),
     ("relation", "r", "predicate", "p"),
     ("tail", "t", "object", "target", "o"),
 )
-PIECE_BYTES = 1 << 20  # of text; Arrow reads 32 ahead
-BLOCK_PIECES = 16  # numbered at a time; ids depend on it: the heads of a block come before its tails
+PIECE_BYTES = 1 << 20  # text per piece; Arrow reads 32 pieces ahead
+BLOCK_PIECES = 16  # pieces per block; ids depend on it: the heads of a block are numbered before its tails
 PARQUET_ROWS = 1 << 18
 
 
@@ -42,10 +46,10 @@ def read_graph(
     seed: int = 0,
     name: str | None = None,
 ) -> Graph:
-    """Read a folder or archive with train/valid/test files, or one file that is then split.
+    """Read a folder or archive with train/valid/test files, or a single file, which is then split.
 
-    columns: names of the head, relation and tail columns; a text file then starts with a header.
-    valid, test, seed: how a single file is split.
+    columns: names of the head, relation and tail columns; a text file must then start with a header.
+    valid, test, seed: how to split a single file.
     """
     path = Path(path)
     name = name or stem(path)
@@ -62,7 +66,7 @@ def read_graph(
 
 
 def _table_with_splits(source: Source) -> pa.Table | None:
-    """A file that names the split of each triple in a column of its header, whole; any other is nothing here."""
+    """The table in a file that has a column `split`; None for any other file."""
     try:
         if source.suffix == ".parquet":
             return papq.read_table(source.native()) if "split" in papq.read_schema(source.native()).names else None
@@ -71,7 +75,7 @@ def _table_with_splits(source: Source) -> pa.Table | None:
             return None
         with source.plain() as stream:
             cells = split_line(stream.readline().decode("utf-8-sig", "replace"), delimiter)
-        if "split" not in cells or usual_columns(cells) is None:
+        if "split" not in cells or common_columns(cells) is None:
             return None
         return pacsv.read_csv(
             source.native(),
@@ -79,7 +83,7 @@ def _table_with_splits(source: Source) -> pa.Table | None:
             convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(cells, pa.string())),
         )
     except (pa.ArrowException, OSError):
-        return None  # the reader of triples says what is wrong
+        return None  # the reader explains what is wrong
 
 
 def read_arrow(
@@ -91,9 +95,9 @@ def read_arrow(
     seed: int = 0,
     name: str = "table",
 ) -> Graph:
-    """A graph from anything with the Arrow interface (Arrow, pandas, polars), split like one file.
+    """Read a table with the Arrow interface (Arrow, pandas, polars); it is split like a single file.
 
-    A column `split` of train, valid and test, as `Graph.to_arrow` gives, is kept to.
+    If there is a column `split` with train, valid and test, as in `Graph.to_arrow`, the table is split by it.
     """
     table = _as_table(table)
     numbering = Numbering()
@@ -108,17 +112,15 @@ def read_arrow(
 def read_arrow_splits(
     tables: Mapping[str, Any], *, columns: Sequence[str] | None = None, name: str = "tables"
 ) -> Graph:
-    """A graph from one table for each of train, valid and test."""
+    """Read one table for each of train, valid and test."""
     for split in tables:
         if split not in SPLITS:
             raise DihedralError(f"split {split!r} does not exist; name the tables train, valid and test")
     numbering = Numbering()
-    parts = [
-        numbering.number(_pick(_as_table(tables[split]), columns, split), split)
-        if split in tables
-        else np.empty((0, 3), np.int32)
-        for split in SPLITS
-    ]
+    parts = [np.empty((0, 3), np.int32)] * 3
+    for i, split in enumerate(SPLITS):
+        if split in tables:
+            parts[i] = numbering.number(_pick(_as_table(tables[split]), columns, split), split)
     return build_graph(*numbering.vocabularies(), parts, name)
 
 
@@ -127,24 +129,24 @@ def _as_table(source: Any) -> pa.Table:
         return pa.table(source)
     except (TypeError, ValueError, pa.ArrowException):
         raise DihedralError(
-            f"a graph cannot be read from a {type(source).__name__}; give a benchmark's name, a path, a table of "
-            "three columns (Arrow, pandas, polars), a networkx graph or PyKEEN triples"
+            f"a graph cannot be read from a {type(source).__name__}; give the name of a benchmark, a path, a table "
+            "with three columns (Arrow, pandas, polars), a networkx graph or PyKEEN triples"
         ) from None
 
 
 def _split_column(table: pa.Table) -> NDArray[np.int32] | None:
-    """The column `split` as places in SPLITS, if there is one."""
+    """The column `split` as indices into SPLITS, if there is one."""
     if table.schema.names.count("split") != 1 or table.column("split").null_count == len(table):
         return None
     if missing := table.column("split").null_count:
-        raise DihedralError(f"column split has {missing} missing values; name the split of each triple, or of none")
+        raise DihedralError(f"column split has {missing} missing values; give the split of every triple or of none")
     found = Names()
     splits = encode(table.column("split"), found, "column split")
     names = found.array().to_pylist()
     places = {name: i for i, name in enumerate(SPLITS)} | dict.fromkeys(("dev", "val", "validation"), 1)
     for name in names:
         if name.lower() not in places:
-            raise DihedralError(f"column split says {name!r}; it names train, valid or test")
+            raise DihedralError(f"column split has the value {name!r}; expected train, valid or test")
     return np.array([places[name.lower()] for name in names] or [0], np.int32)[splits]
 
 
@@ -152,7 +154,7 @@ def _split_one(triples: Triples, numbering: Numbering, name: str, valid: float, 
     entities, relations = numbering.vocabularies()
     notes = [f"split with seed {seed}", *numbering.notes]
     read = len(triples)
-    triples = drop_duplicates(triples, len(entities), len(relations))  # the others are let go
+    triples = drop_duplicates(triples, len(entities), len(relations))  # frees the original array
     if len(triples) < read:
         notes.append(f"{read - len(triples)} duplicate triples left out")
     if not len(triples):
@@ -178,33 +180,20 @@ def _read_splits(path: Path, columns: Sequence[str] | None, numbering: Numbering
 
 
 def _read_source(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
-    where, suffix = source.where, source.suffix
-    if suffix not in SUFFIXES:
-        raise DihedralError(f"{where} has the ending {suffix!r}; expected one of {', '.join(SUFFIXES + ARCHIVES)}")
+    """Number the triples of one file."""
+    if source.suffix not in READERS:
+        expected = ", ".join((*READERS, *ARCHIVES))
+        raise DihedralError(f"{source.where} has the suffix {source.suffix!r}; expected one of {expected}")
     if columns is not None and len(columns) != 3:
         raise DihedralError(f"columns are {list(columns)!r}; name three: head, relation, tail")
-    if suffix in RDF_SUFFIXES:
-        if columns is not None:
-            raise DihedralError(f"{where} is RDF, whose triples need no columns named; leave `columns` out")
-        return read_rdf(source, numbering)
-    if suffix == ".parquet":
-        triples = _read_parquet(source, columns, numbering)
-    else:
-        triples, used = np.empty((0, 3), np.int32), 0
-        for part, share in _read_text(source, columns, numbering):
-            if not used:  # room for all at once, if the file goes on as it begins
-                triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)
-            triples = grown(triples, used, used + len(part))
-            triples[used : used + len(part)] = part
-            used += len(part)
-        triples = triples[:used]
+    triples = READERS[source.suffix](source, columns, numbering)
     if len(triples) == 0:
-        raise DihedralError(f"{where} is empty; expected one triple a line")
+        raise DihedralError(f"{source.where} is empty; expected one triple per line")
     return triples
 
 
 def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
-    """Number a Parquet file column by column, some rows at a time."""
+    """Number the triples of a Parquet file, one column and some rows at a time."""
     try:
         with papq.ParquetFile(source.native()) as file:
             names = _pick(file.schema_arrow.empty_table(), columns, source.where).column_names
@@ -220,15 +209,29 @@ def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numb
         raise DihedralError(f"{source.where} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Iterator[tuple[Triples, float]]:
-    """Number a text file block by block: the triples, and the share of the file that they are, roughly."""
+def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
+    """Number the triples of a text file."""
+    triples, used = np.empty((0, 3), np.int32), 0
+    for part, share in _text_blocks(source, columns, numbering):
+        if not used:  # allocate for the complete file, from the size of its first block
+            triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)
+        triples = grown(triples, used, used + len(part))
+        triples[used : used + len(part)] = part
+        used += len(part)
+    return triples[:used]
+
+
+def _text_blocks(
+    source: Source, columns: Sequence[str] | None, numbering: Numbering
+) -> Iterator[tuple[Triples, float]]:
+    """The triples of each block of a text file, and the block's approximate share of the file."""
     where, delimiter = source.where, TEXT_SUFFIXES[source.suffix]
     with source.plain() as stream:
         first = stream.readline().decode("utf-8-sig", "replace")
     if not first.strip():
-        raise DihedralError(f"{where} is empty or starts with an empty line; expected one triple a line")
+        raise DihedralError(f"{where} is empty or starts with an empty line; expected one triple per line")
     cells = split_line(first, delimiter)
-    header = columns is not None or usual_columns(cells) is not None
+    header = columns is not None or common_columns(cells) is not None
     names = cells if header else ["head", "relation", "tail"]
     try:
         reader = pacsv.open_csv(
@@ -245,17 +248,23 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numberi
         raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
 
 
+Reader = Callable[[Source, Sequence[str] | None, Numbering], Triples]
+READERS: dict[str, Reader] = {  # a new data format: add its suffix to `sources.SUFFIXES` and its reader here
+    **dict.fromkeys(TEXT_SUFFIXES, _read_text),
+    ".parquet": _read_parquet,
+    **dict.fromkeys(RDF_SUFFIXES, read_rdf),
+}
+
+
 def split_line(line: str, delimiter: str) -> list[str]:
-    if '"' not in line or delimiter != ",":
-        return line.rstrip("\r\n").split(delimiter)
-    try:
-        return next(csv.reader([line]))
-    except csv.Error:  # a field longer than that module takes
-        return line.rstrip("\r\n").split(delimiter)
+    if '"' in line and delimiter == ",":
+        with suppress(csv.Error):  # a field longer than the csv module accepts
+            return next(csv.reader([line]))
+    return line.rstrip("\r\n").split(delimiter)
 
 
 def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
-    """The three columns of the triples, by the names given or a usual set of them, else the first three."""
+    """The head, relation and tail columns: by the given names, by common names, or the only three."""
     names = [name.strip() for name in table.schema.names]
     if columns is not None:
         if len(set(columns)) != 3:
@@ -264,25 +273,25 @@ def _pick(table: Any, columns: Sequence[str] | None, where: str) -> Any:
             if name not in names:
                 raise DihedralError(f"{where} has no column {name!r}; its columns are {', '.join(names)}")
             if names.count(name) > 1:
-                raise DihedralError(f"{where} has {names.count(name)} columns named {name!r}; a name must be unique")
+                raise DihedralError(f"{where} has {names.count(name)} columns named {name!r}; names must be unique")
         return table.select([names.index(name) for name in columns])
-    usual = usual_columns(names)
-    if usual is not None:
-        return table.select(usual)
+    common = common_columns(names)
+    if common is not None:
+        return table.select(common)
     if len(names) != 3:
         raise DihedralError(f"{where} has {len(names)} columns; expected 3, or name them with `columns`")
     return table
 
 
-def usual_columns(names: Sequence[str]) -> list[int] | None:
-    """Where head, relation and tail stand among column names, if each has one of its usual names."""
+def common_columns(names: Sequence[str]) -> list[int] | None:
+    """The indices of the head, relation and tail columns, if each has a common name."""
     lower = [name.strip().lower() for name in names]
     places = [[lower.index(name) for name in role if name in lower] for role in ROLES]
     return [place[0] for place in places] if all(places) else None
 
 
 def _explain_bad_line(source: Source, delimiter: str, expected: int) -> None:
-    """Find the line that stopped the reader, for an error that names it."""
+    """Raise an error that names the line that the reader stopped at."""
     with source.plain() as stream:
         for number, raw in enumerate(stream, start=1):
             try:
@@ -301,7 +310,7 @@ def _explain_bad_line(source: Source, delimiter: str, expected: int) -> None:
 
 
 def write_folder(graph: Graph, folder: Path) -> None:
-    """Write train.txt, valid.txt and test.txt, one tab-separated triple a line."""
+    """Write train.txt, valid.txt and test.txt, with one tab-separated triple per line."""
     make_folder(folder)
     for split in SPLITS:
         with atomic_path(folder / f"{split}.txt") as file, file.open("w", encoding="utf-8") as out:

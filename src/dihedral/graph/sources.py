@@ -1,7 +1,7 @@
-"""Where triples lie: files in folders, and members of archives, which are never unpacked to disk.
+"""Find the files of triples in folders and archives; archives are never unpacked to disk.
 
-An archive may come from anyone: what it unpacks to is bounded by its own size, links and devices in it are not
-followed, and the names of its members are only compared, never opened.
+Archives are not trusted: the unpacked size is limited by the archive's size, links and devices are ignored, and the
+names of members are only compared, never opened.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ import pyarrow as pa
 from dihedral.errors import DihedralError
 
 TEXT_SUFFIXES = {".tsv": "\t", ".txt": "\t", ".csv": ","}
-RDF_SUFFIXES = {  # with pyoxigraph's names of the formats
+RDF_SUFFIXES = {  # with pyoxigraph's name of each format
     ".nt": "N_TRIPLES", ".nq": "N_QUADS", ".ttl": "TURTLE", ".trig": "TRIG", ".jsonld": "JSON_LD",
     ".rdf": "RDF_XML", ".owl": "RDF_XML", ".xml": "RDF_XML",
 }  # fmt: skip
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)  # of data formats; each has a reader in `readers.READERS`
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
-MAX_RATIO = 100  # text of triples packs to a tenth
-ALWAYS_ALLOWED = 64 << 20  # bytes that an archive of any size may unpack to
+MAX_RATIO = 100  # unpacked to packed size; triples usually compress ten times
+MIN_UNPACKED = 64 << 20  # bytes that any archive may unpack to, however small it is
 MAX_MEMBERS = 10_000
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, MemoryError,
     ArithmeticError, LookupError, RuntimeError, ValueError,
 )  # fmt: skip
-Member = tuple[str, Callable[[], bytes]]  # a name, and a function that reads the file
+Member = tuple[str, Callable[[], bytes]]  # a name and a function that reads the file
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file of triples: on disk, or read from an archive."""
+    """One file of triples, on disk or read from an archive."""
 
-    where: str  # for messages
+    where: str  # the path, for error messages
     content: Path | bytes
 
     @property
@@ -59,20 +59,20 @@ class Source:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
     def native(self) -> pa.NativeFile:
-        """For Arrow, whose threads read without Python."""
+        """A stream for Arrow, whose threads read without Python."""
         return pa.BufferReader(self.content) if isinstance(self.content, bytes) else pa.OSFile(str(self.content))
 
     def plain(self) -> IO[bytes]:
-        """For Python."""
+        """A stream for Python."""
         return io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open("rb")
 
 
 def find_split(path: Path, split: str) -> Source | None:
-    """The file of one split in a folder or an archive."""
+    """The file of one split in a folder or an archive, if there is one."""
     if path.is_dir():
         for suffix in SUFFIXES:
             file = path / f"{split}{suffix}"
@@ -89,11 +89,12 @@ def find_split(path: Path, split: str) -> Source | None:
 
 @contextmanager
 def _open_archive(path: Path) -> Iterator[list[Member]]:
-    """An archive's regular files."""
+    """The regular files of an archive."""
     with ExitStack() as stack:
         try:
-            most = max(ALWAYS_ALLOWED, MAX_RATIO * path.stat().st_size)
-            yield _zip_members(path, most, stack) if path.suffix.lower() == ".zip" else _tar_members(path, most, stack)
+            max_bytes = max(MIN_UNPACKED, MAX_RATIO * path.stat().st_size)
+            read = _zip_members if path.suffix.lower() == ".zip" else _tar_members
+            yield read(path, max_bytes, stack)
         except DihedralError:
             raise
         except _DAMAGE as error:
@@ -101,23 +102,23 @@ def _open_archive(path: Path) -> Iterator[list[Member]]:
             raise DihedralError(f"archive {str(path)!r} cannot be read: {reason[:300]}") from None
 
 
-def _zip_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
+def _zip_members(path: Path, max_bytes: int, stack: ExitStack) -> list[Member]:
     archive = stack.enter_context(zipfile.ZipFile(path))
     if len(archive.infolist()) > MAX_MEMBERS:
         raise _too_many(path)
 
     def read(member: zipfile.ZipInfo) -> bytes:
         with archive.open(member) as stream:
-            content = stream.read(most + 1)
-        if len(content) > most:
-            raise _too_large(path, most)
+            content = stream.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise _too_large(path, max_bytes)
         return content
 
     return [(member.filename, partial(read, member)) for member in archive.infolist() if not member.is_dir()]
 
 
-def _tar_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
-    tar = stack.enter_context(tarfile.TarFile(fileobj=_Unpacked(path, most, stack)))
+def _tar_members(path: Path, max_bytes: int, stack: ExitStack) -> list[Member]:
+    tar = stack.enter_context(tarfile.TarFile(fileobj=_Unpacked(path, max_bytes, stack)))
 
     def read(member: tarfile.TarInfo) -> bytes:
         stream = tar.extractfile(member)
@@ -128,16 +129,16 @@ def _tar_members(path: Path, most: int, stack: ExitStack) -> list[Member]:
     for number, member in enumerate(tar):
         if number >= MAX_MEMBERS:
             raise _too_many(path)
-        if member.isfile() and not member.issparse():  # the holes of a sparse file cost nothing to pack
+        if member.isfile() and not member.issparse():  # the holes of a sparse file take no space in the archive
             members.append((member.name, partial(read, member)))
     return members
 
 
 class _Unpacked(io.RawIOBase):
-    """What lies in a packed tar, refused beyond a number of bytes."""
+    """The content of a compressed tar file; reading beyond `max_bytes` is an error."""
 
-    def __init__(self, path: Path, most: int, stack: ExitStack) -> None:
-        self.path, self.most = path, most
+    def __init__(self, path: Path, max_bytes: int, stack: ExitStack) -> None:
+        self.path, self.max_bytes = path, max_bytes
         packed = stack.enter_context(path.open("rb"))
         magic = packed.read(6)
         packed.seek(0)
@@ -149,7 +150,7 @@ class _Unpacked(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         place = self.stream.tell()
         self._check(place + max(0, size))
-        block: bytes = self.stream.read(size if size >= 0 else self.most + 1 - place)
+        block: bytes = self.stream.read(size if size >= 0 else self.max_bytes + 1 - place)
         self._check(place + len(block))
         return block
 
@@ -161,14 +162,14 @@ class _Unpacked(io.RawIOBase):
         return int(self.stream.tell())
 
     def _check(self, place: int) -> None:
-        if place > self.most:
-            raise _too_large(self.path, self.most)
+        if place > self.max_bytes:
+            raise _too_large(self.path, self.max_bytes)
 
 
-def _too_large(path: Path, most: int) -> DihedralError:
+def _too_large(path: Path, max_bytes: int) -> DihedralError:
     return DihedralError(
-        f"archive {str(path)!r} unpacks to more than {most >> 20} MiB, far beyond its size; if it is yours, unpack it "
-        "and give the folder"
+        f"archive {str(path)!r} unpacks to more than {max_bytes >> 20} MiB, far beyond its size; if you trust it, "
+        "unpack it and give the folder"
     )
 
 
@@ -177,7 +178,7 @@ def _too_many(path: Path) -> DihedralError:
 
 
 def stem(path: Path) -> str:
-    """A file's name without the endings we know."""
+    """A file's name without a known suffix."""
     for suffix in (*ARCHIVES, *SUFFIXES):
         if path.name.endswith(suffix):
             return path.name[: -len(suffix)]

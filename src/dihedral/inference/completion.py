@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
-from dihedral.graph.readers import split_line, usual_columns
+from dihedral.graph.readers import common_columns, split_line
 from dihedral.graph.steps import SIDES, Side
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.questions import Among, Known, Part, Question, check_options, missing_part
@@ -42,7 +42,7 @@ def read_questions(path: Path) -> list[Question]:
 
 def _parquet_rows(path: Path) -> list[list[str | None]]:
     table = papq.read_table(path)
-    places = usual_columns(table.column_names) or range(min(3, table.num_columns))
+    places = common_columns(table.column_names) or range(min(3, table.num_columns))
     if len(places) != 3:
         raise DihedralError(f"file {str(path)!r} has {table.num_columns} columns; questions have head, relation, tail")
     columns = [table.column(place).cast(pa.string()).to_pylist() for place in places]
@@ -59,7 +59,7 @@ def _text_rows(path: Path) -> list[list[str]]:
         cells = split_line(line, delimiter)
         if len(cells) < 3:
             raise DihedralError(f"{path}, line {number}: {len(cells)} columns; questions have head, relation, tail")
-        header = usual_columns(cells) if number == 1 else None
+        header = common_columns(cells) if number == 1 else None
         if header:
             places = header
         else:

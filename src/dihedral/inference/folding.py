@@ -17,7 +17,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph import Graph
 from dihedral.graph.prefixes import expand
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model

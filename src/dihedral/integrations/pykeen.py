@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dihedral.errors import DihedralError, close_matches
-from dihedral.graph.triples import Graph, Vocabulary, build_graph
+from dihedral.graph.triples import Graph, build_graph
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.models import Model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.group import DihedralGroup, Elements
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
@@ -143,7 +143,7 @@ class Row:
 class Algebra:
     """The relations of a DihEdral model as rows of group elements.
 
-    >>> from dihedral.graph.triples import Vocabulary
+    >>> from dihedral.graph.vocabulary import Vocabulary
     >>> codes = np.array([[1, 2], [3, 2]])
     >>> a = Algebra(codes, 4, Vocabulary(["parent", "child"], "relation"))
     >>> (~a["parent"]).nearest(1)

@@ -1,1 +1,1 @@
-"""Files that are written whole or not at all, folder locks and JSON lines."""
+"""Input and output: atomic files, folder locks and JSON lines."""

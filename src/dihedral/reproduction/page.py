@@ -6,11 +6,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from dihedral.io.files import make_folder, read_json, write_json
+from dihedral.io.jsonl import read_lines
 from dihedral.reproduction.paper import TABLES
 from dihedral.reproduction.plan import SAME_SETUP, TARGETS
 from dihedral.reproduction.sections import SECTIONS, Section, Sources
 from dihedral.reproduction.tables import OURS, markdown, share, table_rows
-from dihedral.tuning.grid import read_log
 
 INTRODUCTION = """# Results
 
@@ -139,7 +139,7 @@ def _costs(results: Path) -> str:
     for path in sorted((results / "runs").rglob("*.json")):
         groups[path.parent.name].append(read_json(path)["train_seconds"])
     for log in sorted((results / "search").glob("*.jsonl")):
-        groups["searches"] += [row["train_seconds"] for row in read_log(log) if "train_seconds" in row]
+        groups["searches"] += [row["train_seconds"] for row in read_lines(log) if "train_seconds" in row]
     if not groups:
         return ""
     lines = [[name, len(seconds), f"{sum(seconds):.0f}", f"{max(seconds):.0f}"] for name, seconds in groups.items()]

@@ -7,11 +7,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from dihedral.io.jsonl import read_lines
 from dihedral.reproduction.paper import BASELINES, NAMES, REPORTED, TABLES
 from dihedral.reproduction.plan import SAME_SETUP_EPOCHS, available, recipes_of, reduced, same_setup
 from dihedral.reproduction.runs import Record, Run, find_record
 from dihedral.training import Recipe, load_recipe
-from dihedral.tuning.grid import PAPER_GRIDS, read_log
+from dihedral.tuning.grid import PAPER_GRIDS
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 OURS, COMPARED, QUOTED = "ours", "same training setup", "quoted"
@@ -103,7 +104,7 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
         dimension = load_recipe(f"paper/{graph.lower()}-d4-{variant}").dimension
         inside = []
         for log in sorted((results / "search").glob("*.jsonl")):
-            for row in read_log(log):
+            for row in read_lines(log):
                 c = row["recipe"]
                 if (
                     row["graph"].lower() == graph.lower()

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dihedral.graph import Graph
-from dihedral.graph.triples import SPLITS, Split, Vocabulary
+from dihedral.graph.triples import SPLITS, Split
+from dihedral.graph.vocabulary import Vocabulary
 
 MAX_HELD = 1_000_000  # names that are held in lower case; more are looked for in their file
 

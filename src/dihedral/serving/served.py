@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +12,12 @@ import numpy as np
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph.prefixes import expand
-from dihedral.graph.triples import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.completion import missing_facts
 from dihedral.inference.paths import INVERSE
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Algebra, MinedRule, Row
+from dihedral.io.jsonl import read_lines
 from dihedral.serving.entities import FactIndex, index_names
 from dihedral.serving.messages import MAX_TOP
 from dihedral.storage.folder import describe
@@ -142,19 +142,8 @@ class ServedModel:
         }  # fmt: skip
 
     def _read_curve(self) -> list[dict[str, Any]]:
-        """The log of the training run, an epoch a row, where the folder has kept it."""
-        log = RunFolder(self.folder).log if self.folder is not None else None
-        if log is None or not log.is_file():
-            return []
-        rows = []
-        for line in log.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:  # a line that was being written when the run was killed
-                continue
-            if isinstance(row, dict):
-                rows.append(row)
-        return rows
+        """The log of the training run, one row per epoch, if the folder has it."""
+        return read_lines(RunFolder(self.folder).log) if self.folder is not None else []
 
 
 def _has(names: Vocabulary, name: str) -> bool:

@@ -1,1 +1,1 @@
-"""A trained model on disk: the model folder, its card, and exports for other programs."""
+"""Trained models on disk: the model folder, its card, and exports for other programs."""

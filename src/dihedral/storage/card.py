@@ -1,4 +1,4 @@
-"""The model card: README.md in a model folder, made from what the folder holds."""
+"""The model card: the README.md of a model folder, generated from its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METRICS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hit
 
 
 def write_card(folder: Path, model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> None:
-    """Write the card, unless someone put a README.md of their own there."""
+    """Write the card, unless the folder has a README.md that dihedral did not write."""
     path = folder / CARD
     if path.exists() and not path.read_bytes().startswith(MARK.encode()):
         return
@@ -26,14 +26,14 @@ def write_card(folder: Path, model: Model, graph: Graph, recipe: dict[str, Any],
 
 
 def model_card(model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
-    """Data, model, recipe, metrics, how to load, and limits, in Markdown."""
+    """The model, data, metrics, use, recipe and limitations, in Markdown."""
     parts = [
         f"{MARK}\n# Link prediction on {_code(graph.name)}\n\n{_model(model)}",
         f"## Data\n\n{_data(graph)}",
         f"## Metrics\n\n{_metrics(metrics)}",
         f"## Use\n\n{_use(graph)}",
         f"## Recipe\n\n{_recipe(recipe, metrics)}",
-        f"## Limits\n\n{_limits(model, graph, metrics)}",
+        f"## Limitations\n\n{_limitations(model, graph, metrics)}",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -50,15 +50,12 @@ def _model(model: Model) -> str:
 
 
 def _data(graph: Graph) -> str:
-    rows: list[list[Any]] = [
-        ["name", _code(graph.name)],
-        ["entities", graph.num_entities],
-        ["relations", graph.num_relations],
-    ]
+    rows: list[list[Any]] = [["name", _code(graph.name)]]
+    rows += [["entities", graph.num_entities], ["relations", graph.num_relations]]
     rows += [[f"{split} triples", len(graph.split(split))] for split in SPLITS]
     rows.append(["fingerprint", _code(graph.fingerprint)])
     notes = "".join(f"\n- {_code(note)}" for note in graph.notes)
-    return _table(["", ""], rows) + (f"\n\nNoticed while reading:\n{notes}" if notes else "")
+    return _table(["", ""], rows) + (f"\n\nNotes from reading the data:\n{notes}" if notes else "")
 
 
 def _metrics(metrics: dict[str, Any]) -> str:
@@ -70,11 +67,11 @@ def _metrics(metrics: dict[str, Any]) -> str:
             rows.append([split, "all", report["triples"], *(_number(report["both"][key]) for key in METRICS)])
             rows.append([split, "seen entities", seen["triples"], *(_number(seen[key]) for key in METRICS)])
     if not rows:
-        return "This model was not measured."
+        return "This model has not been evaluated."
     return (
-        "Each head and each tail is ranked among all entities, other known answers left out, ties counted at their "
-        'mean rank. "Seen entities" leaves out the triples with an entity that training never saw.\n\n'
-        + _table(["split", "triples ranked", "how many", *METRICS.values()], rows)
+        "Each head and each tail is ranked among all entities without the other known answers; ties get their mean "
+        'rank. "Seen entities" excludes triples with an entity that does not occur in train.\n\n'
+        + _table(["split", "subset", "triples", *METRICS.values()], rows)
     )
 
 
@@ -95,31 +92,30 @@ def _recipe(recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
     return _table(["setting", "value"], [[_code(key), _code(value)] for key, value in (settings | run).items()])
 
 
-def _limits(model: Model, graph: Graph, metrics: dict[str, Any]) -> str:
+def _limitations(model: Model, graph: Graph, metrics: dict[str, Any]) -> str:
     lines = [
-        f"It knows the {graph.num_entities} entities and {graph.num_relations} relations above and no others.",
-        _of_probabilities(metrics),
-        "It repeats what its data says, gaps and prejudices included; a high rank is a guess, not a fact.",
+        f"It covers only the {graph.num_entities} entities and {graph.num_relations} relations above.",
+        _probabilities(metrics),
+        "It reproduces the gaps and biases of its data; a high rank is a prediction, not a fact.",
         f"The folder holds the names and all {graph.num_triples} triples of the data: share it only if you may share "
-        "those.",
+        "them.",
     ]
     if model.codes is not None:
-        lines.append("What the group elements of relations imply holds for the model; check it in the data.")
+        lines.append("Rules that follow from group elements hold in the model; verify them in the data.")
     if "test" not in metrics:
-        lines.append("It was not measured on test triples.")
+        lines.append("It has not been evaluated on test triples.")
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _of_probabilities(metrics: dict[str, Any]) -> str:
+def _probabilities(metrics: dict[str, Any]) -> str:
     fitted = metrics.get("calibration")
     if not fitted:
-        return "Scores order answers to one question; they are not probabilities, and not comparable between questions."
+        return "Scores rank the answers to one query; they are not probabilities and not comparable between queries."
     measured = fitted["test"] if fitted["test"]["triples"] else fitted["valid"]
     error = measured["expected_calibration_error"]
     return (
-        "Scores order answers to one question. Probabilities were fitted on valid for a mix with as many true triples "
-        f"as false ones (expected calibration error {error:.3f}); of all triples there "
-        "could be, far fewer are true."
+        "Scores rank the answers to one query. Probabilities are calibrated on valid for equally many true and false "
+        f"triples (expected calibration error {error:.3f}); among all possible triples, far fewer are true."
     )
 
 
@@ -129,7 +125,7 @@ def _table(header: list[str], rows: list[list[Any]]) -> str:
 
 
 def _code(value: Any) -> str:
-    """Text as it is, whatever Markdown would make of it."""
+    """Text as inline code, so that Markdown does not interpret it."""
     text = " ".join(str(value).split())
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 

@@ -1,12 +1,11 @@
-"""A model's vectors and codes for other programs: NPZ, Parquet and word2vec text.
+"""Export a model's vectors and codes for other programs: NPZ, Parquet and word2vec text.
 
-Relations are rows of group elements where the model has them (ids and names such as O4^1), else the
-numbers of their operators.
+Relations are rows of group elements (ids, and names such as O4^1) or, in models without them, operators as numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,25 +25,20 @@ Array = NDArray[Any]
 
 
 def export_model(path: Path, model: Model, graph: Graph) -> list[Path]:
-    """Write the format that the path's ending names; returns the files written.
+    """Write the format that the suffix of the path names; returns the files written.
 
-    .npz holds everything in one file. .parquet and .txt (or .vec) hold entities; relations stand beside in
-    NAME.relations.parquet or NAME.relations.txt.
+    .npz holds everything in one file. .parquet, .txt and .vec hold entities; relations go to a second file,
+    such as NAME.relations.parquet.
     """
-    writers: dict[str, Callable[[Path, Model, Graph], list[Path]]] = {
-        ".npz": _write_npz,
-        ".parquet": _write_parquet,
-        ".txt": _write_text,
-        ".vec": _write_text,
-    }
+    writers = {".npz": _write_npz, ".parquet": _write_parquet, ".txt": _write_text, ".vec": _write_text}
     if path.suffix not in writers:
-        raise DihedralError(f"{str(path)!r} has the ending {path.suffix!r}; export to one of {', '.join(writers)}")
+        raise DihedralError(f"{str(path)!r} has the suffix {path.suffix!r}; export to one of {', '.join(writers)}")
     make_folder(path.parent)
     return writers[path.suffix](path, model, graph)
 
 
 def relations_path(path: Path) -> Path:
-    """Where relations stand beside a file of entities.
+    """The file of relations that belongs to a file of entities.
 
     >>> relations_path(Path("out/umls.parquet")).as_posix()
     'out/umls.relations.parquet'
@@ -57,7 +51,7 @@ def _vectors(model: Model) -> NDArray[np.float32]:
 
 
 def _relations(model: Model) -> dict[str, Array]:
-    """One row a relation: codes [R, L] and, where learned, scales [R]; or operators [R, …] as [R, width]."""
+    """One row per relation: codes [R, L] and, if learned, scales [R]; or operators flattened to [R, width]."""
     if model.codes is None:
         operators = model.relations.exact().detach().cpu().float()
         return {"operators": operators.flatten(1).numpy()}
@@ -65,7 +59,7 @@ def _relations(model: Model) -> dict[str, Array]:
 
 
 def _element_names(model: Model) -> Array:
-    """The names of D_K's elements by their ids; none for a model without codes."""
+    """The names of the elements of D_K by id; empty for a model without codes."""
     return np.array([] if model.codes is None else DihedralGroup(int(model.relations.settings()["K"])).names, np.str_)
 
 
@@ -77,9 +71,9 @@ def _write_npz(path: Path, model: Model, graph: Graph) -> list[Path]:
         **_relations(model),
     }
     if model.codes is not None:
-        arrays["element_names"] = _element_names(model)  # element_names[codes] reads as algebra
+        arrays["element_names"] = _element_names(model)  # element_names[codes] are the names
     with atomic_path(path) as partial, partial.open("wb") as out:
-        np.savez(out, **arrays)  # type: ignore[arg-type]  # names of arrays, not its own options
+        np.savez(out, **arrays)  # type: ignore[arg-type]  # array names, not options
     return [path]
 
 
@@ -99,15 +93,15 @@ def _write_parquet(path: Path, model: Model, graph: Graph) -> list[Path]:
 
 
 def _lists(values: Array) -> pa.Array:
-    """[n] as numbers, [n, width] as lists of one length."""
+    """[n] as numbers, [n, width] as lists of fixed size."""
     flat = pa.array(np.ascontiguousarray(values).ravel())
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
 def _write_text(path: Path, model: Model, graph: Graph) -> list[Path]:
-    """word2vec's text: a line with the counts, then a name and its numbers a line."""
+    """The word2vec text format: a line with the counts, then one name with its numbers per line."""
     vectors, relations = _vectors(model), _relations(model)
-    number = " ".join(["%.9g"] * vectors.shape[1])  # nine digits give a float32 back exactly
+    number = " ".join(["%.9g"] * vectors.shape[1])  # nine digits restore a float32 exactly
     _write_lines(path, graph.entities, vectors.shape, (number % tuple(row.tolist()) for row in vectors))
     if "codes" in relations:
         elements = _element_names(model)[relations["codes"]]
@@ -126,7 +120,7 @@ def _write_lines(path: Path, names: Iterable[str], shape: tuple[int, ...], lines
 
 
 def one_word(name: str) -> str:
-    """A name without blanks, which end a name in word2vec's text; `urllib.parse.unquote` gives it back.
+    """A name without whitespace, which ends names in word2vec text; `urllib.parse.unquote` restores it.
 
     >>> one_word("New York"), one_word("50%")
     ('New%20York', '50%25')

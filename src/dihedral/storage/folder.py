@@ -1,13 +1,12 @@
-"""A model on disk: a folder of safetensors, Arrow and JSON files that `model.json` names.
+"""A model on disk: a folder of safetensors, Arrow and JSON files, listed in the manifest `model.json`.
 
-`model.json` is written last and in one piece, so it decides what the folder holds: a save that is
-cut short leaves the model that was there before. Nothing is pickled.
+The manifest is written last and atomically: an interrupted save leaves the previous model intact. Nothing is pickled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,69 +17,42 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph.triples import SPLITS, Graph, Triples, Vocabulary
-from dihedral.io.files import atomic_path, make_folder, only_writer, read_json, read_tensors, write_json, write_tensors
+from dihedral.graph.triples import SPLITS, Graph, Triples
+from dihedral.graph.vocabulary import Vocabulary
+from dihedral.io.files import (
+    atomic_path,
+    make_folder,
+    read_json,
+    read_tensors,
+    remove_partial_files,
+    write_json,
+    write_tensors,
+)  # fmt: skip
+from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, Model, restore_relations
 
 FORMAT = "dihedral-model"
 VERSION = 1
 MANIFEST = "model.json"
-CHECKED_AT_ONCE = 2_000_000  # names or triples, when a model is opened; more are checked when they are first used
+MAX_CHECKED_ON_OPEN = 2_000_000  # names or triples; more of them are checked when they are first used
 Dtype = Literal["float32", "float16"]
+_REQUIRED = {
+    "model": str, "settings": dict, "entities": int, "relations": int, "dimension": int, "graph": str,
+    "fingerprint": str, "files": dict, "bytes": dict,
+}  # fmt: skip
+_ROLES = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")  # besides entities
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What a model folder holds."""
+    """The content of a model folder."""
 
     model: Model
     graph: Graph
     recipe: dict[str, Any]
     metrics: dict[str, Any]
     latents: dict[str, Tensor] | None
-
-
-class StoredGraph(Graph):
-    """A graph whose triples lie in a file: they are checked before they are used, not when it is opened."""
-
-    def __init__(
-        self,
-        entities: Vocabulary,
-        relations: Vocabulary,
-        train: Triples,
-        valid: Triples,
-        test: Triples,
-        name: str = "unnamed",
-        notes: tuple[str, ...] = (),
-        file: str = "",
-    ) -> None:
-        self.__dict__.update(entities=entities, relations=relations, name=name, notes=notes)
-        self.__dict__.update(_parts=(train, valid, test), file=file)
-
-    @cached_property
-    def _checked(self) -> tuple[Triples, Triples, Triples]:
-        limits = self.num_entities, self.num_relations, self.num_entities
-        parts: tuple[Triples, Triples, Triples] = self.__dict__["_parts"]
-        for part in parts:
-            for column, limit in zip(part.T, limits, strict=True):
-                if len(column) and (column.min() < 0 or column.max() >= limit):
-                    raise DihedralError(
-                        f"known facts in {self.__dict__['file']!r} name entities or relations that are not there"
-                    )
-        return parts
-
-    def check(self, most: int) -> None:
-        """Look through names and triples now, where there are at most so many."""
-        for vocabulary in (self.entities, self.relations):
-            if len(vocabulary) <= most:
-                vocabulary.array  # noqa: B018
-        if sum(map(len, self.__dict__["_parts"])) <= most:
-            self._checked  # noqa: B018
-
-    train = property(lambda self: self._checked[0])
-    valid = property(lambda self: self._checked[1])
-    test = property(lambda self: self._checked[2])
 
 
 def holds_model(folder: Path) -> bool:
@@ -95,86 +67,70 @@ def check_options(dtype: str, shard_mb: float | None) -> None:
 
 
 def save_model(
-    folder: Path,
-    stored: StoredModel,
-    *,
-    dtype: Dtype = "float32",
-    shard_mb: float | None = None,
-    overwrite: bool = False,
+    folder: Path, stored: StoredModel, dtype: Dtype = "float32", shard_mb: float | None = None, overwrite: bool = False
 ) -> None:
-    """Write a model folder; refuses one that already holds a model unless `overwrite`."""
+    """Write a model folder; replacing a model needs `overwrite`."""
     check_options(dtype, shard_mb)
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     make_folder(folder)
-    with only_writer(folder):
+    taken = f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
+    with lock_folder(folder, taken):
+        remove_partial_files(folder)
         _write(folder, stored, dtype, shard_mb)
 
 
 def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None) -> None:
     in_use = _files_of(_read_manifest(folder)) if holds_model(folder) else set()
-    written: dict[str, str] = {}
-
-    def place(name: str) -> Path:
-        """A file name that the model stored here now does not use."""
-        stem, suffix = name.rsplit(".", 1)
-        written[name] = name if name not in in_use else f"{stem}.2.{suffix}"
-        return folder / written[name]
-
     model, graph = stored.model, stored.graph
-    entities = model.entities.detach().to("cpu", _DTYPES[dtype])
-    files: dict[str, Any] = {"entities": []}
-    for name, rows in _shards(entities, shard_mb):
-        write_tensors(place(name), {"entities": rows})
-        files["entities"].append(written[name])
-    write_tensors(place("relations.safetensors"), model.relations.stored())
-    if stored.latents is not None:
-        write_tensors(place("latents.safetensors"), stored.latents)
-    for name, vocabulary in (("entities.arrow", graph.entities), ("relations.arrow", graph.relations)):
-        _save_table(place(name), {"name": vocabulary.array, "order": pa.array(vocabulary.order)})
-    parts = [graph.split(split) for split in SPLITS]
-    sizes = [len(part) for part in parts]
-    columns = {
-        name: pa.array(np.concatenate([part[:, i] for part in parts]).astype(np.int32))
-        for i, name in enumerate(("head", "relation", "tail"))
-    }
-    columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), sizes))
-    _save_table(place("known.arrow"), columns)
-    write_json(place("recipe.json"), stored.recipe)
-    write_json(place("metrics.json"), stored.metrics)
-    roles = {
-        "relations": "relations.safetensors",
-        "latents": "latents.safetensors",
-        "entity_names": "entities.arrow",
-        "relation_names": "relations.arrow",
-        "known": "known.arrow",
-        "recipe": "recipe.json",
-        "metrics": "metrics.json",
-    }
-    files |= {role: written[name] for role, name in roles.items() if name in written}
     manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": model.relations.kind,
-        "settings": model.relations.settings(),
-        "entities": model.num_entities,
-        "relations": model.num_relations,
-        "dimension": model.dimension,
-        "dtype": dtype,
-        "graph": graph.name,
-        "fingerprint": graph.fingerprint,
-        "notes": list(graph.notes),
+        "format": FORMAT, "version": VERSION,
+        "model": model.relations.kind, "settings": model.relations.settings(), "entities": model.num_entities,
+        "relations": model.num_relations, "dimension": model.dimension, "dtype": dtype,
+        "graph": graph.name, "fingerprint": graph.fingerprint, "notes": list(graph.notes),
         "prefixes": graph.entities.prefixes,
-        "files": files,
-    }
+        "files": _write_files(folder, stored, dtype, shard_mb, in_use),
+    }  # fmt: skip
     manifest["bytes"] = {name: (folder / name).stat().st_size for name in sorted(_files_of(manifest))}
     write_json(folder / MANIFEST, manifest)
-    for name in in_use - _files_of(manifest):  # the model that was here before
+    for name in in_use - _files_of(manifest):  # the files of the model that was replaced
         (folder / name).unlink(missing_ok=True)
 
 
+def _write_files(
+    folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None, in_use: set[str]
+) -> dict[str, Any]:
+    """Write all files except the manifest; returns their names by role.
+
+    in_use: files of the model that the folder holds now; they are not overwritten.
+    """
+    files: dict[str, Any] = {"entities": []}
+    model, graph = stored.model, stored.graph
+
+    def new_file(name: str, role: str) -> Path:
+        path = folder / name
+        path = path.with_name(f"{path.stem}.2{path.suffix}") if name in in_use else path
+        if role == "entities":
+            files[role].append(path.name)
+        else:
+            files[role] = path.name
+        return path
+
+    for name, rows in _shards(model.entities.detach().to("cpu", _DTYPES[dtype]), shard_mb):
+        write_tensors(new_file(name, "entities"), {"entities": rows})
+    write_tensors(new_file("relations.safetensors", "relations"), model.relations.stored())
+    if stored.latents is not None:
+        write_tensors(new_file("latents.safetensors", "latents"), stored.latents)
+    _save_names(new_file("entities.arrow", "entity_names"), graph.entities)
+    _save_names(new_file("relations.arrow", "relation_names"), graph.relations)
+    _save_triples(new_file("known.arrow", "known"), graph)
+    write_json(new_file("recipe.json", "recipe"), stored.recipe)
+    write_json(new_file("metrics.json", "metrics"), stored.metrics)
+    return files
+
+
 def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredModel:
-    """Read a model folder of any version this library knows."""
+    """Read a model folder."""
     manifest = _read_manifest(folder)
     for name, size in manifest["bytes"].items():
         path = folder / name
@@ -194,54 +150,49 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
 
 def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device) -> StoredModel:
     files = manifest["files"]
+    kind, num_relations, dimension = manifest["model"], manifest["relations"], manifest["dimension"]
     shards = [read_tensors(folder / name)[0]["entities"] for name in files["entities"]]
-    entities = (shards[0] if len(shards) == 1 else torch.cat(shards)).float()  # one of float32 stays in its file
-    shape = (manifest["entities"], manifest["dimension"])
+    entities = (shards[0] if len(shards) == 1 else torch.cat(shards)).float()  # a single float32 shard stays mapped
+    shape = (manifest["entities"], dimension)
     if tuple(entities.shape) != shape:
         raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
-    kind = manifest["model"]
     if kind != "dihedral" and kind not in MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
     if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
-    prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
-    names = _load_names(folder / files["relation_names"], "relation", prefixes)
-    if len(names) != manifest["relations"]:  # before room is made for so many
-        raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
-    relations = restore_relations(
-        kind,
-        tensors,
-        manifest["relations"],
-        manifest["dimension"],
-        manifest["settings"],
-    )
-    train, valid, test = _load_known(folder / files["known"])
-    graph = StoredGraph(
-        _load_names(folder / files["entity_names"], "entity", prefixes),
-        names,
-        train,
-        valid,
-        test,
-        name=manifest["graph"],
-        notes=tuple(manifest.get("notes", ())),
-        file=str(folder / files["known"]),
-    )
-    if len(graph.entities) != shape[0]:
-        raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
-    graph.check(CHECKED_AT_ONCE)
-    latents = read_tensors(folder / files["latents"])[0] if "latents" in files else None
+    graph = _load_graph(folder, manifest)  # checks the number of relations, before memory for so many is allocated
+    relations = restore_relations(kind, tensors, num_relations, dimension, manifest["settings"])
     return StoredModel(
         model=Model(entities, relations).to(device).requires_grad_(False),
         graph=graph,
         recipe=read_json(folder / files["recipe"]),
         metrics=read_json(folder / files["metrics"]),
-        latents=latents,
+        latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
     )
 
 
+def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
+    """The graph of a model folder, memory-mapped; a large one is checked when it is first used."""
+    files, prefixes = manifest["files"], manifest.get("prefixes", {})  # older models have no prefixes
+    entities = _load_names(folder / files["entity_names"], "entity", prefixes)
+    relations = _load_names(folder / files["relation_names"], "relation", prefixes)
+    if (len(entities), len(relations)) != (manifest["entities"], manifest["relations"]):
+        raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
+    known = folder / files["known"]
+    notes = tuple(manifest.get("notes", ()))
+    train, valid, test = _load_triples(known)
+    graph = Graph(entities, relations, train, valid, test, manifest["graph"], notes, file=str(known))
+    for vocabulary in (entities, relations):
+        if len(vocabulary) <= MAX_CHECKED_ON_OPEN:
+            vocabulary.check()
+    if graph.num_triples <= MAX_CHECKED_ON_OPEN:
+        graph.check()
+    return graph
+
+
 def describe(folder: Path) -> dict[str, Any]:
-    """The manifest of a model folder, with its recipe and metrics."""
+    """The manifest of a model folder with its recipe and metrics; `bytes` is the total size."""
     manifest = _read_manifest(folder)
     files = manifest["files"]
     return {
@@ -277,19 +228,34 @@ def _load_table(path: Path, content: pa.Buffer | None = None) -> pa.Table:
         raise DihedralError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
 
 
+def _save_names(path: Path, names: Vocabulary) -> None:
+    _save_table(path, {"name": names.array, "order": pa.array(names.order)})
+
+
+def _save_triples(path: Path, graph: Graph) -> None:
+    """All triples, sorted by split."""
+    parts = [graph.split(split) for split in SPLITS]
+    columns = {
+        name: pa.array(np.concatenate([part[:, i] for part in parts]).astype(np.int32))
+        for i, name in enumerate(("head", "relation", "tail"))
+    }
+    columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), [len(part) for part in parts]))
+    _save_table(path, columns)
+
+
 def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
-    """A memory-mapped vocabulary, with the order of its names where that is stored."""
+    """A memory-mapped vocabulary, with its sorted order if that is stored."""
     table = _load_table(path)
-    names = _whole(table, "name")
+    names = _column(table, "name")
     if names.type not in (pa.string(), pa.large_string()) or names.null_count:
-        raise ValueError(f"names in {path.name} are not text")
+        raise ValueError(f"names in {path.name} are not strings")
     order = _numbers(table, "order", np.int32) if "order" in table.column_names else None
     return Vocabulary(names, kind, prefixes, order=order, file=str(path))
 
 
-def _load_known(path: Path) -> list[Triples]:
-    """Train, valid and test as views of a memory-mapped file, where its columns allow it."""
-    mapped = np.memmap(path, np.uint8, mode="c")  # torch wants memory it may write to; the file is never written
+def _load_triples(path: Path) -> list[Triples]:
+    """Train, valid and test, as views of the memory-mapped file if its columns allow that."""
+    mapped = np.memmap(path, np.uint8, mode="c")  # torch requires writable memory; the file is not written
     table = _load_table(path, pa.py_buffer(mapped))
     columns = [_numbers(table, name, np.int32) for name in ("head", "relation", "tail")]
     split = _numbers(table, "split", np.uint8)
@@ -305,8 +271,8 @@ def _load_known(path: Path) -> list[Triples]:
     return np.split(triples, np.searchsorted(split, np.array([1, 2], np.uint8)))
 
 
-def _whole(table: pa.Table, name: str) -> pa.Array:
-    """A column as one array, where it lies if it is one."""
+def _column(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array, without a copy if it has one chunk."""
     column = table.column(name)
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     array.validate()
@@ -314,10 +280,10 @@ def _whole(table: pa.Table, name: str) -> pa.Array:
 
 
 def _numbers(table: pa.Table, name: str, kind: type[np.generic]) -> NDArray[Any]:
-    """A column of numbers where it lies; Arrow's own way imports pandas, which takes longer than opening a model."""
-    array = _whole(table, name)
+    """A column of numbers without a copy; Arrow's own method imports pandas, which is slower than opening a model."""
+    array = _column(table, name)
     if array.type != pa.from_numpy_dtype(kind) or array.null_count:
-        raise ValueError(f"column {name} is of {array.type} with {array.null_count} missing values")
+        raise ValueError(f"column {name} has type {array.type} and {array.null_count} missing values")
     if not len(array):
         return np.empty(0, kind)
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize)
@@ -326,38 +292,40 @@ def _numbers(table: pa.Table, name: str, kind: type[np.generic]) -> NDArray[Any]
 def _read_manifest(folder: Path) -> dict[str, Any]:
     if not holds_model(folder):
         raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
+    path = str(folder / MANIFEST)
     manifest = read_json(folder / MANIFEST)
     if manifest.get("format") != FORMAT:
-        raise DihedralError(f"{str(folder / MANIFEST)!r} does not describe a {FORMAT}")
+        raise DihedralError(f"{path!r} does not describe a {FORMAT}")
     if manifest.get("version") != VERSION:
         raise DihedralError(
             f"model folder {str(folder)!r} has format version {manifest.get('version')!r}; "
             f"this library reads version {VERSION}: upgrade dihedral"
         )
-    kinds = {
-        "model": str, "settings": dict, "entities": int, "relations": int, "dimension": int, "graph": str,
-        "fingerprint": str, "files": dict, "bytes": dict,
-    }  # fmt: skip
-    for key, kind in kinds.items():
+    for key, kind in _REQUIRED.items():
         if not isinstance(manifest.get(key), kind):
-            raise DihedralError(f"{str(folder / MANIFEST)!r} has {key} = {manifest.get(key)!r:.80}, which no model has")
+            raise DihedralError(f"{path!r} has {key} = {manifest.get(key)!r:.80}; expected {kind.__name__}")
     notes, prefixes = manifest.get("notes", []), manifest.get("prefixes", {})
-    if not (isinstance(notes, list) and isinstance(prefixes, dict)) or not all(
-        isinstance(text, str) for text in (*notes, *prefixes.values())
-    ):
-        raise DihedralError(f"{str(folder / MANIFEST)!r} has notes or prefixes that are no text")
-    files = manifest["files"]
-    roles = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")
-    shards = files.get("entities")
-    single = [*(files.get(role) for role in roles), *(name for role, name in files.items() if role != "entities")]
-    if not isinstance(shards, list) or not all(isinstance(name, str) for name in (*shards, *single)):
-        raise DihedralError(f"{str(folder / MANIFEST)!r} does not name all the files of a model")
-    for name in _files_of(manifest) | set(manifest["bytes"]):
-        if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-            raise DihedralError(f"{str(folder / MANIFEST)!r} names a file outside its folder: {name!r}")
-    if _files_of(manifest) != set(manifest["bytes"]) or not all(isinstance(n, int) for n in manifest["bytes"].values()):
-        raise DihedralError(f"{str(folder / MANIFEST)!r} does not give the size of each of its files")
+    if not (isinstance(notes, list) and isinstance(prefixes, dict) and _are_strings((*notes, *prefixes.values()))):
+        raise DihedralError(f"{path!r} has notes or prefixes that are not strings")
+    _check_files(path, manifest)
     return manifest
+
+
+def _check_files(path: str, manifest: dict[str, Any]) -> None:
+    """Raise an error unless the manifest names every file of a model, with its size, within the folder."""
+    files, sizes = manifest["files"], manifest["bytes"]
+    shards, others = files.get("entities"), {role: name for role, name in files.items() if role != "entities"}
+    if not (isinstance(shards, list) and set(_ROLES) <= set(others) and _are_strings((*shards, *others.values()))):
+        raise DihedralError(f"{path!r} does not name all the files of a model")
+    for name in _files_of(manifest) | set(sizes):
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+            raise DihedralError(f"{path!r} names a file outside its folder: {name!r}")
+    if _files_of(manifest) != set(sizes) or not all(isinstance(size, int) for size in sizes.values()):
+        raise DihedralError(f"{path!r} does not give the size of each of its files")
+
+
+def _are_strings(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _files_of(manifest: dict[str, Any]) -> set[str]:

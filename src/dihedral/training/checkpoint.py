@@ -6,8 +6,6 @@ it saves still has its last checkpoint. Nothing is pickled.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import shutil
 import warnings
@@ -22,7 +20,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import atomic_path, make_folder, read_json, write_json
+from dihedral.io.files import make_folder, read_json, write_json
+from dihedral.io.jsonl import append_line, write_lines
+from dihedral.io.locks import lock_folder
 from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
 
 VERSION = 2
@@ -60,46 +60,21 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out of the folder; the lock ends with the process, however it ends."""
+        """Keep other runs out of the folder until the block or the process ends."""
         self.create()
-        path = self.folder / "lock"
-        while True:
-            stream = path.open("a+", encoding="utf-8")
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                stream.seek(0)
-                owner = stream.read(20).strip() or "?"
-                stream.close()
-                raise DihedralError(
-                    f"folder {str(self.folder.parent)!r} is being trained into by process {owner}; "
-                    "wait until it is done or choose another folder"
-                ) from None
-            except OSError:
-                break  # a file system without locks
-            if path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino:
-                break
-            stream.close()  # its last owner has just deleted it
-        with stream:
-            stream.truncate(0)
-            stream.write(str(os.getpid()))
-            stream.flush()
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+        taken = (
+            f"folder {str(self.folder.parent)!r} is being trained into by another process; "
+            "wait until it finishes or choose another folder"
+        )
+        with lock_folder(self.folder, taken):
+            yield
 
     def write_log(self, history: list[dict[str, Any]]) -> None:
-        """The whole log anew: after a resume it holds what the checkpoint knows, no more."""
-        with atomic_path(self.log) as partial:
-            partial.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")
+        """Rewrite the log: after a resume it holds the epochs up to the checkpoint."""
+        write_lines(self.log, history)
 
     def append_log(self, row: dict[str, Any]) -> None:
-        try:
-            with self.log.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
-        except OSError as error:
-            raise DihedralError(f"{str(self.log)!r} cannot be written: {error.strerror}") from None
+        append_line(self.log, row)
 
     def clear(self) -> None:
         """Forget an earlier run."""

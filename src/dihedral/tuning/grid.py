@@ -16,6 +16,7 @@ import dihedral
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
+from dihedral.io.jsonl import append_line, read_lines
 from dihedral.runtime.device import choose_device, device_name
 from dihedral.training.loop import Callback, Trainer
 from dihedral.training.recipe import Recipe
@@ -116,9 +117,7 @@ def tune(
     chosen_device = choose_device(device)
     planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
-    if log.exists() and not log.read_bytes().endswith(b"\n"):  # the last line was cut short
-        _append(log, "\n")
-    done = _by_key(read_log(log))
+    done = _by_key(read_lines(log))
     rows = [done[_key(row)] | {"changes": row["changes"]} for row in planned if _key(row) in done]
     if on_start:
         on_start(rows, len(planned))
@@ -143,7 +142,7 @@ def tune(
             row["failed"] = str(error)
         row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
         row["versions"] = {"dihedral": dihedral.__version__, "torch": str(torch.__version__)}
-        _append(log, json.dumps(row) + "\n")
+        _append(log, row)
         rows.append(row)
         if on_row:
             on_row(row)
@@ -152,27 +151,11 @@ def tune(
     return sorted(rows, key=lambda row: -row.get("valid", {}).get("mrr", -1.0))
 
 
-def _append(log: Path, text: str) -> None:
+def _append(log: Path, row: Row) -> None:
     try:
-        with log.open("a", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise TrainingError(
-            f"{str(log)!r} cannot be written: {error.strerror}; the runs in it are kept: go on with the same command"
-        ) from None
-
-
-def read_log(log: Path) -> list[Row]:
-    """The rows of a log; a last line that was cut short is left out."""
-    if not log.exists():
-        return []
-    rows = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
+        append_line(log, row)
+    except DihedralError as error:
+        raise TrainingError(f"{error}; the runs in it are kept: continue with the same command") from None
 
 
 def _by_key(rows: list[Row]) -> dict[str, Row]:

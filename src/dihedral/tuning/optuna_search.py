@@ -7,7 +7,6 @@ search of one worker that was killed, and goes on, makes the trials of one that 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
 import signal
@@ -24,6 +23,7 @@ import torch
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder, write_json
+from dihedral.io.locks import lock_folder
 from dihedral.runtime.device import choose_device
 from dihedral.training.loop import Callback, Event, Trainer, catch_interrupt
 from dihedral.training.recipe import Recipe, write_recipe
@@ -172,19 +172,9 @@ def _clear_storage_errors(task: Search) -> Iterator[None]:
 
 @contextmanager
 def _taking_part(task: Search) -> Iterator[bool]:
-    """Hold a share of the folder's lock, and say whether nobody else did; the system lets go of it at a kill."""
+    """Hold a share of the folder's lock; yields whether no other process works on the study."""
     make_folder(task.folder)
-    try:
-        stream = (task.folder / "lock").open("a")
-    except OSError as error:
-        raise DihedralError(f"folder {str(task.folder)!r} cannot be written: {error.strerror}") from None
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = True
-        except BlockingIOError:
-            alone = False
-        fcntl.flock(stream, fcntl.LOCK_SH)
+    with lock_folder(task.folder, shared=True) as alone:
         yield alone
 
 

@@ -1,4 +1,4 @@
-"""Triples held in memory, and columns that name their split."""
+"""Loading triples from memory, and split columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_list_of_triples_is_a_graph(source):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
-def test_a_file_with_a_column_of_splits_is_kept_to(tmp_path, family, suffix):
+def test_a_file_with_a_split_column_keeps_its_splits(tmp_path, family, suffix):
     table = family.to_arrow()
     path = tmp_path / f"family.{suffix}"
     if suffix == "parquet":
@@ -36,8 +36,8 @@ def test_a_file_with_a_column_of_splits_is_kept_to(tmp_path, family, suffix):
         assert set(again.labels(again.split(split))) == set(family.labels(family.split(split)))
 
 
-def test_usual_other_names_of_valid_are_understood_and_others_refused():
+def test_common_synonyms_of_valid_are_accepted_and_other_splits_refused():
     table = pa.table({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "a"], "split": ["train", "dev"]})
     assert len(dh.load_graph(table).valid) == 1
-    with pytest.raises(DihedralError, match="column split says 'holdout'; it names train, valid or test"):
+    with pytest.raises(DihedralError, match="column split has the value 'holdout'; expected train, valid or test"):
         dh.load_graph(table.set_column(3, "split", pa.array(["train", "holdout"])))
