@@ -42,7 +42,7 @@ class Dihedral:
         self.evaluator = Evaluator(graph, "test")
 
     def epoch(self) -> None:
-        with compiled.turned_off() if self.plain else nullcontext():
+        with compiled.disabled() if self.plain else nullcontext():
             self.trainer.run_epoch()
 
     def rank(self) -> float:

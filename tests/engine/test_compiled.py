@@ -52,7 +52,7 @@ def test_training_leaves_the_number_of_threads_as_it_was(family):
 
 
 def test_the_compiled_path_can_be_turned_off_for_a_while(family):
-    with compiled.turned_off():
+    with compiled.disabled():
         assert not compiled.available()
         plain = trained(family)
     assert compiled.available()
