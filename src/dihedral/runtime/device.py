@@ -17,7 +17,7 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
     if kind not in available:
         raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps")
     if not available[kind]:
-        raise DihedralError(f"device is {name!r}, but this machine or build of torch has none; choose cpu or auto")
+        raise DihedralError(f"device is {name!r}, but this machine or this build of torch has none; choose cpu or auto")
     try:
         return torch.device(name)
     except RuntimeError:
