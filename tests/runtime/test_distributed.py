@@ -41,7 +41,7 @@ def torchrun(processes, tasks, folder, *options, environment=None, limit=300):
     plan.write_text(json.dumps(tasks))
     command = [sys.executable, str(WORKER), str(plan)]
     if processes > 1:
-        launcher = ["-m", "torch.distributed.run", "--standsingle", "--nproc-per-node", str(processes), *options]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *options]
         command[1:1] = launcher
     source = Path(dh.__file__).parents[1]
     variables = {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", **(environment or {})}
