@@ -50,7 +50,7 @@ class Adagrad:
     def step(self, gradient: Tensor) -> None:
         """Update all elements."""
         if gradient.is_cuda:
-            cuda.adagrad(self.parameter, self.sum, gradient, self.lr, EPSILON)
+            cuda.kernels().adagrad(self.parameter, self.sum, gradient.contiguous(), self.lr, EPSILON)
             return
         self.sum.addcmul_(gradient, gradient)
         self.parameter.addcdiv_(gradient, self.sum.sqrt().add_(EPSILON), value=-self.lr)

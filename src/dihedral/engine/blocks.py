@@ -28,7 +28,7 @@ class _BlockQueries(torch.autograd.Function):
         ctx.save_for_backward(operators, index, entities)
         ctx.tail = tail
         if entities.is_cuda:
-            return cuda.block_queries(operators, index, entities, tail)
+            return cuda.kernels().block_queries(operators, index, entities, tail)
         a, b, c, d = _entries(operators, index, tail)
         x, y = entities.chunk(2, dim=-1)
         return torch.cat([a * x + c * y, b * x + d * y], dim=-1)
@@ -38,8 +38,8 @@ class _BlockQueries(torch.autograd.Function):
         operators, index, entities = ctx.saved_tensors
         gradient = gradients[0].contiguous()
         if entities.is_cuda:
-            of_operators, of_entities = cuda.block_queries_backward(operators, index, entities, gradient, ctx.tail)
-            return of_operators, None, of_entities, None
+            found = cuda.kernels().block_queries_backward(operators, index, entities, gradient, ctx.tail)
+            return found[0], None, found[1], None
         a, b, c, d = _entries(operators, index, ctx.tail)
         x, y = entities.chunk(2, dim=-1)
         u, v = gradient.chunk(2, dim=-1)

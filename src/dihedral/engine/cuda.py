@@ -25,25 +25,11 @@ MIN_SHARED_MEMORY = 200_000  # bytes per multiprocessor; Hopper has more, earlie
 
 
 @cache
-def _kernels() -> Any:
+def kernels() -> Any:
+    """The module of Triton kernels."""
     from dihedral.engine import triton_kernels
 
     return triton_kernels
-
-
-def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
-    return _kernels().block_queries(operators, index, entities, tail)
-
-
-def block_queries_backward(
-    operators: Tensor, index: Tensor, entities: Tensor, gradient: Tensor, tail: bool
-) -> tuple[Tensor, Tensor]:
-    return _kernels().block_queries_backward(operators, index, entities, gradient, tail)
-
-
-def adagrad(parameter: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: float) -> None:
-    """Adagrad on all elements in one pass over memory."""
-    _kernels().adagrad(parameter, total, gradient.contiguous(), lr, epsilon)
 
 
 def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: float, epsilon: float) -> None:
@@ -51,7 +37,7 @@ def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: 
     ordered, order = torch.sort(gradients.ids.int(), stable=True)  # 32-bit keys sort twice as fast
     source = order if gradients.source is None else gradients.source[order]
     weights = None if gradients.weights is None else gradients.weights[order]
-    _kernels().adagrad_rows(parameter, total, ordered, source, weights, gradients.vectors.contiguous(), lr, epsilon)
+    kernels().adagrad_rows(parameter, total, ordered, source, weights, gradients.vectors.contiguous(), lr, epsilon)
 
 
 def half_cross_entropy(
@@ -76,7 +62,7 @@ def half_cross_entropy(
     for start in range(0, batch, rows):
         part = slice(start, start + rows)
         logits = half_queries[part] @ half_candidates.T
-        _kernels().softmax_residual(logits, targets[part], losses[part], len(candidates), SCALE)
+        kernels().softmax_residual(logits, targets[part], losses[part], len(candidates), SCALE)
         query_gradients.append(_product(logits, half_candidates, scale / SCALE))
         gradient = _product(logits.T, half_queries[part], scale / SCALE)
         candidate_gradient = gradient if candidate_gradient is None else candidate_gradient.add_(gradient)
@@ -88,7 +74,7 @@ def half_cross_entropy(
 def _fits_registers(queries: Tensor) -> bool:
     """Whether rows are narrow enough and the device has enough shared memory."""
     device = torch.cuda.get_device_properties(queries.device)
-    return queries.shape[1] <= _kernels().MAX_WIDTH and device.shared_memory_per_multiprocessor >= MIN_SHARED_MEMORY
+    return queries.shape[1] <= kernels().MAX_WIDTH and device.shared_memory_per_multiprocessor >= MIN_SHARED_MEMORY
 
 
 def _half_in_registers(
@@ -101,13 +87,13 @@ def _half_in_registers(
     width = candidates.shape[1]
     half_candidates = _padded_half(candidates, len(candidates), half_queries.shape[1])
     multiprocessors = torch.cuda.get_device_properties(half_queries.device).multi_processor_count
-    own, query_gradient = _kernels().softmax_means(half_queries, half_candidates, multiprocessors)
+    own, query_gradient = kernels().softmax_means(half_queries, half_candidates, multiprocessors)
     norm = combine(own) if combine else own
     inside, targets = local_targets(targets, candidates)
     positives = half_candidates[targets].float() * inside[:, None]
     loss = (norm * inside - (half_queries.float() * positives).sum(1)).sum()
     query_gradient = ((own - norm).exp()[:, None] * query_gradient - positives) * scale
-    candidate_gradient = _kernels().softmax_gradient(half_queries, half_candidates, norm, scale)
+    candidate_gradient = kernels().softmax_gradient(half_queries, half_candidates, norm, scale)
     candidate_gradient.index_add_(0, targets, half_queries.float() * inside[:, None], alpha=-scale)
     return loss, query_gradient[:, :width], candidate_gradient[:, :width]
 
@@ -123,7 +109,7 @@ def _half_by_entities(
     sums = torch.zeros_like(largest)
     for tile in candidates.split(at_once):
         half_tile = _padded_half(tile, _round_up(len(tile), 64), padded)
-        _kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
+        kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
     norm = largest + sums.log()
     if combine:
         norm = combine(norm)
@@ -135,7 +121,7 @@ def _half_by_entities(
     for tile, gradient in zip(candidates.split(at_once), candidate_gradient.split(at_once), strict=True):
         half_tile = _padded_half(tile, _round_up(len(tile), 64), padded)
         softmax = half_queries @ half_tile.T
-        _kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
+        kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
         query_gradient += _product(softmax, half_tile, scale / SCALE)
         gradient.copy_(_product(softmax.T, half_queries, scale / SCALE)[: len(tile), :width])
     candidate_gradient.index_add_(0, targets, half_queries[:, :width].float() * inside[:, None], alpha=-scale)

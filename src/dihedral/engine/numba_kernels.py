@@ -17,21 +17,9 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def block_logistic(
-    start,
-    stop,
-    entities,
-    operators,
-    index,
-    anchors,
-    targets,
-    negatives,
-    half,
-    decay,
-    losses,
-    vectors,
-    weights,
-    query_gradients,
-):
+    start, stop, entities, operators, index, anchors, targets, negatives, half, decay,
+    losses, vectors, weights, query_gradients,
+):  # fmt: skip
     """Losses, gradients and weights of queries start to stop; `compiled.block_logistic` documents the arrays."""
     size, k = negatives.shape
     width = entities.shape[1]
