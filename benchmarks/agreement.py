@@ -1,7 +1,7 @@
-"""Does the fast engine change a result? `python -m benchmarks.agreement [--device cuda]`.
+"""Compares results of the fast and the reference paths: `python -m benchmarks.agreement [--device cuda]`.
 
-Each recipe is trained over three seeds twice: on the short reference paths (autograd, all logits at
-once, float32, no captured steps) and on the fast ones.
+Each recipe is trained with three seeds, on the reference paths (autograd, all logits at once, float32, no captured
+steps) and on the fast ones.
 """
 
 from __future__ import annotations

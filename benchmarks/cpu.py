@@ -1,8 +1,8 @@
-"""The engine beside PyKEEN and TorchKGE on a CPU: `make bench`, or `python -m benchmarks.cpu`.
+"""Speed on a CPU compared with PyKEEN and TorchKGE: `make bench`, or `python -m benchmarks.cpu`.
 
-All train ComplEx on the same data with the same dimension, batch, negatives and threads, in one process
-and in turns, so that a drift of the machine meets all of them. A slow ranking is timed on a part of the
-test set and scaled up; the table says which part.
+All libraries train ComplEx on the same data with the same dimension, batch size, negatives and threads, interleaved in
+one process so that changes in the speed of the machine affect all of them. Slow rankings are timed on a part of the
+test set and scaled up; the table states the part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OURS, PLAIN = "dihedral", "dihedral, no compiler"
 
 
 class Dihedral:
-    """Our engine behind the peers' three questions."""
+    """dihedral with the interface of `benchmarks.peers`."""
 
     def __init__(self, graph: dh.Graph, *, model: str = "complex", plain: bool = False) -> None:
         recipe = Recipe(model=model, dimension=DIMENSION, batch_size=BATCH, negatives=NEGATIVES, validate_every=0,
@@ -42,7 +42,7 @@ class Dihedral:
         self.evaluator = Evaluator(graph, "test")
 
     def epoch(self) -> None:
-        with compiled.turned_off() if self.plain else nullcontext():
+        with compiled.disabled() if self.plain else nullcontext():
             self.trainer.run_epoch()
 
     def rank(self) -> float:
@@ -52,8 +52,8 @@ class Dihedral:
         dh.Predictor(self.trainer.model, self.trainer.graph).top(heads, relations, "tail", 10)
 
 
-def in_turns(work: dict[str, Callable[[], Any]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:
-    """Time each piece of work once a round."""
+def interleaved(work: dict[str, Callable[[], Any]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:
+    """Time each piece of work once per round."""
     times: dict[str, list[float]] = {name: [] for name in work}
     for i in range(warmup + repeats):
         for name, call in work.items():
@@ -87,27 +87,27 @@ def measure(name: str, repeats: int) -> list[dict[str, Any]]:
             print(rows[-1], flush=True)
 
     epochs = {"PyKEEN": pykeen.epoch, "TorchKGE": torchkge.epoch, OURS: ours.epoch, PLAIN: plain.epoch}
-    note("epoch, 10 negatives", in_turns(epochs, repeats))
+    note("epoch, 10 negatives", interleaved(epochs, repeats))
     part = 200
     scale = len(graph.test) / part
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ranks = in_turns({OURS: ours.rank}, max(3, repeats))
+    ranks = interleaved({OURS: ours.rank}, max(3, repeats))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
     note("filtered ranking of test", ranks)
     rows[-1]["extra_gib"] = grown
     others = {"PyKEEN": lambda: pykeen.rank(part), "TorchKGE": lambda: torchkge.rank(part)}
-    note("filtered ranking of test", in_turns(others, 2), {"PyKEEN": scale, "TorchKGE": scale})
+    note("filtered ranking of test", interleaved(others, 2), {"PyKEEN": scale, "TorchKGE": scale})
     generator = torch.Generator().manual_seed(0)
     chosen = torch.from_numpy(graph.train).long()[torch.randint(len(graph.train), (1000,), generator=generator)]
     heads, relations = chosen[:, 0].contiguous(), chosen[:, 1].contiguous()
-    note("top-10 of 1000 queries", in_turns({OURS: lambda: ours.top10(heads, relations)}, 5))
+    note("top-10 of 1000 queries", interleaved({OURS: lambda: ours.top10(heads, relations)}, 5))
     few = {"PyKEEN": lambda: pykeen.top10(heads[:100], relations[:100])}
-    note("top-10 of 1000 queries", in_turns(few, 1, 1), {"PyKEEN": 10.0})
+    note("top-10 of 1000 queries", interleaved(few, 1, 1), {"PyKEEN": 10.0})
     return rows
 
 
 def same_metrics() -> dict[str, float]:
-    """PyKEEN's and our MRR of one and the same model."""
+    """The MRR of one model according to PyKEEN and to dihedral."""
     graph = dh.load_graph("umls")
     ours = Dihedral(graph)
     for _ in range(5):
@@ -118,8 +118,8 @@ def same_metrics() -> dict[str, float]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: seconds, and how many times faster we are."""
-    lines = ["| graph | what | library | seconds | dihedral is faster by |", "|---|---|---|---|---|"]
+    """A Markdown table of seconds and speed ratios."""
+    lines = ["| graph | what | library | seconds | speedup of dihedral |", "|---|---|---|---|---|"]
     for row in rows:
         own = [r["seconds"] for r in rows if (r["graph"], r["what"], r["library"]) == (row["graph"], row["what"], OURS)]
         times = f"{row['seconds'] / own[0]:.1f}x" if row["library"] != OURS else ""
@@ -129,7 +129,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
-    """Bars of seconds on a logarithmic axis, one panel a task."""
+    """A bar chart of seconds on a logarithmic axis, with one panel per task."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -167,10 +167,6 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
     )
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(path, dpi=150)
-
-
-def _short(seconds: float) -> str:
-    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""The engine on one CUDA device, with torch alone: `python -m benchmarks.gpu [--only NAME …]`.
+"""Speed on one CUDA device: `python -m benchmarks.gpu [--only NAME …]`.
 
-Checks the fast paths against the reference, then measures epochs, ranking, memory, and how cost grows.
+Checks the fast paths against the reference, then measures epochs, ranking, memory, and growth with the problem size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEVICE = "cuda"
 
 
 def check() -> dict[str, Any]:
-    """Relative errors of the CUDA paths against float64 autograd or torch's own Adagrad."""
+    """Relative errors of the CUDA paths compared with float64 autograd or torch.optim.Adagrad."""
     torch.manual_seed(0)
     found = {}
 
@@ -54,7 +54,7 @@ def check() -> dict[str, Any]:
         table = torch.randn(3000, width)
         ours, theirs = Adagrad(table.clone().cuda(), 0.1), table.clone().requires_grad_()
         optimiser = torch.optim.Adagrad([theirs], lr=0.1)
-        dense, oracle = Adagrad(table.clone().cuda(), 0.1), 0.0
+        dense = Adagrad(table.clone().cuda(), 0.1)
         for _ in range(3):
             uses = RowGradients(
                 torch.randint(3000, (5000,)), torch.randn(700, width), torch.randint(700, (5000,)), torch.randn(5000)
@@ -63,20 +63,19 @@ def check() -> dict[str, Any]:
             optimiser.step()
             ours.step_rows(RowGradients(*(part.cuda() for part in vars(uses).values())))
             dense.step(theirs.grad.cuda())
-            oracle = error(ours.parameter, theirs.detach())
-        found[f"adagrad rows, width {width}"] = oracle
+        found[f"adagrad rows, width {width}"] = error(ours.parameter, theirs.detach())
         found[f"adagrad dense, width {width}"] = error(dense.parameter, theirs.detach())
     return found
 
 
 def matmul_rate() -> float:
-    """Measured rate of a large float16 product, in TFLOP/s."""
+    """The measured rate of a large float16 product, in TFLOP/s."""
     a, b = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.float16) for _ in range(2))
     return 2 * 8192**3 / seconds(lambda: a @ b, repeats=20, warmup=5) / 1e12
 
 
 def epoch_seconds(graph: dh.Graph, recipe: Recipe, epochs: int = 6) -> float:
-    """The median epoch after the first, in which kernels compile and the step is recorded."""
+    """The median epoch, excluding the first, which compiles kernels and captures the step."""
     times: list[float] = []
     trainer = Trainer(
         graph,
@@ -154,7 +153,7 @@ def random_graph(entities: int, relations: int, triples: int) -> dh.Graph:
 
 
 def step_cost(graph: dh.Graph, recipe: Recipe, steps: int = 30) -> dict[str, float]:
-    """Seconds a step and the peak of memory beside parameters, gradients and optimiser state."""
+    """Seconds per step, and peak memory in addition to parameters, gradients and optimiser state."""
     torch.cuda.empty_cache()
     trainer = Trainer(graph, recipe.replace(validate_every=0), device=DEVICE)
     batches = trainer.triples[: recipe.batch_size * 16].split(recipe.batch_size)
@@ -162,8 +161,8 @@ def step_cost(graph: dh.Graph, recipe: Recipe, steps: int = 30) -> dict[str, flo
         trainer.train_on(batch)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    place = iter(range(10**9))
-    time = seconds(lambda: trainer.train_on(batches[next(place) % len(batches)]), repeats=steps)
+    position = iter(range(10**9))
+    time = seconds(lambda: trainer.train_on(batches[next(position) % len(batches)]), repeats=steps)
     table = trainer.model.entities
     held = 4 * table.numel() * (3 if recipe.objective == "softmax" else 2)
     held += 8 * sum(p.numel() for p in trainer.model.relations.parameters())

@@ -1,7 +1,7 @@
-"""Other libraries at the same task on CPU: ComplEx in PyKEEN 1.11.1 and in TorchKGE 0.17.7.
+"""Other libraries on the same task on a CPU: ComplEx in PyKEEN 1.11.1 and in TorchKGE 0.17.7.
 
-Each peer runs its library's own code in the way its documentation shows, with the fastest ordinary
-settings we found, and without progress bars. Entities and relations keep the graph's numbers.
+Each peer runs its library's own code as documented, with the fastest ordinary settings we found and without progress
+bars. Entities and relations have the indices of the graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PyKEEN:
             triples_factory=self.triples,
             embedding_dim=dimension // 2,  # complex numbers
             loss="softplus",
-            regularizer=None,  # on by default, which costs time; the others train without
+            regularizer=None,  # enabled by default and slow; the other libraries train without one
             random_seed=0,
         )
         self.loop = SLCWATrainingLoop(
@@ -50,13 +50,13 @@ class PyKEEN:
         )
 
     def epoch(self) -> float:
-        """Train one epoch; its mean loss."""
+        """Train one epoch and return its mean loss."""
         self.epochs += 1
         self.loop.train(
             self.triples,
-            num_epochs=self.epochs,  # in all, with those before
+            num_epochs=self.epochs,  # the total, including earlier epochs
             batch_size=self.batch_size,
-            continue_training=True,  # otherwise every call starts from new weights
+            continue_training=True,  # otherwise each call starts from new weights
             use_tqdm=False,
             num_workers=0,
             pin_memory=False,
@@ -66,7 +66,7 @@ class PyKEEN:
     def rank(self, limit: int | None = None, *, batch_size: int = 32) -> float:
         """Filtered realistic MRR, both sides, of the test split or its first `limit` triples.
 
-        The batch size is PyKEEN's own on CPU; others, smaller or larger, were no faster on 2 cores.
+        The batch size is PyKEEN's default on a CPU; smaller and larger ones were no faster on 2 cores.
         Memory is about 8 bytes x batch size x entities x L.
         """
         from pykeen.evaluation import RankBasedEvaluator
@@ -75,13 +75,13 @@ class PyKEEN:
             self.model,
             self.test[:limit],
             batch_size=batch_size,
-            additional_filter_triples=[self.train, self.valid, self.test],  # test too: `limit` may leave some out
+            additional_filter_triples=[self.train, self.valid, self.test],  # includes test, which `limit` may truncate
             use_tqdm=False,
         )
         return float(results.get_metric("both.realistic.inverse_harmonic_mean_rank"))
 
     def top10(self, heads: Sequence[int], relations: Sequence[int]) -> list[list[int]]:
-        """The ten best tails of each query (head, relation, ?); PyKEEN takes one query a call."""
+        """The top ten tails of each query (head, relation, ?); PyKEEN takes one query per call."""
         from pykeen.predict import predict_target
 
         return [
@@ -91,7 +91,7 @@ class PyKEEN:
 
     @torch.no_grad()
     def load_embeddings(self, entities: Tensor, relations: Tensor) -> None:
-        """Take over the weights of dihedral's ComplEx: entities [N, 2L], relations [R, 2, L].
+        """Load the weights of dihedral's ComplEx: entities [N, 2L], relations [R, 2, L].
 
         dihedral's block [[p, -q], [q, p]] gives hᵀ R t = Re(h (p - iq) t̄), PyKEEN's score with r = p - iq.
         """
@@ -102,7 +102,7 @@ class PyKEEN:
 
 
 def _fill(representation: Any, real: Tensor, imaginary: Tensor) -> None:
-    """Set PyKEEN's complex embeddings, which keep the two parts of a number side by side."""
+    """Set PyKEEN's complex embeddings, which store the two parts of a number next to each other."""
     representation._embeddings.weight.copy_(torch.stack([real, imaginary], dim=-1).flatten(1))
 
 
@@ -131,7 +131,7 @@ class TorchKGE:
         self.sampler = UniformNegativeSampler(train, n_neg=negatives)
 
     def epoch(self) -> float:
-        """Train one epoch; its mean loss a batch. (TorchKGE's own `Trainer` has one negative only.)"""
+        """Train one epoch and return its mean loss per batch. (TorchKGE's `Trainer` supports one negative only.)"""
         total = 0.0
         for heads, tails, relations in self.batches:
             negative_heads, negative_tails = self.sampler.corrupt_batch(heads, tails, relations)
@@ -148,32 +148,32 @@ class TorchKGE:
     def rank(self, limit: int | None = None, *, batch_size: int = 1) -> float:
         """Filtered MRR, both sides, of the test split or its first `limit` triples.
 
-        TorchKGE counts ties against the model: below the realistic MRR where scores are exactly equal.
-        Single triples were fastest on 2 idle cores: a batch of 16 took five times as long, as its buffers,
-        12 bytes x batch size x entities x L, go back to the system after every use.
+        TorchKGE ranks ties pessimistically, so its MRR is below the realistic one if scores are exactly equal.
+        A batch size of 1 was fastest on 2 idle cores. A batch of 16 took five times as long, because its buffers of
+        12 bytes x batch size x entities x L are returned to the system after each use.
         """
         from torchkge.evaluation import LinkPredictionEvaluator
 
         test = self.test
         if limit is not None and limit < test.n_facts:
-            test, _ = test.split_kg(sizes=(limit, test.n_facts - limit))  # keeps the filter of the whole graph
+            test, _ = test.split_kg(sizes=(limit, test.n_facts - limit))  # keeps the filter of the complete graph
         evaluator = LinkPredictionEvaluator(self.model, test)
         evaluator.evaluate(b_size=batch_size, verbose=False)
         return float(evaluator.mrr()[1])
 
     @torch.no_grad()
     def top10(self, heads: Sequence[int], relations: Sequence[int], *, batch_size: int = 1) -> list[list[int]]:
-        """The ten best tails of each query (head, relation, ?)."""
+        """The top ten tails of each query (head, relation, ?)."""
         from torchkge.inference import EntityInference
 
         inference = EntityInference(self.model, torch.as_tensor(heads).long(), torch.as_tensor(relations).long(), 10)
-        inference.scores = _Nowhere()
+        inference.scores = _Discard()
         inference.evaluate(b_size=batch_size, verbose=False)
         return inference.predictions.tolist()
 
 
-class _Nowhere:
-    """Stands for the scores of `EntityInference`: TorchKGE 0.17.7 writes them to a wrong index and always fails."""
+class _Discard:
+    """Replaces the scores of `EntityInference`: TorchKGE 0.17.7 writes them to a wrong index and always fails."""
 
     def __setitem__(self, index: object, value: Tensor) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Measured figures as files: results/NAME.json, and the median time of a call."""
+"""Records measurements in results/NAME.json and measures the median time of a call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def save(name: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write results/NAME.json."""
+    """Write results/NAME.json with a description of the environment."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"environment": environment(), **content}, indent=1) + "\n", encoding="utf-8")
@@ -25,7 +25,7 @@ def save(name: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def seconds(work: Callable[[], Any], *, repeats: int = 5, warmup: int = 1) -> float:
-    """The median time of a call, the GPU's work included."""
+    """The median time of a call, including its work on the GPU."""
     times = []
     for i in range(warmup + repeats):
         _synchronise()

@@ -1,4 +1,4 @@
-"""docs/performance.md from the measured files under results/: `python -m benchmarks.report`."""
+"""Writes docs/performance.md from the records in results/: `python -m benchmarks.report`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.record import RESULTS
 from dihedral.reproduction.tables import markdown
 
 DOCS = RESULTS.parent / "docs"
-GOALS = {  # what one H200 was asked to reach, in seconds
+GOALS = {  # targets for one H200, in seconds
     ("full softmax", "WN18RR"): 0.12,
     ("full softmax", "FB15k-237"): 0.15,
     ("full softmax", "FB15k"): 0.45,
@@ -46,14 +46,14 @@ def cpu_part() -> str:
         rows.append([row["graph"], row["what"], row["library"], f"{row['seconds']:.3f}{part}", ratio])
     same_model = content["mrr_of_one_model"]
     return (
-        "## On a CPU, beside other libraries\n\n"
-        "ComplEx, 2L = 200, batch 1024, 10 negatives, all in one process and in turns; medians. The ratio is how many\n"
-        "times faster ours is, with the compiled path and (epochs) without a compiler.\n\n"
+        "## CPU, compared with other libraries\n\n"
+        "ComplEx, 2L = 200, batch size 1024, 10 negatives; medians of interleaved runs in one process. The ratio is\n"
+        "the speedup of dihedral, with compiled kernels and, for epochs, without them.\n\n"
         + markdown(["graph", "task", "library", "seconds", "ratio"], rows)
-        + f"\nOne and the same trained model has MRR {same_model['dihedral']:.7f} here and "
+        + f"\nThe MRR of one trained model is {same_model['dihedral']:.7f} in dihedral and "
         f"{same_model['pykeen']:.7f} in PyKEEN.\n\n"
         + source(content, "cpu-engine")
-        + "\n![Seconds a task, ours and others](images/cpu-engine.png)\n"
+        + "\n![Seconds per task, dihedral and other libraries](images/cpu-engine.png)\n"
     )
 
 
@@ -73,15 +73,15 @@ def gpu_part() -> str:
     header = ["graph", "task", "model", "2L", "products", "seconds", "goal", "share of product rate"]
     largest = max((r for r in content["growth"] if r["objective"] == "softmax"), key=lambda r: r["entities"])
     return (
-        "## On one GPU\n\n"
-        f"Epochs with batch 1024. A large float16 product reaches {rate['matmul_tflops']:.0f} TFLOP/s here; the last\n"
-        "column is the share of it that the three products of an epoch make up.\n\n"
+        "## One GPU\n\n"
+        f"Epochs with batch size 1024. A large float16 product reaches {rate['matmul_tflops']:.0f} TFLOP/s; the last\n"
+        "column is the rate of the three products of an epoch as a share of it.\n\n"
         + markdown(header, rows)
         + f"\nWith {largest['entities']:,} entities, 2L = {largest['dimension']}, a full-softmax step takes "
-        f"{largest['seconds_a_step'] * 1000:.0f} ms and\n{largest['extra_gib']:.2f} GiB beside parameters, gradients "
-        "and optimiser state.\n\n"
+        f"{largest['seconds_a_step'] * 1000:.0f} ms and\n{largest['extra_gib']:.2f} GiB in addition to parameters, "
+        "gradients and optimiser state.\n\n"
         + source(content, "gpu-engine")
-        + "\n![How the cost of a step grows](images/gpu-growth.png)\n"
+        + "\n![Growth of the cost of a step](images/gpu-growth.png)\n"
     )
 
 
@@ -97,10 +97,10 @@ def agreement_part() -> str:
             speed = sum(row["reference"]["seconds"]) / sum(row["fast"]["seconds"])
             rows.append([row["graph"], row["model"], row["objective"], device, len(row["fast"]["test_mrr"]),
                          f"{reference:.4f}", f"{fast:.4f}", f"{fast - reference:+.4f}", f"{speed:.1f}x"])  # fmt: skip
-    header = ["graph", "model", "objective", "device", "seeds", "reference MRR", "fast MRR", "difference", "faster"]
+    header = ["graph", "model", "objective", "device", "seeds", "reference MRR", "fast MRR", "difference", "speedup"]
     return (
-        "## The fast paths change no result\n\n"
-        "Test MRR, mean over seeds, of training on the short reference paths (autograd, all logits at once, float32)\n"
+        "## Agreement of the fast and the reference paths\n\n"
+        "Test MRR, averaged over seeds, after training on the reference paths (autograd, all logits at once, float32)\n"
         "and on the fast ones.\n\n" + markdown(header, rows) + "\n" + "\n".join(sources)
     )
 
@@ -111,14 +111,14 @@ def serving_part() -> str:
         return ""
     rows = []
     for row in content["rows"]:
-        asked = f"{row['asked_per_second']:.0f} a second" if row["asked_per_second"] else "as fast as they can"
-        together = "together" if row["at_once"] > 1 else "each alone"
-        rows.append([together, row["clients"], asked, f"{row['answered_per_second']:.0f}",
+        rate = f"{row['asked_per_second']:.0f} per second" if row["asked_per_second"] else "unlimited"
+        batching = "in batches" if row["at_once"] > 1 else "one by one"
+        rows.append([batching, row["clients"], rate, f"{row['answered_per_second']:.0f}",
                      *(f"{row[key]:.0f}" for key in ("p50_ms", "p99_ms", "max_ms"))])  # fmt: skip
-    header = ["answered", "clients", "they ask", "answers a second", "median ms", "p99 ms", "longest ms"]
+    header = ["processing", "clients", "request rate", "answers per second", "median ms", "p99 ms", "max ms"]
     return (
         "## Serving\n\n"
-        f"Single predictions over HTTP, the clients on the same machine; {content['entities']:,} entities, "
+        f"Single predictions over HTTP, with the clients on the same machine; {content['entities']:,} entities, "
         f"2L = {content['dimension']}.\n\n" + markdown(header, rows) + "\n" + source(content, "serving")
     )
 
@@ -129,17 +129,17 @@ def everyday_part() -> str:
         return ""
     top, index, test = content["top_ten"], content["index"], content["calibration"]["test"]
     rows = [
-        [f"{top['questions']} top-10 questions, {top['graph']}, 2L = {top['dimension']}", f"{top['seconds']:.3f} s"],
-        ["probabilities on FB15k-237's test, expected calibration error", f"{test['expected_calibration_error']:.4f}"],
-        ["true or false by thresholds on the same triples, share right", f"{test['accuracy']:.3f}"],
-        ["Hits@10 of tails on it, exactly", f"{index['exact_hits@10']:.4f}"],
-        ["the same by the index", f"{index['index_hits@10']:.4f}"],
-        ["1000 of these questions, exactly", f"{index['exact_seconds']:.3f} s"],
-        ["the same by the index", f"{index['index_seconds']:.3f} s"],
-        [f"reading {rdf['triples']:,} N-Triples", f"{rdf['seconds']:.2f} s"],
+        [f"top 10 of {top['questions']} queries, {top['graph']}, 2L = {top['dimension']}", f"{top['seconds']:.3f} s"],
+        ["expected calibration error of probabilities, FB15k-237 test", f"{test['expected_calibration_error']:.4f}"],
+        ["accuracy of triple classification by thresholds, same triples", f"{test['accuracy']:.3f}"],
+        ["Hits@10 of tails, exact search", f"{index['exact_hits@10']:.4f}"],
+        ["Hits@10 of tails, approximate index", f"{index['index_hits@10']:.4f}"],
+        ["1000 queries, exact search", f"{index['exact_seconds']:.3f} s"],
+        ["1000 queries, approximate index", f"{index['index_seconds']:.3f} s"],
+        [f"loading {rdf['triples']:,} N-Triples", f"{rdf['seconds']:.2f} s"],
     ]  # fmt: skip
     return (
-        "## Everyday use\n\n" + markdown(["task", "measured"], rows) + "\n"
+        "## Common tasks\n\n" + markdown(["task", "result"], rows) + "\n"
         + source(content, "everyday") + "\n" + source(rdf, "rdf")
     )  # fmt: skip
 
@@ -175,13 +175,13 @@ def growth_chart(path: Path) -> None:
         axes.set_xlabel(variable)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, frameon=False)
-    panels[0].set_ylabel("milliseconds a step of 1024 triples")
+    panels[0].set_ylabel("milliseconds per step of 1024 triples")
     figure.tight_layout()
     figure.savefig(path, dpi=150)
 
 
 def main() -> None:
-    parts = ["# Performance\n", "This page is made from measured files by `python -m benchmarks.report`.\n",
+    parts = ["# Performance\n", "`python -m benchmarks.report` generates this page from the records in `results/`.\n",
              cpu_part(), gpu_part(), agreement_part(), serving_part(), everyday_part()]  # fmt: skip
     (DOCS / "performance.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
     growth_chart(DOCS / "images" / "gpu-growth.png")

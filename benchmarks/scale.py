@@ -1,8 +1,8 @@
-"""A graph of Wikidata5M's size: `python -m benchmarks.scale [--device cuda] [--only PART …]`.
+"""A synthetic graph of the size of Wikidata5M: `python -m benchmarks.scale [--device cuda] [--only PART …]`.
 
-Parts: softmax and sampled (epochs at full size), ranking and top (answers against all entities), growth (cost against
-entities, triples and dimension), processes (`--processes 1 2 4`, on a smaller graph). Results go to results/scale.json;
-`--plots` and `--page` make the figures and docs/scaling.md of it, and measure nothing.
+Parts: softmax and sampled (epochs at full size), ranking and top (answers over all entities), growth (cost against
+entities, triples and dimension). `--processes 1 2 4` measures scaling over processes on smaller graphs instead. Results
+go to results/scale.json. `--plots` and `--page` only draw the figures and write docs/scaling.md from them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dihedral.training.recipe import Recipe, write_recipe
 ENTITIES, RELATIONS, TRIPLES, TEST = 4_594_485, 822, 20_614_279, 5_163  # of Wikidata5M, transductive split
 DIMENSION = 256
 RANKED = 5000
-WARM_STEPS = 8  # kernels compile, the step is recorded
+WARMUP_STEPS = 8  # compile the kernels and capture the step
 SOFTMAX = Recipe(model="dihedral-ste", dimension=DIMENSION, objective="softmax", batch_size=16384, regulariser="none",
                  entity_init=0.05, validate_every=0)  # fmt: skip
 SAMPLED = SOFTMAX.replace(objective="logistic", batch_size=65536, negatives=1024, share_negatives=1024)
@@ -52,10 +52,10 @@ Rows = list[dict[str, Any]]
 
 
 def generate(entities: int, relations: int, triples: int, held_out: int = TEST, seed: int = 0) -> Graph:
-    """Distinct random triples with a real graph's skew.
+    """Distinct random triples with the skew of a real graph.
 
-    Tails and relations follow Zipf's law with exponent 1 (ranks are log-uniform): at full size the first tail gets 4.5%
-    of the triples, the first relation 10%. Heads are skewed mildly, as rank^(-1/3).
+    Tails and relations follow Zipf's law with exponent 1 (ranks are log-uniform): at full size the most frequent tail
+    has 4.5% of the triples and the most frequent relation 10%. Heads are mildly skewed, as rank^(-1/3).
     """
     rng = np.random.default_rng(seed)
     wanted = triples + 2 * held_out
@@ -65,7 +65,7 @@ def generate(entities: int, relations: int, triples: int, held_out: int = TEST, 
     head = (entities * rng.random(drawn) ** 1.5).astype(np.int64)
     keys = np.unique(triple_keys(np.stack([head, relation, tail], axis=1), entities, relations))
     if len(keys) < wanted:
-        raise SystemExit(f"{entities} entities are too few for {wanted} distinct triples; ask for fewer --triples")
+        raise SystemExit(f"{entities} entities are too few for {wanted} distinct triples; reduce --triples")
     keys = rng.permutation(keys)[:wanted]
     rest, tail = np.divmod(keys, entities)
     rows = np.stack([*np.divmod(rest, relations), tail], axis=1).astype(np.int32)
@@ -87,7 +87,7 @@ def _names(letter: str, count: int, kind: str = "entity") -> Vocabulary:
 
 
 def steady(trainer: Trainer, steps: int, blocks: int) -> dict[str, Any]:
-    """Time of so many steps after the warm ones, within the trainer's own epochs, and that of equal blocks of them."""
+    """The time of a number of steps after the warm-up, and of equal blocks of them, in the trainer's own epochs."""
     marks: list[tuple[int, float]] = []
     stop, done, passed, size = threading.Event(), 0, 0, trainer.recipe.batch_size
 
@@ -97,10 +97,10 @@ def steady(trainer: Trainer, steps: int, blocks: int) -> dict[str, Any]:
             return
         done += 1
         passed += size if event["step"] < event["steps"] else len(trainer.triples) - size * (event["steps"] - 1)
-        if done >= WARM_STEPS and (done - WARM_STEPS) % max(1, steps // blocks) == 0:
+        if done >= WARMUP_STEPS and (done - WARMUP_STEPS) % max(1, steps // blocks) == 0:
             synchronise(trainer.device)
             marks.append((passed, time.perf_counter()))
-        if done >= WARM_STEPS + steps:
+        if done >= WARMUP_STEPS + steps:
             stop.set()
 
     trainer.callback = count
@@ -112,8 +112,8 @@ def steady(trainer: Trainer, steps: int, blocks: int) -> dict[str, Any]:
     return {"steps_measured": steps, "seconds_a_step": (end - start) / (last - first) * size, **blocks_found}
 
 
-def whole_epoch(trainer: Trainer) -> dict[str, Any]:
-    """Time of a step by that of the second epoch; kernels compile in the first."""
+def full_epoch(trainer: Trainer) -> dict[str, Any]:
+    """The time per step in the second epoch; the first compiles the kernels."""
     trainer.run_epoch()
     trainer.run_epoch()
     last = trainer.state.history[-1]
@@ -134,19 +134,19 @@ def clear(device: torch.device) -> None:
 
 
 def peak_gib(device: torch.device) -> float | None:
-    """What the device had to give at most, recorded steps and caches included."""
+    """The peak of reserved device memory, including captured steps and caches."""
     return torch.cuda.max_memory_reserved(device) / 2**30 if device.type == "cuda" else None
 
 
 def cost(
     graph: Graph, recipe: Recipe, device: torch.device, steps: int | None = None, blocks: int = 1
 ) -> dict[str, Any]:
-    """Time of a step and of the epoch that it makes, and memory; without `steps` a whole epoch is measured."""
+    """Time per step and per epoch, and memory; measures a complete epoch if `steps` is None."""
     clear(device)
     trainer = Trainer(graph, recipe, device=device)
-    found = whole_epoch(trainer) if steps is None else steady(trainer, steps, blocks)
+    found = full_epoch(trainer) if steps is None else steady(trainer, steps, blocks)
     if not torch.isfinite(trainer.model.entities.detach().sum()):
-        raise SystemExit("the run left numbers that are not finite")
+        raise SystemExit("training produced values that are not finite")
     epoch = found["seconds_a_step"] * len(graph.train) / recipe.batch_size
     settings = {key: getattr(recipe, key) for key in ("model", "objective", "dimension", "batch_size", "precision")}
     if recipe.objective == "logistic":
@@ -169,19 +169,19 @@ def cost(
 def softmax(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     for model, steps in (("dihedral-ste", options.steps), ("dihedral-gumbel", max(1, options.steps // 10))):
         rows.append(cost(graph, sized(SOFTMAX, options).replace(model=model), options.device, steps, blocks=10))
-        flops = 3 * 2 * 2 * len(graph.train) * graph.num_entities * rows[-1]["dimension"]  # three products, both sides
+        flops = 3 * 2 * 2 * len(graph.train) * graph.num_entities * rows[-1]["dimension"]  # three products per side
         rows[-1]["useful_tflops"] = flops / rows[-1]["epoch_seconds"] / 1e12
-        tell(rows[-1])
+        show(rows[-1])
 
 
 def sampled(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     for model in ("dihedral-ste", "dihedral-gumbel"):
         rows.append(cost(graph, sized(SAMPLED, options).replace(model=model), options.device))
-        tell(rows[-1])
+        show(rows[-1])
 
 
 def sized(recipe: Recipe, options: argparse.Namespace) -> Recipe:
-    """A recipe with smaller batches where the graph is small."""
+    """The recipe with smaller batches if the graph is small."""
     size = min(recipe.batch_size, max(1, options.triples // 64))
     changes: dict[str, Any] = {"batch_size": size, "dimension": options.dimension}
     if recipe.share_negatives:
@@ -206,7 +206,7 @@ def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
         rows.append({"triples_ranked": len(evaluator.triples), "entities": graph.num_entities, "memory_mb": memory_mb,
                      "dimension": model.dimension, "seconds": time_taken, "preparation_seconds": prepared,
                      "peak_gib": peak_gib(options.device)})  # fmt: skip
-        tell(rows[-1])
+        show(rows[-1])
 
 
 def top(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
@@ -214,22 +214,22 @@ def top(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     answers = predictor(graph, options)
     test = torch.from_numpy(graph.test).long().to(options.device)
     for at_once, memory_mb in ((1, 256), (64, 4096), (1024, 4096)):
-        asked = test[:at_once]
-        time_taken = seconds(lambda: answers.top(asked[:, 0], asked[:, 1], "tail", 10, memory_mb=memory_mb))  # noqa: B023
-        rows.append({"questions_at_once": len(asked), "memory_mb": memory_mb, "entities": graph.num_entities,
+        queries = test[:at_once]
+        time_taken = seconds(lambda: answers.top(queries[:, 0], queries[:, 1], "tail", 10, memory_mb=memory_mb))  # noqa: B023
+        rows.append({"questions_at_once": len(queries), "memory_mb": memory_mb, "entities": graph.num_entities,
                      "dimension": options.dimension, "seconds": time_taken,
-                     "questions_a_second": len(asked) / time_taken})  # fmt: skip
-        tell(rows[-1])
+                     "questions_a_second": len(queries) / time_taken})  # fmt: skip
+        show(rows[-1])
 
 
 def growth(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
-    """Cost of both objectives along each axis, the others fixed; rows with held_back are not for fitting."""
+    """The cost of both objectives along each axis; rows with held_back are excluded from fitting."""
     full, triples, width = options.entities, options.triples, options.dimension
     steps = min(options.steps, 24)
 
     def measure(axis: str, graph: Graph, recipe: Recipe, steps: int | None = steps, **more: Any) -> None:
         rows.append({"axis": axis, **cost(graph, recipe, options.device, steps), **more})
-        tell(rows[-1])
+        show(rows[-1])
 
     def smaller(entities: int, triples: int = triples // 8) -> Graph:
         return generate(entities, options.relations, triples, min(TEST, triples // 100))
@@ -257,7 +257,7 @@ def growth(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
 
 
 SMALL_SAMPLED = SAMPLED.replace(dimension=200, share_negatives=0, negatives=10, batch_size=1024, validate_every=0)
-WORKLOADS: dict[str, tuple[Any, Recipe]] = {  # data, or sizes of a graph to generate
+WORKLOADS: dict[str, tuple[Any, Recipe]] = {  # a dataset, or the sizes of a graph to generate
     "wn18rr, 10 negatives": ("wn18rr", SMALL_SAMPLED),
     "wn18rr, 10 negatives, large batch": ("wn18rr", SMALL_SAMPLED.replace(batch_size=8192)),
     "wn18rr, 50 negatives, large batch": ("wn18rr", SMALL_SAMPLED.replace(batch_size=8192, negatives=50)),
@@ -267,9 +267,9 @@ WORKLOADS: dict[str, tuple[Any, Recipe]] = {  # data, or sizes of a graph to gen
 
 
 def processes(content: dict[str, Any], counts: list[int], options: argparse.Namespace) -> None:
-    """Seconds of an epoch by torchrun with 1, 2, … processes; on a CPU each has one thread.
+    """Seconds per epoch with torchrun and 1, 2, … processes; on a CPU each has one thread.
 
-    Counts are gone through twice and the fastest epoch of all is kept: whatever else the machine does only adds.
+    Each count is measured twice and the fastest epoch counts, because other load on the machine only adds time.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings, out = Path(folder) / "recipe.toml", Path(folder) / "out"
@@ -287,7 +287,7 @@ def processes(content: dict[str, Any], counts: list[int], options: argparse.Name
                 subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
                                stdout=subprocess.DEVNULL)  # fmt: skip
                 log = (out / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
-                epochs = [json.loads(line)["seconds"] for line in log][1:]  # the first compiles
+                epochs = [json.loads(line)["seconds"] for line in log][1:]  # the first compiles the kernels
                 best[count] = min([best.get(count, float("inf")), *epochs])
             content[name] = []
             for count in counts:
@@ -295,12 +295,12 @@ def processes(content: dict[str, Any], counts: list[int], options: argparse.Name
                        "batch_size": recipe.batch_size, "objective": recipe.objective, "dimension": recipe.dimension,
                        "compiled": compiled.available() and options.device.type == "cpu"}  # fmt: skip
                 content[name].append(row)
-                tell({"workload": name, **row})
+                show({"workload": name, **row})
             save("scale-processes" + options.suffix, {"workloads": content}, options.out)
 
 
 def write_folder(graph: Graph, folder: Path) -> None:
-    """A graph as train.tsv, valid.tsv and test.tsv."""
+    """Write a graph as train.tsv, valid.tsv and test.tsv."""
     folder.mkdir(parents=True)
     table = graph.to_arrow()
     form = pa.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
@@ -310,7 +310,7 @@ def write_folder(graph: Graph, folder: Path) -> None:
                          folder / f"{split}.tsv", form)  # fmt: skip
 
 
-def tell(row: dict[str, Any]) -> None:
+def show(row: dict[str, Any]) -> None:
     print({key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
 
 
@@ -318,7 +318,7 @@ PARTS = {"softmax": softmax, "sampled": sampled, "ranking": ranking, "top": top,
 
 
 def measure(options: argparse.Namespace) -> int:
-    """Run the parts that were asked for, each kept as soon as it is there; the others stay as they are."""
+    """Run the selected parts and save each one when it ends; other parts of the record are unchanged."""
     path = options.out / "scale.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     content.pop("environment", None)
@@ -331,10 +331,10 @@ def measure(options: argparse.Namespace) -> int:
         started, content[name] = time.perf_counter(), []
         try:
             PARTS[name](content[name], graph, options)
-        except Exception:  # noqa: BLE001 - whatever ends a part must not take the others with it
+        except Exception:  # noqa: BLE001 - a failed part must not stop the others
             traceback.print_exc()
             failed = 1
-        finally:  # Ctrl-C too leaves what was measured
+        finally:  # keep the measurements after Ctrl-C too
             content["made_by"] = {**content.get("made_by", {}), name: environment()["command"]}
             print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
             save("scale", content, options.out)
@@ -347,14 +347,16 @@ def main() -> None:
     parser.add_argument("--relations", type=int, default=RELATIONS)
     parser.add_argument("--triples", type=int, default=TRIPLES)
     parser.add_argument("--dimension", type=int, default=DIMENSION)
-    parser.add_argument("--steps", type=int, default=500, help="of full softmax to measure")
+    parser.add_argument("--steps", type=int, default=500, help="steps of full softmax to measure")
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
     parser.add_argument("--only", nargs="*", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--processes", type=int, nargs="*", help="scaling over so many processes, and nothing else")
-    parser.add_argument("--workloads", nargs="*", choices=list(WORKLOADS), default=list(WORKLOADS), help="of processes")
-    parser.add_argument("--suffix", default="", help="of the file of processes, such as -16-cores")
-    parser.add_argument("--plots", action="store_true", help="draw what was measured")
-    parser.add_argument("--page", action="store_true", help="write docs/scaling.md of what was measured")
+    parser.add_argument("--processes", type=int, nargs="*", help="only measure scaling over these process counts")
+    parser.add_argument(
+        "--workloads", nargs="*", choices=list(WORKLOADS), default=list(WORKLOADS), help="for --processes"
+    )
+    parser.add_argument("--suffix", default="", help="suffix of the record of --processes, such as -16-cores")
+    parser.add_argument("--plots", action="store_true", help="draw the figures from the record")
+    parser.add_argument("--page", action="store_true", help="write docs/scaling.md from the record")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.held_out = min(TEST, options.triples // 100)

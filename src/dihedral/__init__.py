@@ -5,8 +5,6 @@ Every relation is a row of elements of the dihedral group D_K (DihEdral, Xu & Li
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluation, Evaluator, evaluate
 from dihedral.graph import Graph, load_graph, make_family
@@ -15,12 +13,10 @@ from dihedral.inference.completion import complete, missing_facts
 from dihedral.inference.folding import fold_in
 from dihedral.inference.predictor import Prediction, Predictor, load
 from dihedral.interpretation import algebra, explain, find_rules
+from dihedral.runtime.environment import package_version
 from dihedral.training import Recipe, load_recipe, train
 
-try:
-    __version__ = version("dihedral")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+unknown"
+__version__ = package_version()
 
 __all__ = [
     "DihedralError",

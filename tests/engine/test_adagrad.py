@@ -1,4 +1,4 @@
-"""Adagrad against torch's own, on whole tensors and on the rows of a batch."""
+"""Adagrad compared with torch.optim.Adagrad, on complete tensors and on the rows of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS, WIDTH, STEPS, LR = 9, 5, 6, 0.3
 
 @pytest.fixture(params=["compiled", "plain"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways in which a CPU updates rows."""
+    """Both CPU implementations of row updates."""
     if request.param == "plain":
         monkeypatch.setattr(compiled, "available", lambda: False)
     elif not compiled.available():
@@ -30,8 +30,8 @@ def start() -> Tensor:
     return torch.randn(ROWS, WIDTH, generator=seeded(0))
 
 
-def torchs(gradients: list[Tensor]) -> Tensor:
-    """The parameter after torch.optim.Adagrad took these whole gradients."""
+def torch_adagrad(gradients: list[Tensor]) -> Tensor:
+    """The parameter after steps of torch.optim.Adagrad with these dense gradients."""
     parameter = start().requires_grad_()
     optimiser = torch.optim.Adagrad([parameter], lr=LR)
     for gradient in gradients:
@@ -41,7 +41,7 @@ def torchs(gradients: list[Tensor]) -> Tensor:
 
 
 def uses(step: int) -> RowGradients:
-    """Rows with repeats; some are multiples of one vector; row 0 is never in use."""
+    """Repeated rows, some with multiples of the same vector; row 0 is never used."""
     generator = seeded(step)
     return RowGradients(
         ids=torch.randint(1, ROWS, (12,), generator=generator),
@@ -51,37 +51,37 @@ def uses(step: int) -> RowGradients:
     )
 
 
-def test_whole_steps_are_those_of_torch():
+def test_dense_steps_equal_torch():
     parameter = start()
     optimiser = Adagrad(parameter, LR)
     gradients = [torch.randn(ROWS, WIDTH, generator=seeded(step)) for step in range(1, STEPS)]
     for gradient in gradients:
         optimiser.step(gradient.clone())
-    torch.testing.assert_close(parameter, torchs(gradients))
+    torch.testing.assert_close(parameter, torch_adagrad(gradients))
 
 
 @pytest.mark.usefixtures("engine")
-def test_steps_of_rows_are_those_of_torch_on_the_whole_table():
+def test_row_steps_equal_dense_steps_of_torch():
     parameter = start()
     optimiser = Adagrad(parameter, LR)
     for step in range(1, STEPS):
         optimiser.step_rows(uses(step))
-    torch.testing.assert_close(parameter, torchs([uses(step).dense(ROWS) for step in range(1, STEPS)]))
+    torch.testing.assert_close(parameter, torch_adagrad([uses(step).dense(ROWS) for step in range(1, STEPS)]))
 
 
 @pytest.mark.usefixtures("engine")
-def test_steps_of_rows_and_whole_steps_may_follow_each_other():
+def test_row_steps_and_dense_steps_can_alternate():
     parameter = start()
     optimiser = Adagrad(parameter, LR)
-    whole = torch.randn(ROWS, WIDTH, generator=seeded(50))
+    dense = torch.randn(ROWS, WIDTH, generator=seeded(50))
     optimiser.step_rows(uses(1))
-    optimiser.step(whole.clone())
+    optimiser.step(dense.clone())
     optimiser.step_rows(uses(2))
-    torch.testing.assert_close(parameter, torchs([uses(1).dense(ROWS), whole, uses(2).dense(ROWS)]))
+    torch.testing.assert_close(parameter, torch_adagrad([uses(1).dense(ROWS), dense, uses(2).dense(ROWS)]))
 
 
 @pytest.mark.usefixtures("engine")
-def test_rows_out_of_use_do_not_move():
+def test_unused_rows_do_not_change():
     parameter = start()
     optimiser = Adagrad(parameter, LR)
     optimiser.step_rows(uses(1))
@@ -91,14 +91,14 @@ def test_rows_out_of_use_do_not_move():
     assert (parameter[~idle] != start()[~idle]).any(1).all()
 
 
-def test_an_element_without_a_gradient_does_not_move():
+def test_an_element_with_zero_gradient_does_not_change():
     parameter = start()
     optimiser = Adagrad(parameter, LR)
     optimiser.step(torch.zeros(ROWS, WIDTH))
     assert torch.equal(parameter, start())
 
 
-def test_the_first_step_is_as_long_as_the_learning_rate():
+def test_the_first_step_has_the_size_of_the_learning_rate():
     parameter = start()
     gradient = torch.randn(ROWS, WIDTH, generator=seeded(1)) * 1000
     Adagrad(parameter, LR).step(gradient.clone())
@@ -121,7 +121,7 @@ def test_the_parameter_of_a_model_is_updated_in_place():
         ([0, 2, 2], [2.0, 1.0, 10.0], [[0.0, 0.0], [42.0, 420.0], [4.0, 40.0]]),
     ],
 )
-def test_uses_of_a_row_add_up(source, weights, expected):
+def test_gradients_of_repeated_rows_add_up(source, weights, expected):
     vectors = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
     found = RowGradients(
         ids=torch.tensor([1, 2, 1]),

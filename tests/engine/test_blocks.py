@@ -1,4 +1,4 @@
-"""Queries of 2x2 blocks: the gradient that is written out is the one autograd finds."""
+"""Queries of 2x2 blocks: the explicit backward pass agrees with autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif("not torch.cuda.
 
 
 def by_autograd(operators, index, entities, tail):
-    """Rᵀ h or R t as the formula says, left to autograd."""
+    """Rᵀ h or R t by the formula, differentiated by autograd."""
     a, b, c, d = operators[index].unbind(1)
     x, y = entities.chunk(2, dim=-1)
     if tail:
@@ -21,7 +21,7 @@ def by_autograd(operators, index, entities, tail):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("tail", [True, False])
-def test_queries_and_gradients_are_those_of_autograd(tail, device):
+def test_queries_and_gradients_agree_with_autograd(tail, device):
     generator = torch.Generator().manual_seed(0)
     operators, entities = torch.randn(5, 4, 7, generator=generator), torch.randn(40, 14, generator=generator)
     index, gradient = torch.randint(5, (40,), generator=generator), torch.randn(40, 14, generator=generator)
@@ -34,7 +34,7 @@ def test_queries_and_gradients_are_those_of_autograd(tail, device):
         torch.testing.assert_close(got.cpu(), wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_an_index_that_is_a_column_of_a_table_is_read_right():
+def test_the_index_may_be_a_strided_column():
     operators, entities = torch.randn(3, 4, 2), torch.randn(4, 4)
     table = torch.tensor([[9, 0, 9], [9, 2, 9], [9, 1, 9], [9, 2, 9]])
     assert torch.equal(

@@ -1,4 +1,4 @@
-"""The compiled CPU path: the same numbers whatever the number of threads, and a way back to plain torch."""
+"""The compiled CPU kernels: the same numbers for any number of threads, and a switch to plain torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dihedral.engine import compiled
 from dihedral.training.loop import Trainer
 from dihedral.training.recipe import Recipe
 
-pytestmark = pytest.mark.skipif(not compiled.available(), reason="numba is not here")
+pytestmark = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
 
 
 def trained(graph):
@@ -21,7 +21,7 @@ def trained(graph):
     return trainer.model
 
 
-def test_threads_do_not_change_a_bit(family):
+def test_results_do_not_depend_on_the_number_of_threads(family):
     before = torch.get_num_threads()
     models = []
     for threads in (1, 3):
@@ -32,27 +32,27 @@ def test_threads_do_not_change_a_bit(family):
     assert torch.equal(models[0].codes, models[1].codes)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_makes_threads_of_its_own():
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_a_forked_child_creates_its_own_threads():
     scores, true = torch.randn(50, 8), torch.zeros(8)
     with compiled.own_threads():
         compiled._threads = 2
         wanted = compiled.count_ranks(scores, true)[0]
         child = os.fork()
-        if child == 0:  # would hang on the parent's threads
+        if child == 0:  # would wait forever for threads of the parent
             signal.alarm(20)
             os._exit(0 if torch.equal(compiled.count_ranks(scores, true)[0], wanted) else 1)
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_training_leaves_the_number_of_threads_as_it_was(family):
+def test_training_restores_the_number_of_threads(family):
     before = torch.get_num_threads()
     trained(family)
     assert torch.get_num_threads() == before
 
 
-def test_the_compiled_path_can_be_turned_off_for_a_while(family):
-    with compiled.turned_off():
+def test_the_compiled_kernels_can_be_disabled_temporarily(family):
+    with compiled.disabled():
         assert not compiled.available()
         plain = trained(family)
     assert compiled.available()

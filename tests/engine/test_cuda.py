@@ -1,4 +1,4 @@
-"""The CUDA paths against the references; `python -m benchmarks.gpu --only check` says the same with figures."""
+"""The CUDA paths compared with the references; `python -m benchmarks.gpu --only check` prints the errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 @pytest.mark.parametrize("width", [6, 72, 256, 500, 600])
 @pytest.mark.parametrize("tile_mb", [1, 256])
-def test_half_precision_is_near_the_reference(tile_mb, width):
+def test_half_precision_is_close_to_the_reference(tile_mb, width):
     queries, candidates = torch.randn(300, width), torch.randn(5003, width) * 0.2
     targets = torch.randint(5003, (300,))
     wanted = softmax.cross_entropy(queries, candidates, targets)
@@ -30,12 +30,12 @@ def test_half_precision_is_near_the_reference(tile_mb, width):
 
 @pytest.mark.parametrize("width", [72, 600])
 @pytest.mark.parametrize("precision", ["half", "float32"])
-def test_parts_of_the_candidates_add_up_to_the_whole(precision, width):
+def test_parts_of_the_candidates_add_up_to_the_total(precision, width):
     queries, candidates = torch.randn(300, width).cuda(), torch.randn(5003, width).cuda() * 0.2
     targets = torch.randint(5003, (300,)).cuda()
     bounds, own = [0, 2000, 2001, 5003], []
 
-    def ask(combine):
+    def of_parts(combine):
         return [
             softmax.tiled_cross_entropy(
                 queries, candidates[start:end], targets - start, precision=precision, combine=combine
@@ -43,16 +43,16 @@ def test_parts_of_the_candidates_add_up_to_the_whole(precision, width):
             for start, end in pairwise(bounds)
         ]
 
-    ask(lambda part: own.append(part.clone()) or part)
-    found = ask(lambda part: torch.stack(own).logsumexp(0))
+    of_parts(lambda part: own.append(part.clone()) or part)
+    found = of_parts(lambda part: torch.stack(own).logsumexp(0))
     losses, query_gradients, candidate_gradients = zip(*found, strict=True)
-    whole = sum(losses), sum(query_gradients), torch.cat(candidate_gradients)
+    total = sum(losses), sum(query_gradients), torch.cat(candidate_gradients)
     wanted = softmax.cross_entropy(queries, candidates, targets)
-    for g, w in zip(whole, wanted, strict=True):
+    for g, w in zip(total, wanted, strict=True):
         assert (g - w).norm() / w.norm() < 2e-3
 
 
-def test_a_table_that_one_entity_dominates_keeps_the_others_gradients():
+def test_a_dominant_entity_does_not_distort_the_gradients_of_others():
     queries, candidates = torch.randn(64, 64), torch.randn(200_000, 64) * 0.05
     targets = torch.randint(200_000, (64,))
     candidates[0] = queries.mean(0) * 20
@@ -64,14 +64,14 @@ def test_a_table_that_one_entity_dominates_keeps_the_others_gradients():
     assert (got[2][others].cpu() - wanted[2][others]).norm() / wanted[2][others].norm() < 2e-3
 
 
-def test_rows_are_updated_as_the_whole_table_is():
+def test_row_updates_equal_dense_updates():
     table = torch.randn(100, 24)
-    rows, whole = Adagrad(table.clone().cuda(), 0.1), Adagrad(table.clone(), 0.1)
+    rows, dense = Adagrad(table.clone().cuda(), 0.1), Adagrad(table.clone(), 0.1)
     for _ in range(3):
         uses = RowGradients(torch.randint(100, (50,)), torch.randn(7, 24), torch.randint(7, (50,)), torch.randn(50))
-        whole.step(uses.dense(100))
+        dense.step(uses.dense(100))
         rows.step_rows(RowGradients(*(part.cuda() for part in vars(uses).values())))
-    torch.testing.assert_close(rows.parameter.cpu(), whole.parameter)
+    torch.testing.assert_close(rows.parameter.cpu(), dense.parameter)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_rows_are_updated_as_the_whole_table_is():
         {"objective": "softmax", "paths": 1.0, "path_length": 3, "relation_weight": 1.0},
     ],
 )
-def test_recorded_steps_train_as_plain_ones_do(family, settings):
+def test_captured_steps_train_like_plain_steps(family, settings):
     recipe = Recipe(model="dihedral-ste", dimension=32, epochs=5, batch_size=64, **settings)
     losses = []
     for reference in (True, False):

@@ -1,4 +1,4 @@
-"""Scratch memory: handed out again, never smaller than asked for."""
+"""Scratch memory: reused, and never smaller than requested."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from dihedral.engine.scratch import Scratch
 
 
-def test_a_buffer_is_used_again():
+def test_a_buffer_is_reused():
     scratch = Scratch()
     first = scratch.take("a", (4, 5))
     assert scratch.take("a", (2, 3)).data_ptr() == first.data_ptr()
     assert scratch.take("a", (10, 5)).shape == (10, 5)
 
 
-def test_buffers_of_other_names_are_apart():
+def test_buffers_with_different_names_do_not_overlap():
     scratch = Scratch()
     scratch.take("a", (3,)).fill_(1)
     scratch.take("b", (3,)).fill_(2)

@@ -256,7 +256,7 @@ def test_scores_in_either_layout_and_by_either_path_count_the_same(plain):
     scores = torch.randint(5, (50, 300), generator=generator).float()  # many ties
     targets = torch.randint(300, (50,), generator=generator)
     none = torch.empty(0, dtype=torch.long)
-    with compiled.turned_off() if plain else nullcontext():
+    with compiled.disabled() if plain else nullcontext():
         rows = ranks_from_scores(scores, targets, none, none)
         columns = ranks_from_scores(scores.T.contiguous().T, targets, none, none)
     true = scores.gather(1, targets[:, None])

@@ -1,4 +1,4 @@
-"""What each process does when torchrun starts this file: the tasks in a JSON file, their results beside it."""
+"""Run by torchrun on each rank: executes the tasks in a JSON file; rank zero writes the results next to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(name):
 
 
 def losses(graph, settings, batch=96, steps=20):
-    """The first losses of a run; batches do not depend on the number of processes."""
+    """The first losses of a run, on batches that do not depend on the number of processes."""
     recipe = load_recipe("demo/umls").replace(**({"regulariser": "none"} | settings))
     trainer = Trainer(read(graph), recipe)
     generator = trainer.generator.manual_seed(5)
@@ -33,7 +33,7 @@ def losses(graph, settings, batch=96, steps=20):
 
 
 def answers(graph):
-    """Ranks, best answers and scores of a model that is drawn, not trained."""
+    """Ranks, top answers and scores of an untrained model."""
     graph = read(graph)
     model = build_model("dihedral-gumbel", graph.num_entities, graph.num_relations, dimension=12, seed=3)
     predictor = Predictor(model, graph)
@@ -54,15 +54,15 @@ def answers(graph):
 
 
 def table(rows):
-    """A table is put together as it was dealt out."""
+    """Whether gathering a partitioned table restores it."""
     shard = Shard.mine(rows)
     numbers = torch.arange(float(rows))[:, None] * torch.ones(1, 3)
-    whole = shard.gather(numbers[shard.ids()])
-    return whole is None or bool(torch.equal(whole, numbers))
+    gathered = shard.gather(numbers[shard.ids()])
+    return gathered is None or bool(torch.equal(gathered, numbers))
 
 
 def train(graph, out, settings, kill_at=None, stop_at=None, **options):
-    """A run of `dh.train`; the second process may kill itself once, and the first may break off."""
+    """A run of `dh.train`; rank one kills itself at step `kill_at`, all ranks stop at epoch and step `stop_at`."""
 
     class Stop(Exception):  # noqa: N818
         pass
@@ -98,8 +98,8 @@ def main():
     plan = Path(sys.argv[1])
     tasks = json.loads(plan.read_text())
     work = {"losses": losses, "answers": answers, "table": table, "train": train}
-    apart = [task.pop("apart", False) for task in tasks]  # each with a group of processes of its own
-    with nullcontext() if any(apart) else joined(torch.device("cpu")):
+    separate = [task.pop("separate", False) for task in tasks]  # each task joins a process group of its own
+    with nullcontext() if any(separate) else joined(torch.device("cpu")):
         results = [work[task.pop("task")](**task) for task in tasks]
     if rank() == 0:
         plan.with_suffix(".out").write_text(json.dumps(results))

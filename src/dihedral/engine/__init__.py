@@ -1,9 +1,9 @@
-"""The engine: the few computations that take the time, each fast beside a readable reference.
+"""The computations that take most of the time: a readable reference and a fast version of each.
 
-| what | reference | fast |
+| computation | reference | fast version |
 |---|---|---|
-| cross-entropy over all entities | `softmax.cross_entropy` | tiles, gradients in one pass; half precision on CUDA |
-| sampled logistic loss | autograd in `training.objectives` | gradients written out; numba where installed |
+| cross-entropy over all entities | `softmax.cross_entropy` | tiles with gradients in one pass; half precision on CUDA |
+| sampled logistic loss | autograd in `objectives.logistic` | explicit gradients, compiled by numba if installed |
 | Adagrad on the rows in use | `torch.optim.Adagrad` | `adagrad.Adagrad`, compiled by numba or Triton |
-| filtered ranks | brute force in the tests | `evaluation.ranking`, in tiles that stay in cache |
+| filtered ranks | brute force in the tests | `inference.scorer` and `evaluation.ranking`, in tiles that fit the cache |
 """

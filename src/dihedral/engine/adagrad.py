@@ -1,4 +1,4 @@
-"""Element-wise Adagrad (Duchi et al., 2011), for whole tensors and for the rows a batch used."""
+"""Element-wise Adagrad (Duchi et al., 2011) on complete tensors and on the rows that a batch uses."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ EPSILON = 1e-10
 
 @dataclass(frozen=True)
 class RowGradients:
-    """Gradients of entity rows, one entry each time a batch used a row.
+    """Gradients of entity rows, with one entry per use of a row in a batch.
 
-    Entry i says: row ids[i] gets weights[i] · vectors[source[i]]. So the gradients of many negatives
-    that are multiples of one query need no copy of it each.
+    Entry i adds weights[i] · vectors[source[i]] to the gradient of row ids[i]. Many negatives whose gradients are
+    multiples of one query can therefore share one vector.
     """
 
-    ids: Tensor  # int64 [uses], with repeats
+    ids: Tensor  # int64 [uses], may repeat
     vectors: Tensor  # [m, 2L]
     source: Tensor | None = None  # int64 [uses]; None: 0, 1, 2, …
     weights: Tensor | None = None  # [uses]; None: all 1
 
     def dense(self, num_rows: int) -> Tensor:
-        """The same as one gradient of the whole table: [num_rows, 2L]."""
+        """The equivalent dense gradient of the table: [num_rows, 2L]."""
         vectors = self.vectors if self.source is None else self.vectors[self.source]
         if self.weights is not None:
             vectors = vectors * self.weights[:, None]
@@ -36,27 +36,27 @@ class RowGradients:
 
 
 class Adagrad:
-    """x ← x - lr · g / (√(Σ g²) + ε), each element with its own sum.
+    """x ← x - lr · g / (√(Σ g²) + ε), with a separate sum per element.
 
-    A row without a gradient does not move, so updating only the rows in use equals updating all.
+    A row with zero gradient does not change, so updating only the rows in use is equivalent to updating all rows.
     """
 
     def __init__(self, parameter: Tensor, lr: float) -> None:
-        self.parameter = parameter.detach()  # shares storage
+        self.parameter = parameter.detach()  # shares memory with the parameter
         self.lr = lr
         self.sum = torch.zeros_like(self.parameter)
         self.scratch = Scratch()
 
     def step(self, gradient: Tensor) -> None:
-        """Update the whole tensor."""
+        """Update all elements."""
         if gradient.is_cuda:
-            cuda.adagrad(self.parameter, self.sum, gradient, self.lr, EPSILON)
+            cuda.kernels().adagrad(self.parameter, self.sum, gradient.contiguous(), self.lr, EPSILON)
             return
         self.sum.addcmul_(gradient, gradient)
         self.parameter.addcdiv_(gradient, self.sum.sqrt().add_(EPSILON), value=-self.lr)
 
     def step_rows(self, gradients: RowGradients) -> None:
-        """Update the rows in use, repeated uses added up first."""
+        """Update the rows in use, after adding up the gradients of repeated uses."""
         if gradients.ids.is_cuda:
             cuda.adagrad_rows(self.parameter, self.sum, gradients, self.lr, EPSILON)
         elif compiled.available() and gradients.ids.device.type == "cpu":

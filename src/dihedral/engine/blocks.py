@@ -1,8 +1,8 @@
-"""Queries of models with 2x2 blocks, with the gradient written out.
+"""Queries of models with 2x2 blocks, with an explicit backward pass.
 
-Operators are [R, 4, L], the entries a, b, c, d of blocks [[a, b], [c, d]]; entity rows are [B, 2L], first
-coordinates before second ones. A tail query is Rᵀ h = (a x + c y, b x + d y), a head query R t = (a x + b y,
-c x + d y): the same with b and c exchanged.
+Operators are [R, 4, L]: the entries a, b, c, d of blocks [[a, b], [c, d]]. Entity rows are [B, 2L]: all first
+coordinates x, then all second coordinates y. A tail query is Rᵀ h = (a x + c y, b x + d y). A head query is
+R t = (a x + b y, c x + d y), the same with b and c swapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dihedral.engine import cuda
 
 
 def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
-    """Queries [B, 2L], differentiable in operators and entities; row i uses operators[index[i]]."""
+    """Queries [B, 2L], differentiable with respect to operators and entities; row i uses operators[index[i]]."""
     result: Tensor = _BlockQueries.apply(operators, index, entities, tail)
     return result
 
@@ -28,7 +28,7 @@ class _BlockQueries(torch.autograd.Function):
         ctx.save_for_backward(operators, index, entities)
         ctx.tail = tail
         if entities.is_cuda:
-            return cuda.block_queries(operators, index, entities, tail)
+            return cuda.kernels().block_queries(operators, index, entities, tail)
         a, b, c, d = _entries(operators, index, tail)
         x, y = entities.chunk(2, dim=-1)
         return torch.cat([a * x + c * y, b * x + d * y], dim=-1)
@@ -38,20 +38,20 @@ class _BlockQueries(torch.autograd.Function):
         operators, index, entities = ctx.saved_tensors
         gradient = gradients[0].contiguous()
         if entities.is_cuda:
-            found = cuda.block_queries_backward(operators, index, entities, gradient, ctx.tail)
+            found = cuda.kernels().block_queries_backward(operators, index, entities, gradient, ctx.tail)
             return found[0], None, found[1], None
         a, b, c, d = _entries(operators, index, ctx.tail)
         x, y = entities.chunk(2, dim=-1)
         u, v = gradient.chunk(2, dim=-1)
         entity_gradient = torch.cat([a * u + b * v, c * u + d * v], dim=-1)
         xv, yu = x * v, y * u
-        of_each = torch.cat([x * u, xv, yu, y * v] if ctx.tail else [x * u, yu, xv, y * v], dim=-1)
+        per_row = torch.cat([x * u, xv, yu, y * v] if ctx.tail else [x * u, yu, xv, y * v], dim=-1)
         operator_gradient = torch.zeros_like(operators)
-        operator_gradient.flatten(1).index_add_(0, index, of_each)
+        operator_gradient.flatten(1).index_add_(0, index, per_row)
         return operator_gradient, None, entity_gradient, None
 
 
 def _entries(operators: Tensor, index: Tensor, tail: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """a, b, c, d of each row, b and c exchanged for head queries: each [B, L]."""
+    """The entries a, b, c, d per row, with b and c swapped for head queries: each [B, L]."""
     a, b, c, d = operators.index_select(0, index).unbind(1)
     return (a, b, c, d) if tail else (a, c, b, d)

@@ -1,7 +1,7 @@
-"""The engine on CPU, compiled by numba where it is installed (`pip install 'dihedral[fast]'`).
+"""The CPU kernels compiled by numba, if it is installed (`pip install 'dihedral[fast]'`).
 
-Each function does what a plain torch path does elsewhere, in one pass over memory and on torch's
-number of threads. Results do not depend on the number of threads.
+Each function is equivalent to a plain torch path and makes one pass over memory, on as many threads as torch is set
+to use. Results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
 
 
-_off = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
+_disabled = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
 _CHAIN_TYPES = (torch.int64, torch.int32, torch.int32, torch.int64)
 
 
 @cache
 def _kernels() -> Any:
-    """The kernels, if the smallest of them compiles here."""
+    """The kernels module, or None if the smallest kernel cannot be compiled."""
     try:
         from dihedral.engine import numba_kernels
 
         numba_kernels.chain(*(torch.empty(0, dtype=dtype).numpy() for dtype in _CHAIN_TYPES))
-    except (ImportError, RuntimeError, OSError):  # no numba, or no place where it may keep what it compiles
+    except (ImportError, RuntimeError, OSError):  # numba is not installed, or has no writable cache
         return None
     return numba_kernels
 
 
 def available() -> bool:
-    """Whether numba is here; DIHEDRAL_COMPILED=0 turns it off."""
-    return not _off and _kernels() is not None
+    """Whether the compiled kernels can be used; DIHEDRAL_COMPILED=0 disables them."""
+    return not _disabled and _kernels() is not None
 
 
 @contextmanager
-def turned_off() -> Iterator[None]:
-    """Use the plain torch paths for a while."""
-    global _off
-    before, _off = _off, True
+def disabled() -> Iterator[None]:
+    """Use the plain torch paths inside this context."""
+    global _disabled
+    before, _disabled = _disabled, True
     try:
         yield
     finally:
-        _off = before
+        _disabled = before
 
 
-_threads = 0  # those that torch gave up, where it did
+_threads = 0  # threads reserved by own_threads; 0 outside it
 
 
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """Take torch's threads for our kernels; torch itself works with one.
+    """Reserve torch's threads for the kernels and limit torch itself to one thread.
 
-    Its waiting threads would spin on the cores that ours need, and what is left to it is small.
+    Idle torch threads would spin on the cores that the kernels need, and little work is left for torch.
     """
     global _threads
     before = torch.get_num_threads()
@@ -73,7 +73,7 @@ def own_threads() -> Iterator[None]:
 
 
 def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
-    """Run a kernel on ranges of 0..size, one a thread of torch's."""
+    """Split 0..size into one range per thread and run the kernel on each."""
     threads = min(_threads or torch.get_num_threads(), max(1, size))
     bounds = [size * i // threads for i in range(threads + 1)]
     futures = [_pool().submit(kernel, *bounds[i : i + 2], *arguments) for i in range(1, threads)]
@@ -84,18 +84,18 @@ def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    # each thread has its own processor flags: numbers too near zero become zero, as in the main thread
+    # the flag is per thread: flush subnormal numbers to zero, as the main thread does
     return ThreadPoolExecutor(thread_name_prefix="dihedral", initializer=lambda: torch.set_flush_denormal(True))
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has none of the threads and would wait for them for ever
+if hasattr(os, "register_at_fork"):  # a forked child inherits the pool without its threads and would wait forever
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def adagrad_rows(
     parameter: Tensor, total: Tensor, last: Tensor, gradients: RowGradients, lr: float, epsilon: float
 ) -> None:
-    """Add up each row's uses and update it, in one pass; `last` is int32 [rows], all -1."""
+    """Add up the uses of each row and update it in one pass; `last` is int32 [rows], all -1."""
     kernels = _kernels()
     ids, uses = gradients.ids, len(gradients.ids)
     source = torch.arange(uses) if gradients.source is None else gradients.source
@@ -118,11 +118,11 @@ def block_logistic(
     half: int,
     decay: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The sampled logistic loss of a model of 2x2 blocks, with all its gradients.
+    """The sampled logistic loss of a model with 2x2 blocks, and all its gradients.
 
-    Questions [B] before `half` ask for tails, the others for heads. Returns the losses [B], the
-    gradient of the operators, the vectors [3B, 2L] (of anchors, of targets, then the queries) and
-    the weights of the negatives [B, k] with which the queries make their gradients.
+    Of the B queries, those before `half` are tail queries and the others head queries. Returns the losses [B], the
+    gradient of the operators, and vectors [3B, 2L]: the gradients of the anchors, those of the targets, and the
+    queries. The last result is the weights [B, k]; the gradient of a negative is its weight times its query.
     """
     kernels = _kernels()
     size, k = negatives.shape
@@ -145,7 +145,7 @@ def block_logistic(
 
 
 def block_queries(entities: Tensor, operators: Tensor, index: Tensor, anchors: Tensor, half: int) -> Tensor:
-    """Queries [B, 2L] of a model of 2x2 blocks: for tails before `half`, then for heads."""
+    """Queries [B, 2L] of a model with 2x2 blocks: tail queries before `half`, head queries after it."""
     queries = torch.empty(len(anchors), entities.shape[1])
     _in_threads(
         _kernels().block_queries, len(anchors), entities.numpy(), operators.detach().numpy(), index.numpy(),
@@ -164,7 +164,7 @@ def block_queries_backward(
     decay: float,
     out: Tensor,
 ) -> Tensor:
-    """The gradient of the operators; those of the anchors, decay · row added, are written to `out` [B, 2L]."""
+    """Return the gradient of the operators; write that of the anchors, plus decay · row, to `out` [B, 2L]."""
     operator_gradient = torch.zeros_like(operators)
     rows, gradient = entities.numpy(), query_gradients.numpy()
     _in_threads(
@@ -179,14 +179,14 @@ def block_queries_backward(
 
 
 def pair_logistic(
-    entities: Tensor, queries: Tensor, question: Tensor, rows: Tensor, positive: Tensor
+    entities: Tensor, queries: Tensor, query_of_pair: Tensor, rows: Tensor, positive: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sampled logistic loss of queries [B, 2L] with entity rows [pairs], sorted by question.
+    """The sampled logistic loss of pairs of a query [B, 2L] and an entity row; pairs are sorted by query.
 
-    Returns the summed loss, the gradient of the queries for the mean over them, and the weights [pairs] with which a
-    query makes the gradient of a pair's row.
+    Returns the summed loss, the gradient of the mean loss with respect to the queries, and weights [pairs]; the
+    gradient of a pair's entity row is its weight times its query.
     """
-    starts = torch.searchsorted(question, torch.arange(len(queries) + 1))
+    starts = torch.searchsorted(query_of_pair, torch.arange(len(queries) + 1))
     losses = torch.empty(len(queries), dtype=torch.float64)
     gradients, weights = torch.zeros_like(queries), torch.empty(len(rows))
     _in_threads(
@@ -197,7 +197,7 @@ def pair_logistic(
 
 
 def count_ranks(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of scores [N, B] are greater than true [B], and how many equal it: each int64 [B]."""
+    """The number of scores [N, B] greater than true [B], and the number equal to it: each int64 [B]."""
     greater, equal = torch.empty(len(true), dtype=torch.int64), torch.empty(len(true), dtype=torch.int64)
     arrays = [tensor.detach().contiguous().numpy() for tensor in (scores, true)]
     _in_threads(_kernels().count_ranks, len(true), *arrays, greater.numpy(), equal.numpy())

@@ -1,6 +1,6 @@
-"""The engine on CUDA: Triton kernels, half-precision products, and steps captured in CUDA graphs.
+"""CUDA: Triton kernels, cross-entropy with half-precision products, and steps captured in CUDA graphs.
 
-Triton is imported on first use: CPU machines need not have it.
+Triton is imported on first use, so that it is not required on a CPU.
 """
 
 from __future__ import annotations
@@ -14,61 +14,42 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dihedral.engine.partition import Combine, local_targets
+
 if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
-    from dihedral.engine.softmax import Combine
 
-SCALE = 1024.0  # softmax values are stored times this, away from the smallest half-precision numbers
+SCALE = 1024.0  # softmax values are stored times this to avoid float16 subnormals
 MIN_ROWS = 256
-SHARED_MEMORY = 200_000  # bytes of a multiprocessor: Hopper has more, what came before it less
-
-
-def targets_here(targets: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Which targets are rows of these candidates, as 1 and 0 [B], and the targets with any row in place of others."""
-    here = (targets >= 0) & (targets < len(candidates))
-    return here.to(candidates.dtype), targets.clamp(0, len(candidates) - 1)
+MIN_SHARED_MEMORY = 200_000  # bytes per multiprocessor; Hopper has more, earlier architectures have less
 
 
 @cache
-def _kernels() -> Any:
+def kernels() -> Any:
+    """The module of Triton kernels."""
     from dihedral.engine import triton_kernels
 
     return triton_kernels
 
 
-def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
-    return _kernels().block_queries(operators, index, entities, tail)
-
-
-def block_queries_backward(
-    operators: Tensor, index: Tensor, entities: Tensor, gradient: Tensor, tail: bool
-) -> tuple[Tensor, Tensor]:
-    return _kernels().block_queries_backward(operators, index, entities, gradient, tail)
-
-
-def adagrad(parameter: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: float) -> None:
-    """Dense Adagrad in one pass over memory."""
-    _kernels().adagrad(parameter, total, gradient.contiguous(), lr, epsilon)
-
-
 def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: float, epsilon: float) -> None:
-    """Row-wise Adagrad: uses are sorted by row, and each row's first use does the work of all."""
+    """Adagrad on the rows in use, which are sorted so that all uses of a row are adjacent."""
     ordered, order = torch.sort(gradients.ids.int(), stable=True)  # 32-bit keys sort twice as fast
     source = order if gradients.source is None else gradients.source[order]
     weights = None if gradients.weights is None else gradients.weights[order]
-    _kernels().adagrad_rows(parameter, total, ordered, source, weights, gradients.vectors.contiguous(), lr, epsilon)
+    kernels().adagrad_rows(parameter, total, ordered, source, weights, gradients.vectors.contiguous(), lr, epsilon)
 
 
 def half_cross_entropy(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`softmax.tiled_cross_entropy` with float16 products, float32 sums and log-sum-exp.
+    """`softmax.tiled_cross_entropy` with float16 products, and float32 sums and log-sum-exp.
 
-    Sizes are padded to multiples of what the matrix units want.
+    Sizes are padded to the multiples that tensor cores require.
     """
     batch, width = queries.shape
-    half_queries = _padded_half(queries, batch, _up(width, 8))
-    entities = _up(len(candidates), 64)
+    half_queries = _padded_half(queries, batch, _round_up(width, 8))
+    entities = _round_up(len(candidates), 64)
     rows = min(batch, tile_bytes // (2 * entities))
     if (combine or rows < batch) and _fits_registers(queries):
         return _half_in_registers(half_queries, candidates, targets, scale, combine)
@@ -81,7 +62,7 @@ def half_cross_entropy(
     for start in range(0, batch, rows):
         part = slice(start, start + rows)
         logits = half_queries[part] @ half_candidates.T
-        _kernels().softmax_residual(logits, targets[part], losses[part], len(candidates), SCALE)
+        kernels().softmax_residual(logits, targets[part], losses[part], len(candidates), SCALE)
         query_gradients.append(_product(logits, half_candidates, scale / SCALE))
         gradient = _product(logits.T, half_queries[part], scale / SCALE)
         candidate_gradient = gradient if candidate_gradient is None else candidate_gradient.add_(gradient)
@@ -91,56 +72,59 @@ def half_cross_entropy(
 
 
 def _fits_registers(queries: Tensor) -> bool:
-    """Rows that are not too wide, on a device with as much shared memory as Hopper has."""
+    """Whether rows are narrow enough and the device has enough shared memory."""
     device = torch.cuda.get_device_properties(queries.device)
-    return queries.shape[1] <= _kernels().WIDEST and device.shared_memory_per_multiprocessor >= SHARED_MEMORY
+    return queries.shape[1] <= kernels().MAX_WIDTH and device.shared_memory_per_multiprocessor >= MIN_SHARED_MEMORY
 
 
 def _half_in_registers(
     half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, combine: Combine | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits that never leave the registers: two products give the log-sum-exp and the queries' gradient, two more
-    make the logits again for the candidates' gradient."""
+    """Keep logits in registers: two products yield the log-sum-exp and the gradient of the queries.
+
+    Two more products recompute the logits and yield the gradient of the candidates.
+    """
     width = candidates.shape[1]
     half_candidates = _padded_half(candidates, len(candidates), half_queries.shape[1])
-    own, query_gradient = _kernels().softmax_means(half_queries, half_candidates)
+    multiprocessors = torch.cuda.get_device_properties(half_queries.device).multi_processor_count
+    own, query_gradient = kernels().softmax_means(half_queries, half_candidates, multiprocessors)
     norm = combine(own) if combine else own
-    here, targets = targets_here(targets, candidates)
-    positives = half_candidates[targets].float() * here[:, None]
-    loss = (norm * here - (half_queries.float() * positives).sum(1)).sum()
+    inside, targets = local_targets(targets, candidates)
+    positives = half_candidates[targets].float() * inside[:, None]
+    loss = (norm * inside - (half_queries.float() * positives).sum(1)).sum()
     query_gradient = ((own - norm).exp()[:, None] * query_gradient - positives) * scale
-    candidate_gradient = _kernels().softmax_gradient(half_queries, half_candidates, norm, scale)
-    candidate_gradient.index_add_(0, targets, half_queries.float() * here[:, None], alpha=-scale)
+    candidate_gradient = kernels().softmax_gradient(half_queries, half_candidates, norm, scale)
+    candidate_gradient.index_add_(0, targets, half_queries.float() * inside[:, None], alpha=-scale)
     return loss, query_gradient[:, :width], candidate_gradient[:, :width]
 
 
 def _half_by_entities(
     half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tiles of entities, for rows too wide for the above: a product for the log-sum-exp, one for the same logits."""
+    """Process tiles of entities, for rows too wide for registers; a second pass recomputes the logits."""
     batch, padded = half_queries.shape
     width = candidates.shape[1]
     at_once = max(64, tile_bytes // (2 * batch + 6 * padded) // 64 * 64)
     largest = torch.full((batch,), -1e30, device=half_queries.device)
     sums = torch.zeros_like(largest)
     for tile in candidates.split(at_once):
-        half_tile = _padded_half(tile, _up(len(tile), 64), padded)
-        _kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
+        half_tile = _padded_half(tile, _round_up(len(tile), 64), padded)
+        kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
     norm = largest + sums.log()
     if combine:
         norm = combine(norm)
-    here, targets = targets_here(targets, candidates)
-    positives = _padded_half(candidates[targets], batch, padded).float() * here[:, None]
-    loss = (norm * here - (half_queries.float() * positives).sum(1)).sum()
+    inside, targets = local_targets(targets, candidates)
+    positives = _padded_half(candidates[targets], batch, padded).float() * inside[:, None]
+    loss = (norm * inside - (half_queries.float() * positives).sum(1)).sum()
     query_gradient = -positives * scale
     candidate_gradient = torch.empty_like(candidates)
     for tile, gradient in zip(candidates.split(at_once), candidate_gradient.split(at_once), strict=True):
-        half_tile = _padded_half(tile, _up(len(tile), 64), padded)
+        half_tile = _padded_half(tile, _round_up(len(tile), 64), padded)
         softmax = half_queries @ half_tile.T
-        _kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
+        kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
         query_gradient += _product(softmax, half_tile, scale / SCALE)
         gradient.copy_(_product(softmax.T, half_queries, scale / SCALE)[: len(tile), :width])
-    candidate_gradient.index_add_(0, targets, half_queries[:, :width].float() * here[:, None], alpha=-scale)
+    candidate_gradient.index_add_(0, targets, half_queries[:, :width].float() * inside[:, None], alpha=-scale)
     return loss, query_gradient[:, :width], candidate_gradient
 
 
@@ -150,11 +134,12 @@ def _product(left: Tensor, right: Tensor, scale: float) -> Tensor:
     return torch.addmm(empty, left, right, out_dtype=torch.float32, beta=0, alpha=scale)
 
 
-def _up(size: int, multiple: int) -> int:
+def _round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
 def _padded_half(values: Tensor, rows: int, columns: int) -> Tensor:
+    """A float16 copy, padded with zeros to [rows, columns]."""
     if values.shape == (rows, columns):
         return values.half()
     result = torch.empty(rows, columns, dtype=torch.float16, device=values.device)
@@ -167,7 +152,7 @@ def _padded_half(values: Tensor, rows: int, columns: int) -> Tensor:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """No garbage collection: one that frees an earlier run's recorded step would spoil the one being recorded."""
+    """Suspend garbage collection: freeing an earlier CUDA graph during a capture would invalidate the capture."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -179,7 +164,7 @@ def _without_collector() -> Iterator[None]:
 
 
 class CapturedStep:
-    """A training step recorded once as a CUDA graph and replayed on every batch of the same size."""
+    """A training step captured once as a CUDA graph and replayed on each batch of the same size."""
 
     def __init__(self, step: Callable[[Tensor], Tensor], batch: Tensor, generator: torch.Generator) -> None:
         self.batch = batch.clone()
@@ -189,7 +174,7 @@ class CapturedStep:
             self.loss = step(self.batch)
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Train on a batch; the loss returned is overwritten by the next call."""
+        """Train on a batch; the next call overwrites the returned loss."""
         self.batch.copy_(batch)
         self.graph.replay()
         return self.loss

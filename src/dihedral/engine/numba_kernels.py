@@ -1,8 +1,8 @@
-"""Numba kernels for the CPU: the sampled logistic step and row-wise Adagrad, each in one pass.
+"""Numba kernels for the CPU: the sampled logistic loss, Adagrad on rows, and rank counts, each in one pass.
 
-Each kernel works on a range; `compiled` gives ranges to threads. Kernels release the GIL and use no
-threading of numba's own, which would meet torch's OpenMP threads on the same cores. Every output is
-written by one thread, in an order that does not depend on how many there are.
+Each kernel processes the range start..stop; `compiled` assigns ranges to threads. Kernels release the GIL and do not
+use numba's own threading, which would compete with torch's OpenMP threads for the cores. Each output is written by
+one thread, in an order that does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -12,26 +12,15 @@ import math
 import numpy as np
 from numba import njit
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity keep their meaning
+FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity are preserved
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def block_logistic(
-    start,
-    stop,
-    entities,
-    operators,
-    index,
-    anchors,
-    targets,
-    negatives,
-    half,
-    decay,
-    losses,
-    vectors,
-    weights,
-    query_gradients,
-):
+    start, stop, entities, operators, index, anchors, targets, negatives, half, decay,
+    losses, vectors, weights, query_gradients,
+):  # fmt: skip
+    """Losses, gradients and weights of queries start to stop; `compiled.block_logistic` documents the arrays."""
     size, k = negatives.shape
     width = entities.shape[1]
     L = width // 2
@@ -40,7 +29,7 @@ def block_logistic(
     for i in range(start, stop):
         h = entities[anchors[i]]
         a, b, c, d = operators[index[i]]
-        if i >= half:  # R t instead of Rᵀ h
+        if i >= half:  # a head query: R t instead of Rᵀ h
             b, c = c, b
         q = vectors[2 * size + i]
         for j in range(L):
@@ -83,7 +72,7 @@ def _softplus(x):
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def block_queries(start, stop, entities, operators, index, anchors, half, queries):
-    """Queries start to stop: Rᵀ h, and R t from `half` on."""
+    """Queries start to stop: Rᵀ h before `half`, R t after it."""
     L = entities.shape[1] // 2
     for i in range(start, stop):
         h, q = entities[anchors[i]], queries[i]
@@ -98,7 +87,7 @@ def block_queries(start, stop, entities, operators, index, anchors, half, querie
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def anchor_gradients(start, stop, entities, operators, index, anchors, half, decay, query_gradients, gradients):
-    """Gradients of the anchors of queries start to stop."""
+    """Gradients of the anchors of queries start to stop, plus decay · row."""
     L = entities.shape[1] // 2
     decay = np.float32(decay)
     for i in range(start, stop):
@@ -114,7 +103,7 @@ def anchor_gradients(start, stop, entities, operators, index, anchors, half, dec
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def pair_logistic(start, stop, entities, queries, starts, rows, positive, losses, query_gradients, weights):
-    """Losses of questions start to stop with their gradients; the pairs of question i begin at starts[i]."""
+    """Losses, gradients and weights of queries start to stop; the pairs of query i begin at starts[i]."""
     size, width = queries.shape
     scale = np.float32(1.0 / size)
     for i in range(start, stop):
@@ -139,7 +128,7 @@ def pair_logistic(start, stop, entities, queries, starts, rows, positive, losses
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def operator_gradient(start, stop, entities, index, anchors, half, query_gradients, gradient):
-    """Sum the gradient of components start to stop of each operator over the questions that used it."""
+    """Sum the gradient of components start to stop of each operator over the queries that use it."""
     size, width = query_gradients.shape
     L = width // 2
     for i in range(size):
@@ -158,10 +147,10 @@ def operator_gradient(start, stop, entities, index, anchors, half, query_gradien
 
 @njit(nogil=True, cache=True)
 def chain(ids, last, before, rows):
-    """Chain the uses of each row: before[i] is the use of the same row before use i, or -1.
+    """Link the uses of each row: before[i] is the previous use of the row of use i, or -1.
 
-    last: int32 [all rows], all -1; holds the latest use of each row afterwards. rows: the distinct
-    rows, in order of their place in memory unless they are few among many. Returns how many those are.
+    `last` is int32 [all rows], all -1 on entry; on return it holds the last use of each row. `rows` receives the
+    distinct rows, in memory order unless few rows are in use. Returns the number of distinct rows.
     """
     count = 0
     for use in range(len(ids)):
@@ -182,7 +171,7 @@ def chain(ids, last, before, rows):
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def adagrad_rows(start, stop, parameter, total, last, before, rows, source, weights, vectors, lr, epsilon):
-    """Add up the uses of rows[start:stop] and update them; `last` is -1 for them again afterwards."""
+    """Add up the uses of rows[start:stop], update the rows and reset their entries in `last` to -1."""
     width = parameter.shape[1]
     rate, eps = np.float32(lr), np.float32(epsilon)
     g = np.empty(width, np.float32)
@@ -204,7 +193,7 @@ def adagrad_rows(start, stop, parameter, total, last, before, rows, source, weig
 
 @njit(nogil=True, cache=True)
 def count_ranks(start, stop, scores, true, greater, equal):
-    """For columns start to stop of scores [N, B]: how many are greater than true [B], and how many equal it."""
+    """Count, per column start to stop of scores [N, B], the scores greater than true [B] and those equal to it."""
     limit = true[start:stop]
     above, same = np.zeros(stop - start, np.int32), np.zeros(stop - start, np.int32)
     for i in range(len(scores)):

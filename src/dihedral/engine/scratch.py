@@ -1,4 +1,4 @@
-"""Memory that is used again: a fresh large tensor costs more in page faults than the work done in it."""
+"""Reusable memory: page faults in a new large tensor can cost more than the computation in it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 
 class Scratch:
-    """Named buffers that grow to the largest size asked for; their content is not kept."""
+    """Named buffers that grow to the largest size requested; their contents are not preserved."""
 
     def __init__(self) -> None:
         self.buffers: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: torch.Size | tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
-        """A float32 tensor of this shape with any content."""
+        """An uninitialised float32 tensor of this shape."""
         size = torch.Size(shape).numel()
         buffer = self.buffers.get(name)
         if buffer is None or buffer.numel() < size:
@@ -21,7 +21,7 @@ class Scratch:
         return buffer[:size].view(shape)
 
     def last_uses(self, rows: int) -> Tensor:
-        """int32 [rows], all -1: who takes it puts it back so."""
+        """int32 [rows], all -1; the caller must reset every entry to -1."""
         if "last" not in self.buffers:
             self.buffers["last"] = torch.full((rows,), -1, dtype=torch.int32)
         return self.buffers["last"]

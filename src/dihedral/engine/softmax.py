@@ -1,36 +1,31 @@
-"""Cross-entropy over all entities with its gradients, without the logits in memory.
+"""Cross-entropy over all entities with its gradients, without storing all logits.
 
-Tiles of rows over all entities form both gradients while the tile is there: three products. Where
-one such tile would hold too few rows, tiles of entities are used instead: a first product finds the
-log-sum-exp, a second one makes the same logits again. Extra memory is a tile either way.
+A tile of queries against all entities yields both gradients while its logits are in memory: three products. If such a
+tile would hold too few queries, tiles of entities are used instead: one pass computes the log-sum-exp, a second pass
+recomputes the logits. In both cases the extra memory is one tile.
 
-Where the candidates are one process's part of a larger table, `combine` makes the log-sum-exp over all
-parts from that over this one. It is called exactly once, whatever the tiles: it waits for the others.
+If the candidates are one rank's part of a partitioned table, `combine` reduces the log-sum-exp over all ranks. It is
+called exactly once, whatever the tiles, because it is a collective operation.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.engine import cuda
-from dihedral.engine.cuda import targets_here
+from dihedral.engine.partition import Combine, local_targets
 
-TILE_MB = 256  # of logits at a time
-MIN_ROWS = 64  # in a tile of rows: fewer make the products slow
-
-Combine = Callable[[Tensor], Tensor]
-"""From the log-sum-exp [B] over this process's candidates to that over the candidates of all."""
+TILE_MB = 256  # size of the logits in memory at a time
+MIN_ROWS = 64  # per tile of queries; the products are slow with fewer
 
 Result = tuple[Tensor, Tensor, Tensor]
-"""The summed loss, and the gradients of queries [B, d] and candidates [N, d] times `scale`."""
+"""The summed loss, and the gradients of queries [B, d] and candidates [N, d], multiplied by `scale`."""
 
 
 def cross_entropy(queries: Tensor, candidates: Tensor, targets: Tensor, *, scale: float = 1.0) -> Result:
-    """The reference: all logits at once, gradients by autograd."""
+    """The reference implementation: all logits at once, gradients by autograd."""
     with torch.enable_grad():
         q, c = queries.detach().requires_grad_(), candidates.detach().requires_grad_()
         loss = F.cross_entropy(q @ c.T, targets, reduction="sum")
@@ -51,9 +46,10 @@ def tiled_cross_entropy(
 ) -> Result:
     """Summed cross-entropy of each query's target among all candidates, tile by tile.
 
-    queries [B, d], candidates [N, d], targets [B]; precision is heeded on CUDA only.
-    combine: the candidates are a part of the table, and a target outside 0..N-1 is a row of another part. Each part
-    gives the loss of the targets it holds and its share of the queries' gradient: sums over parts are the whole.
+    Shapes: queries [B, d], candidates [N, d], targets [B]. `precision` has an effect on CUDA only.
+
+    If `combine` is given, the candidates are one part of a table, and a target outside 0..N-1 is in another part. Each
+    part returns the loss of its own targets and its share of the query gradient; summing over parts gives the total.
     """
     tile_bytes = (tile_mb or TILE_MB) * 2**20
     if queries.is_cuda and precision == "half":
@@ -72,8 +68,8 @@ def _tiled(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
 ) -> Result:
     rows = tile_bytes // (4 * len(candidates))
-    least = len(queries) if combine else min(MIN_ROWS, len(queries))  # several tiles would combine several times
-    if rows >= least:
+    min_rows = len(queries) if combine else min(MIN_ROWS, len(queries))  # one tile only: combine is called once
+    if rows >= min_rows:
         return _by_rows(queries, candidates, targets, scale, rows, combine)
     at_once = max(1, tile_bytes // (4 * len(queries)))
     return _by_entities(queries, candidates, targets, scale, at_once, combine)
@@ -82,7 +78,7 @@ def _tiled(
 def _by_rows(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, rows_at_once: int, combine: Combine | None
 ) -> Result:
-    here, targets = targets_here(targets, candidates)
+    inside, targets = local_targets(targets, candidates)
     loss = queries.new_zeros(())
     query_gradient = torch.empty_like(queries)
     candidate_gradient = torch.zeros_like(candidates)
@@ -90,13 +86,13 @@ def _by_rows(
     for start in range(0, len(queries), rows_at_once):
         part = slice(start, start + rows_at_once)
         logits = queries[part] @ candidates.T
-        target, is_here = targets[part, None], here[part, None]
+        target, is_inside = targets[part, None], inside[part, None]
         norm = logits.logsumexp(1, keepdim=True)
         if combine:
             norm = combine(norm[:, 0])[:, None]
-        loss += ((norm - logits.gather(1, target)) * is_here).sum()
-        residual = logits.sub_(norm).exp_()  # the softmax, then less the one-hot target
-        residual.scatter_add_(1, target, -is_here)
+        loss += ((norm - logits.gather(1, target)) * is_inside).sum()
+        residual = logits.sub_(norm).exp_()  # the softmax; the next line subtracts the one-hot targets
+        residual.scatter_add_(1, target, -is_inside)
         torch.mm(residual, candidates, out=query_gradient[part])
         candidate_gradient.addmm_(residual.T, scaled[part])
     return loss, query_gradient.mul_(scale), candidate_gradient
@@ -105,15 +101,15 @@ def _by_rows(
 def _by_entities(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, entities_at_once: int, combine: Combine | None
 ) -> Result:
-    here, targets = targets_here(targets, candidates)
+    inside, targets = local_targets(targets, candidates)
     norm = queries.new_full((len(queries), 1), float("-inf"))
     for tile in candidates.split(entities_at_once):
         norm = torch.logaddexp(norm, (queries @ tile.T).logsumexp(1, keepdim=True))
     if combine:
         norm = combine(norm[:, 0])[:, None]
     positives = candidates[targets]
-    loss = ((norm[:, 0] - (queries * positives).sum(1)) * here).sum()
-    query_gradient = -positives * here[:, None]
+    loss = ((norm[:, 0] - (queries * positives).sum(1)) * inside).sum()
+    query_gradient = -positives * inside[:, None]
     candidate_gradient = torch.empty_like(candidates)
     scaled = queries * scale
     tiles = zip(candidates.split(entities_at_once), candidate_gradient.split(entities_at_once), strict=True)
@@ -121,5 +117,5 @@ def _by_entities(
         softmax = (queries @ tile.T).sub_(norm).exp_()
         query_gradient.addmm_(softmax, tile)
         torch.mm(softmax.T, scaled, out=gradient)
-    candidate_gradient.index_add_(0, targets, scaled * here[:, None], alpha=-1)
+    candidate_gradient.index_add_(0, targets, scaled * inside[:, None], alpha=-1)
     return loss, query_gradient.mul_(scale), candidate_gradient

@@ -1,4 +1,4 @@
-"""Triton kernels: queries of 2x2 blocks, softmaxes in place and never stored, Adagrad in one pass over memory."""
+"""Triton kernels for CUDA: queries of 2x2 blocks, softmax in place or in registers, and Adagrad in one pass."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
+def _load_blocks(operator, L, inside):
+    """The entries a, b, c, d of blocks of one operator."""
+    a = tl.load(operator, mask=inside)
+    b = tl.load(operator + L, mask=inside)
+    c = tl.load(operator + 2 * L, mask=inside)
+    d = tl.load(operator + 3 * L, mask=inside)
+    return a, b, c, d
+
+
+@triton.jit
 def _block_queries(operators, index, entities, queries, L, TAIL: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < L
     operator = operators + tl.load(index + row).to(tl.int64) * 4 * L + j
-    a = tl.load(operator, mask=inside)
-    b = tl.load(operator + L, mask=inside)
-    c = tl.load(operator + 2 * L, mask=inside)
-    d = tl.load(operator + 3 * L, mask=inside)
+    a, b, c, d = _load_blocks(operator, L, inside)
     place = row * 2 * L + j
     x = tl.load(entities + place, mask=inside)
     y = tl.load(entities + place + L, mask=inside)
@@ -33,7 +40,7 @@ def _block_queries(operators, index, entities, queries, L, TAIL: tl.constexpr, B
 
 
 def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
-    """Rᵀ h for each row (tail), or R t; operators [R, 4, L], index [B], entities [B, 2L]."""
+    """Rᵀ h per row for tail queries, R t for head queries; operators [R, 4, L], index [B], entities [B, 2L]."""
     queries = torch.empty_like(entities)
     L = entities.shape[1] // 2
     block = min(512, triton.next_power_of_2(L))
@@ -51,10 +58,7 @@ def _block_queries_backward(
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < L
     operator = tl.load(index + row).to(tl.int64) * 4 * L + j
-    a = tl.load(operators + operator, mask=inside)
-    b = tl.load(operators + operator + L, mask=inside)
-    c = tl.load(operators + operator + 2 * L, mask=inside)
-    d = tl.load(operators + operator + 3 * L, mask=inside)
+    a, b, c, d = _load_blocks(operators + operator, L, inside)
     place = row * 2 * L + j
     x = tl.load(entities + place, mask=inside)
     y = tl.load(entities + place + L, mask=inside)
@@ -78,7 +82,7 @@ def _block_queries_backward(
 def block_queries_backward(
     operators: Tensor, index: Tensor, entities: Tensor, gradient: Tensor, tail: bool
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of operators and entities."""
+    """The gradients of the operators and of the entities."""
     entity_gradient, operator_gradient = torch.empty_like(entities), torch.zeros_like(operators)
     L = entities.shape[1] // 2
     block = min(512, triton.next_power_of_2(L))
@@ -90,11 +94,10 @@ def block_queries_backward(
 
 
 @triton.jit
-def _softmax_residual(logits, targets, losses, columns, stride, scale, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    base = logits + row.to(tl.int64) * stride
+def _online_logsumexp(base, columns, BLOCK: tl.constexpr):
+    """The maximum of a row's logits and the sum of exp(logit - maximum), in one pass and separately per lane."""
     lane = tl.arange(0, BLOCK)
-    largest = tl.full([BLOCK], -1e30, tl.float32)  # each lane has its own maximum and sum
+    largest = tl.full([BLOCK], -1e30, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, columns, BLOCK):
         column = start + lane
@@ -102,12 +105,20 @@ def _softmax_residual(logits, targets, losses, columns, stride, scale, BLOCK: tl
         higher = tl.maximum(largest, x)
         total = total * tl.exp(largest - higher) + tl.exp(x - higher)
         largest = higher
+    return largest, total
+
+
+@triton.jit
+def _softmax_residual(logits, targets, losses, columns, stride, scale, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    base = logits + row.to(tl.int64) * stride
+    largest, total = _online_logsumexp(base, columns, BLOCK)
     top = tl.max(largest, 0)
     norm = top + tl.log(tl.sum(total * tl.exp(largest - top), 0))
     target = tl.load(targets + row)
     tl.store(losses + row, norm - tl.load(base + target).to(tl.float32))
-    for start in range(0, stride, BLOCK):  # the padding is made zero
-        column = start + lane
+    for start in range(0, stride, BLOCK):  # up to the stride: the padding becomes zero
+        column = start + tl.arange(0, BLOCK)
         x = tl.load(base + column, mask=column < columns, other=-1e30).to(tl.float32)
         p = tl.where(column < columns, tl.exp(x - norm), 0.0)
         p = tl.where(column == target, p - 1.0, p)
@@ -115,7 +126,7 @@ def _softmax_residual(logits, targets, losses, columns, stride, scale, BLOCK: tl
 
 
 def softmax_residual(logits: Tensor, targets: Tensor, losses: Tensor, columns: int, scale: float) -> None:
-    """Logits [B, padded] become scale · (softmax - one-hot target); losses [B] are written."""
+    """Replace logits [B, padded] by scale · (softmax - one-hot target) and write losses [B]."""
     _softmax_residual[(len(logits),)](
         logits, targets, losses, columns, logits.stride(0), scale, BLOCK=4096, num_warps=8
     )
@@ -125,15 +136,7 @@ def softmax_residual(logits: Tensor, targets: Tensor, losses: Tensor, columns: i
 def _logsumexp_update(logits, largest_out, sums, columns, stride, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     base = logits + row.to(tl.int64) * stride
-    lane = tl.arange(0, BLOCK)
-    largest = tl.full([BLOCK], -1e30, tl.float32)  # each lane has its own maximum and sum
-    total = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, columns, BLOCK):
-        column = start + lane
-        x = tl.load(base + column, mask=column < columns, other=-1e30).to(tl.float32)
-        higher = tl.maximum(largest, x)
-        total = total * tl.exp(largest - higher) + tl.exp(x - higher)
-        largest = higher
+    largest, total = _online_logsumexp(base, columns, BLOCK)
     before = tl.load(largest_out + row)
     top = tl.maximum(tl.max(largest, 0), before)
     here = tl.sum(total * tl.exp(largest - top), 0)
@@ -142,7 +145,7 @@ def _logsumexp_update(logits, largest_out, sums, columns, stride, BLOCK: tl.cons
 
 
 def logsumexp_update(logits: Tensor, largest: Tensor, sums: Tensor, columns: int) -> None:
-    """Fold a tile of logits into the running maximum and sum of each row."""
+    """Update the running maximum and sum of exponentials of each row with a tile of logits."""
     _logsumexp_update[(len(logits),)](logits, largest, sums, columns, logits.stride(0), BLOCK=4096, num_warps=8)
 
 
@@ -157,33 +160,33 @@ def _softmax_with_norm(logits, norms, columns, stride, scale, BLOCK: tl.constexp
 
 
 def softmax_with_norm(logits: Tensor, norms: Tensor, columns: int, scale: float) -> None:
-    """Logits [B, padded] become scale · softmax, given each row's log-sum-exp."""
+    """Replace logits [B, padded] by scale · softmax, given the log-sum-exp of each row."""
     grid = len(logits), triton.cdiv(logits.stride(0), 4096)
     _softmax_with_norm[grid](logits, norms, columns, logits.stride(0), scale, BLOCK=4096, num_warps=8)
 
 
-# --- cross-entropy without logits in memory: attention whose keys and values are the same rows -----
+# --- cross-entropy with logits in registers only: attention whose keys and values are the same rows ----
 
 LOG2E = tl.constexpr(1.4426950408889634)
-SHIFT = tl.constexpr(14.0)  # softmax values are held times 2^14, away from the smallest half-precision numbers
-WIDEST = 256  # columns that fit into registers
-STAYING, PASSING = 128, 64  # rows of a block that stays, and of those that pass by it
+SHIFT = tl.constexpr(14.0)  # softmax values are stored times 2^14 to avoid float16 subnormals
+MAX_WIDTH = 256  # columns that fit into registers
+OUTER_ROWS, INNER_ROWS = 128, 64  # rows of the block that a program keeps, and of the blocks it loops over
 
 
 @triton.jit
-def _fold(logits, candidate, top, total, mean):
-    """A block of logits into the running maximum, sum of exponentials and weighted sum of candidates."""
+def _accumulate(logits, candidate, top, total, mean):
+    """Add a block of logits to the running maximum, sum of exponentials and weighted sum of candidates."""
     higher = tl.maximum(top, tl.max(logits, 1) * LOG2E)
     p = tl.exp2(logits * LOG2E - (higher - SHIFT)[:, None])
-    faded = tl.exp2(top - higher)
-    total = total * faded + tl.sum(p, 1)
-    mean = tl.dot(p.to(tl.float16), candidate, mean * faded[:, None])
+    decay = tl.exp2(top - higher)
+    total = total * decay + tl.sum(p, 1)
+    mean = tl.dot(p.to(tl.float16), candidate, mean * decay[:, None])
     return higher, total, mean
 
 
 @triton.jit
 def _softmax_means(
-    queries, candidates, norms, means, batch, padded, entities, per,
+    queries, candidates, norms, means, batch, padded, entities, part_size,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS
@@ -192,39 +195,39 @@ def _softmax_means(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mean = tl.zeros([ROWS, WIDTH], tl.float32)
-    start = part * per
-    count = min(per, entities - start)
-    whole = start + count // COLUMNS * COLUMNS
-    for entity in tl.range(start, whole, COLUMNS):
+    start = part * part_size
+    count = min(part_size, entities - start)
+    full_end = start + count // COLUMNS * COLUMNS
+    for entity in tl.range(start, full_end, COLUMNS):
         candidate = candidates.load([entity, 0])
-        top, total, mean = _fold(tl.dot(query, candidate.T), candidate, top, total, mean)
-    if whole < start + count:  # the last block, with rows past the end
-        candidate = candidates.load([whole, 0])
-        inside = whole + tl.arange(0, COLUMNS) < entities
+        top, total, mean = _accumulate(tl.dot(query, candidate.T), candidate, top, total, mean)
+    if full_end < start + count:  # the last block has rows past the end
+        candidate = candidates.load([full_end, 0])
+        inside = full_end + tl.arange(0, COLUMNS) < entities
         logits = tl.where(inside[None, :], tl.dot(query, candidate.T), -1e30)
-        top, total, mean = _fold(logits, candidate, top, total, mean)
+        top, total, mean = _accumulate(logits, candidate, top, total, mean)
     rows = row + tl.arange(0, ROWS)
     tl.store(norms + part.to(tl.int64) * batch + rows, (top + tl.log2(total) - SHIFT) / LOG2E, mask=rows < batch)
     means.store([part * padded + row, 0], mean / total[:, None])
 
 
-def softmax_means(queries: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-sum-exp [B] of each query's logits and the mean of the candidates by their softmax [B, d].
+def softmax_means(queries: Tensor, candidates: Tensor, multiprocessors: int) -> tuple[Tensor, Tensor]:
+    """Each query's log-sum-exp [B] and the mean of the candidates weighted by its softmax [B, d].
 
-    Both float16 with a multiple of 8 columns. Blocks of queries times parts of the candidates fill the device.
+    Queries and candidates are float16 with a multiple of 8 columns. Each program handles a block of queries and a part
+    of the candidates; the number of parts is chosen to occupy all multiprocessors.
     """
     batch, width = queries.shape
-    blocks = triton.cdiv(batch, STAYING)
-    units = torch.cuda.get_device_properties(queries.device).multi_processor_count
-    parts = triton.cdiv(4 * units, blocks)
-    per = triton.cdiv(triton.cdiv(len(candidates), parts), PASSING) * PASSING
-    parts, padded = triton.cdiv(len(candidates), per), blocks * STAYING
+    blocks = triton.cdiv(batch, OUTER_ROWS)
+    parts = triton.cdiv(4 * multiprocessors, blocks)
+    part_size = triton.cdiv(triton.cdiv(len(candidates), parts), INNER_ROWS) * INNER_ROWS
+    parts, padded = triton.cdiv(len(candidates), part_size), blocks * OUTER_ROWS
     norms = torch.empty(parts, batch, device=queries.device)
     means = torch.empty(parts, padded, width, device=queries.device)
     grid: Any = (blocks, parts)
     _softmax_means[grid](
-        _blocks(queries, STAYING), _blocks(candidates, PASSING), norms, _blocks(means.flatten(0, 1), STAYING),
-        batch, padded, len(candidates), per, **_shape(width),
+        _blocks(queries, OUTER_ROWS), _blocks(candidates, INNER_ROWS), norms, _blocks(means.flatten(0, 1), OUTER_ROWS),
+        batch, padded, len(candidates), part_size, **_launch_options(width),
     )  # fmt: skip
     if parts == 1:
         return norms[0], means[0, :batch]
@@ -242,26 +245,26 @@ def _softmax_gradient(
     total = tl.zeros([ROWS, WIDTH], tl.float32)
     for start in tl.range(0, batch, COLUMNS):
         query = queries.load([start, 0])  # rows past the end are zero and add nothing
-        asked = start + tl.arange(0, COLUMNS)
-        norm = tl.load(norms + asked, mask=asked < batch, other=0.0) * LOG2E - SHIFT
+        rows = start + tl.arange(0, COLUMNS)
+        norm = tl.load(norms + rows, mask=rows < batch, other=0.0) * LOG2E - SHIFT
         p = tl.exp2(tl.dot(candidate, query.T) * LOG2E - norm[None, :])
         total = tl.dot(p.to(tl.float16), query, total)
     gradient.store([row, 0], total * scale)
 
 
 def softmax_gradient(queries: Tensor, candidates: Tensor, norms: Tensor, scale: float) -> Tensor:
-    """scale · softmaxᵀ @ queries [N, d], given each query's log-sum-exp; the logits are made again."""
+    """scale · softmaxᵀ @ queries [N, d], given the log-sum-exp of each query; recomputes the logits."""
     gradient = torch.empty(candidates.shape, device=queries.device)
-    _softmax_gradient[(triton.cdiv(len(candidates), STAYING),)](
-        _blocks(queries, PASSING), _blocks(candidates, STAYING), norms, _blocks(gradient, STAYING), len(queries),
-        scale * 2.0**-SHIFT.value, **_shape(queries.shape[1]),
+    _softmax_gradient[(triton.cdiv(len(candidates), OUTER_ROWS),)](
+        _blocks(queries, INNER_ROWS), _blocks(candidates, OUTER_ROWS), norms, _blocks(gradient, OUTER_ROWS),
+        len(queries), scale * 2.0**-SHIFT.value, **_launch_options(queries.shape[1]),
     )  # fmt: skip
     return gradient
 
 
-def _shape(width: int) -> dict[str, int]:
-    """The fastest of those tried on an H200."""
-    return {"ROWS": STAYING, "COLUMNS": PASSING, "WIDTH": _power_of_2(width), "num_warps": 8, "num_stages": 3}
+def _launch_options(width: int) -> dict[str, int]:
+    """Block sizes and launch options: the fastest of those tried on an H200."""
+    return {"ROWS": OUTER_ROWS, "COLUMNS": INNER_ROWS, "WIDTH": _power_of_2(width), "num_warps": 8, "num_stages": 3}
 
 
 def _power_of_2(width: int) -> int:
@@ -269,8 +272,16 @@ def _power_of_2(width: int) -> int:
 
 
 def _blocks(values: Tensor, rows: int) -> TensorDescriptor:
-    """A matrix that kernels read and write in blocks of whole rows; what lies outside reads as zero."""
+    """A matrix that kernels access in blocks of complete rows; elements outside it read as zero."""
     return TensorDescriptor.from_tensor(values, [rows, _power_of_2(values.shape[1])])
+
+
+@triton.jit
+def _adagrad_update(parameter, total, place, g, inside, lr, epsilon):
+    s = tl.load(total + place, mask=inside, other=0.0) + g * g
+    x = tl.load(parameter + place, mask=inside, other=0.0)
+    tl.store(total + place, s, mask=inside)
+    tl.store(parameter + place, x - lr * g / (tl.sqrt(s) + epsilon), mask=inside)
 
 
 @triton.jit
@@ -278,13 +289,11 @@ def _adagrad(parameter, total, gradient, size, lr, epsilon, BLOCK: tl.constexpr)
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     g = tl.load(gradient + place, mask=inside, other=0.0)
-    s = tl.load(total + place, mask=inside, other=0.0) + g * g
-    x = tl.load(parameter + place, mask=inside, other=0.0)
-    tl.store(total + place, s, mask=inside)
-    tl.store(parameter + place, x - lr * g / (tl.sqrt(s) + epsilon), mask=inside)
+    _adagrad_update(parameter, total, place, g, inside, lr, epsilon)
 
 
 def adagrad(parameter: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: float) -> None:
+    """Adagrad on all elements; `total` is the running sum of squared gradients."""
     size = parameter.numel()
     _adagrad[(triton.cdiv(size, 2048),)](parameter, total, gradient, size, lr, epsilon, BLOCK=2048, num_warps=8)
 
@@ -310,11 +319,7 @@ def _adagrad_rows(
             g += v
             i += 1
             same = tl.load(ids + i, mask=i < uses, other=-1).to(tl.int64) == row
-        place = row * width + column
-        s = tl.load(total + place, mask=inside, other=0.0) + g * g
-        x = tl.load(parameter + place, mask=inside, other=0.0)
-        tl.store(total + place, s, mask=inside)
-        tl.store(parameter + place, x - lr * g / (tl.sqrt(s) + epsilon), mask=inside)
+        _adagrad_update(parameter, total, row * width + column, g, inside, lr, epsilon)
 
 
 def adagrad_rows(
@@ -327,7 +332,7 @@ def adagrad_rows(
     lr: float,
     epsilon: float,
 ) -> None:
-    """Adagrad on the rows named in sorted `ids`; the program at a row's first use adds up all its uses."""
+    """Adagrad on the rows in sorted `ids`; the program at the first use of a row adds up all its uses."""
     width = parameter.shape[1]
     block = min(1024, triton.next_power_of_2(width))
     grid: Any = (len(ids), triton.cdiv(width, block))

@@ -49,12 +49,12 @@ class Exchange:
 
     def spread(self, own: Tensor, everywhere: Tensor) -> Callable[[], Any]:
         """Own queries to all; after waiting, everywhere [questions, width] holds those of all as they are dealt out."""
-        return self.shard.swap(everywhere, self.counts, own.repeat(self.shard.world, 1), self.own)
+        return self.shard.all_to_all(everywhere, self.counts, own.repeat(self.shard.world, 1), self.own)
 
     def collect(self, gradients: Tensor) -> Tensor:
         """The gradient of own queries, from this process's part of the gradients of all."""
         parts = gradients.new_empty(sum(self.own), gradients.shape[1])
-        self.shard.swap(parts, self.own, gradients, self.counts)()
+        self.shard.all_to_all(parts, self.own, gradients, self.counts)()
         return parts.view(self.shard.world, -1, gradients.shape[1]).sum(0)
 
 

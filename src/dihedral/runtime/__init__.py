@@ -1,1 +1,1 @@
-"""The device, the processes and the environment that work runs in."""
+"""Where the work runs: the device, the processes and the description of the environment."""

@@ -1,4 +1,4 @@
-"""Choosing the device that work runs on."""
+"""Selects the device that the work runs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dihedral.errors import DihedralError
 
 
 def choose_device(name: str | torch.device = "auto") -> torch.device:
-    """auto takes a CUDA device, else the CPU; Apple's mps only when asked for."""
+    """The device with this name; auto selects CUDA if available and the CPU otherwise, never Apple's mps."""
     name = str(name)
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
@@ -25,5 +25,5 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """The hardware behind a device, for logs."""
+    """The name of the hardware, for logs."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,8 +1,9 @@
-"""Several processes and one model: each holds a block of the entity table's rows; queries travel, rows stay.
+"""Distributed training and inference: each rank holds one part of the entity table.
 
-torchrun starts the processes and torch.distributed carries what they exchange. Relations are small and every
-process has them all; all draw the same random numbers, so they agree on batches and negatives without a word.
-With one process every function here is the plain operation.
+torchrun starts the processes, and torch.distributed transfers tensors between them. Queries are sent to the rows, not
+rows to the queries. The parameters of relations are small and replicated. All ranks draw the same random numbers, so
+they use the same batches and negatives without communication. In a single process each function here reduces to
+the plain operation.
 """
 
 from __future__ import annotations
@@ -23,38 +24,37 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 
-PATIENCE = timedelta(hours=1)  # for a process that is late; torchrun itself sees one that died
-PIECE_ROWS = 1 << 16  # of a table that is sent
-LONGEST_MESSAGE = 2000
-SMALL = 1 << 15  # numbers
+TIMEOUT = timedelta(hours=1)  # for a slow rank; torchrun itself detects one that died
+MAX_ROWS_SENT = 1 << 16  # in one piece of a table
+MAX_MESSAGE_BYTES = 2000
+SMALL_SIZE = 1 << 15  # elements of a tensor for which a single exchange is faster than gloo's all_reduce
 
-
-_groups = itertools.count()  # a group that begins anew must not find the addresses of an earlier one
+_groups = itertools.count()  # numbers the process groups, so that a new one does not find addresses of an earlier one
 
 
 def rank() -> int:
-    """This process's number among those that torchrun started; 0 without it."""
+    """The rank of this process, or 0 if torchrun did not start it."""
     return int(os.environ.get("RANK", "0")) if world_size() > 1 else 0
 
 
 def world_size() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """The number of processes that torchrun started, or 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "MASTER_ADDR" in os.environ else 1
 
 
 def restarted() -> bool:
-    """Whether torchrun started these processes again after a failure."""
+    """Whether torchrun restarted these processes after a failure."""
     return world_size() > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def launch() -> str:
-    """A name of the call of torchrun that started this process, also of one it started again."""
+    """Identifies the torchrun call that started this process, also after a restart; empty without torchrun."""
     return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.getppid()}" if world_size() > 1 else ""
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes, if torchrun started any; gives the device of this one."""
+    """Join the process group if torchrun started several processes, and yield the device of this rank."""
     if world_size() == 1 or is_joined():
         yield device
         return
@@ -63,32 +63,33 @@ def joined(device: torch.device) -> Iterator[torch.device]:
         number = int(os.environ.get("LOCAL_RANK", "0"))
         if number >= torch.cuda.device_count():
             raise DihedralError(
-                f"process {number} of this machine has no GPU of its own, there are {torch.cuda.device_count()}; "
+                f"process {number} on this machine has no GPU: there are {torch.cuda.device_count()}; "
                 "start fewer processes or add --device cpu"
             )
         device = torch.device("cuda", number)
         torch.cuda.set_device(device)
         backend = "nccl"
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
-        # on one machine, torchrun's store still holds the addresses of processes that it has since replaced
-        store, number, world = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+        # torchrun's store on a single machine still holds the addresses of processes that it has since replaced
+        store, number, world = next(dist.rendezvous("env://", timeout=TIMEOUT))  # type: ignore[attr-defined]
         name = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_groups)}"
         attempt = dist.PrefixStore(name, store)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=attempt, rank=number, world_size=world, timeout=PATIENCE)
+        dist.init_process_group(backend, store=attempt, rank=number, world_size=world, timeout=TIMEOUT)
     else:
-        dist.init_process_group(backend, timeout=PATIENCE)
+        dist.init_process_group(backend, timeout=TIMEOUT)
     yield device
     _mesh.cache_clear()
-    dist.destroy_process_group()  # not after a failure: others may never come, and the process ends anyway
+    dist.destroy_process_group()  # not after a failure: other ranks may never arrive, and the process exits anyway
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Which rows of a table this process holds.
+    """The part of a table that one rank holds.
 
-    Rows are dealt out in one fixed order that does not depend on the number of processes: row i is the (stride · i)th
-    of all. Busy rows, which graphs tend to number first, so come to all processes alike; each holds a block of the
-    order, as torch's own Shard(0) has it. One process holds the whole table in the order of its rows.
+    Rows are partitioned in a fixed order that does not depend on the number of ranks: row i has position
+    stride · i mod num_rows. Frequent entities, which graphs tend to number first, are thereby spread over all ranks.
+    Each rank holds a contiguous range of positions, as torch's Shard(0) does. A single process holds the table in its
+    original order.
     """
 
     num_rows: int
@@ -97,14 +98,14 @@ class Shard:
 
     @classmethod
     def mine(cls, num_rows: int) -> Shard:
-        """This process's part of a table."""
+        """The part of this rank."""
         if not is_joined():
             return cls(num_rows)
         shard = cls(num_rows, dist.get_rank(), dist.get_world_size())
         if (shard.world - 1) * shard.max_rows >= num_rows:
             raise DihedralError(
-                f"{num_rows} entities cannot be shared by {shard.world} processes in blocks of {shard.max_rows}: "
-                "one would have none; start fewer"
+                f"{num_rows} entities cannot be partitioned over {shard.world} processes in parts of "
+                f"{shard.max_rows}: one process would have none; start fewer processes"
             )
         return shard
 
@@ -114,7 +115,7 @@ class Shard:
 
     @property
     def max_rows(self) -> int:
-        """The rows of the largest part."""
+        """The number of rows of the largest part."""
         return -(-self.num_rows // self.world)
 
     @property
@@ -127,56 +128,56 @@ class Shard:
 
     @cached_property
     def stride(self) -> int:
-        """Near the golden section of the rows, and without a factor in common with their number."""
+        """Close to the golden ratio of the number of rows, and coprime to it."""
         stride = max(1, int(0.618 * self.num_rows))
         while math.gcd(stride, self.num_rows) > 1:
             stride += 1
         return stride
 
     def local_index(self, ids: Tensor) -> Tensor:
-        """Where rows lie in this process's part; below 0 or past its end if elsewhere."""
+        """Indices of rows in this rank's part; negative or past its end for rows of other ranks."""
         return ids if self.is_single else ids * self.stride % self.num_rows - self.start
 
     def ids(self, device: torch.device | str = "cpu") -> Tensor:
-        """The rows here, in their order."""
+        """The rows of this part, in order of position."""
         if self.is_single:
             return torch.arange(self.num_rows, device=device)
-        return self._in_order(self.start, self.stop, device)
+        return self._rows_at(self.start, self.stop, device)
 
-    def _in_order(self, start: int, stop: int, device: torch.device | str = "cpu") -> Tensor:
-        """Rows that stand from `start` to `stop` in the order in which they are dealt out."""
+    def _rows_at(self, start: int, stop: int, device: torch.device | str = "cpu") -> Tensor:
+        """The rows at positions start to stop."""
         return torch.arange(start, stop, device=device) * pow(self.stride, -1, self.num_rows) % self.num_rows
 
-    # --- what processes exchange -----------------------------------------------------------------
+    # --- collective operations -------------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over processes, in place where the tensor is contiguous."""
+        """The sum over ranks, in place if the tensor is contiguous."""
         return self._begin_sum(tensor)()
 
     def _begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         if self.is_single:
             return lambda: tensor
-        if tensor.device.type == "cpu" and tensor.numel() <= SMALL:  # gloo's own sum of little takes several rounds
-            mine, ones = tensor.reshape(1, -1).repeat(self.world, 1), [1] * self.world
-            parts = torch.empty_like(mine)
-            wait = self.swap(parts, ones, mine, ones)
+        if tensor.device.type == "cpu" and tensor.numel() <= SMALL_SIZE:  # gloo's all_reduce takes several rounds
+            copies, ones = tensor.reshape(1, -1).repeat(self.world, 1), [1] * self.world
+            parts = torch.empty_like(copies)
+            wait = self.all_to_all(parts, ones, copies, ones)
 
             def add() -> Tensor:
                 wait()
                 return tensor.copy_(parts.sum(0).view(tensor.shape))
 
             return add
-        whole = tensor.contiguous()
-        work = dist.all_reduce(whole, async_op=True)
+        total = tensor.contiguous()
+        work = dist.all_reduce(total, async_op=True)
 
         def finish() -> Tensor:
             work.wait()
-            return whole
+            return total
 
         return finish
 
     def begin_sums(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
-        """The sums of several tensors, sent together; they are under way then, and there when the result is called."""
+        """Start to sum several tensors over ranks in one message; call the result to wait for the sums."""
         if self.is_single:
             return lambda: tensors
         finish = self._begin_sum(torch.cat([tensor.flatten().float() for tensor in tensors]))
@@ -188,7 +189,7 @@ class Shard:
         return parts
 
     def logsumexp(self, norms: Tensor) -> Tensor:
-        """log Σ exp over processes of each one's log-sum-exp."""
+        """Reduce the log-sum-exp of each rank to that over all ranks."""
         if self.is_single:
             return norms
         largest = norms.clone(memory_format=torch.contiguous_format)
@@ -196,38 +197,38 @@ class Shard:
         return self.sum((norms - largest).exp()).log() + largest
 
     def own_rows(self, table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Rows [n, …] of the table, 0 where another process has them, and a mask [n, 1] of those that are here."""
+        """Rows [n, …] of the table, 0 if another rank holds them, and a mask [n, 1] of the rows on this rank."""
         if self.is_single:
             return table[ids], None
-        place = self.local_index(ids)
-        here = ((place >= 0) & (place < len(table)))[:, None]
-        return table[place.clamp(0, len(table) - 1)] * here, here
+        index = self.local_index(ids)
+        here = ((index >= 0) & (index < len(table)))[:, None]
+        return table[index.clamp(0, len(table) - 1)] * here, here
 
     def rows(self, table: Tensor, ids: Tensor) -> Tensor:
-        """Rows [n, …] wherever they are."""
+        """Rows [n, …], whichever ranks hold them."""
         return self.sum(self.own_rows(table, ids)[0])
 
     def owners(self, ids: Tensor) -> Tensor:
-        """The process that holds each row."""
+        """The rank that holds each row."""
         return ids * self.stride % self.num_rows // self.max_rows
 
-    def swap(self, received: Tensor, counts: list[int], sent: Tensor, sizes: list[int]) -> Callable[[], Any]:
-        """Rows to and from each process: sizes[i] of `sent` go to process i, counts[i] of `received` come from it.
+    def all_to_all(self, received: Tensor, counts: list[int], sent: Tensor, sizes: list[int]) -> Callable[[], Any]:
+        """Start to exchange rows: rank i gets sizes[i] rows of `sent` and provides counts[i] rows of `received`.
 
-        It is under way then; what it gives is called to wait for the end.
+        Call the result to wait for the end of the exchange.
         """
         return dist.all_to_all_single(received, sent, counts, sizes, async_op=True).wait
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Places in ids [n] of the rows that are here, and where in the block they lie."""
+        """The positions in ids [n] of the rows that this rank holds, and their indices in its part."""
         if self.is_single:
             return torch.arange(len(ids), device=ids.device), ids
-        place = self.local_index(ids)
-        here = ((place >= 0) & (place < self.stop - self.start)).nonzero()[:, 0]
-        return here, place[here]
+        index = self.local_index(ids)
+        here = ((index >= 0) & (index < self.stop - self.start)).nonzero()[:, 0]
+        return here, index[here]
 
     def best(self, ids: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` best of what each process found best: ids in its block and values, each [n, up to count]."""
+        """The top `count` over all ranks, given indices and values of the top of each part, both [n, up to count]."""
         if self.is_single:
             return ids, values
         ids = (ids + self.start) * pow(self.stride, -1, self.num_rows) % self.num_rows
@@ -241,46 +242,46 @@ class Shard:
         return torch.cat(all_ids, dim=1).gather(1, chosen.indices), chosen.values
 
     def gather(self, table: Tensor) -> Tensor | None:
-        """The whole table on the CPU, for the first process only; piece by piece, so that no device need hold it."""
+        """The complete table on the CPU of rank zero, None elsewhere; sent in pieces to limit device memory."""
         if self.is_single:
             return table
         result = torch.empty(self.num_rows, *table.shape[1:], dtype=table.dtype) if self.rank == 0 else None
         for source in range(self.world):
-            block = Shard(self.num_rows, source, self.world)
-            for start in range(block.start, block.stop, PIECE_ROWS):
-                stop = min(start + PIECE_ROWS, block.stop)
+            part = Shard(self.num_rows, source, self.world)
+            for start in range(part.start, part.stop, MAX_ROWS_SENT):
+                stop = min(start + MAX_ROWS_SENT, part.stop)
                 here = source == self.rank
                 piece = (
-                    table[start - block.start : stop - block.start].contiguous()
+                    table[start - part.start : stop - part.start].contiguous()
                     if here
                     else table.new_empty(stop - start, *table.shape[1:])
                 )
                 dist.broadcast(piece, src=source)
                 if result is not None:
-                    result[self._in_order(start, stop)] = piece.cpu()
+                    result[self._rows_at(start, stop)] = piece.cpu()
         return result
 
-    def stored(self, block: Tensor) -> Tensor:
-        """The part as a checkpoint has it: the whole table in the order of dealing out, or this process's part of it.
+    def stored(self, part: Tensor) -> Tensor:
+        """The table in order of position, as a checkpoint stores it.
 
-        Several processes get a DTensor in the same memory, one process a copy, for which its device need have no room.
+        With several ranks this is a DTensor that shares the memory of the part; with one it is a copy on the CPU.
         """
         if self.is_single:
-            return block.cpu()[self._in_order(0, self.num_rows)]
+            return part.cpu()[self._rows_at(0, self.num_rows)]
         from torch.distributed.tensor import DTensor
         from torch.distributed.tensor import Shard as ByRows
 
-        mesh = _mesh(block.device.type, self.world)
-        shape = torch.Size((self.num_rows, *block.shape[1:]))
+        mesh = _mesh(part.device.type, self.world)
+        shape = torch.Size((self.num_rows, *part.shape[1:]))
         stride = torch.empty(shape, device="meta").stride()
-        return DTensor.from_local(block, mesh, [ByRows(0)], run_check=False, shape=shape, stride=stride)
+        return DTensor.from_local(part, mesh, [ByRows(0)], run_check=False, shape=shape, stride=stride)
 
-    def restore(self, block: Tensor, stored: Tensor) -> None:
-        """Put a checkpoint's content, read into what `stored` gave, back into the part."""
+    def restore(self, part: Tensor, stored: Tensor) -> None:
+        """Copy a checkpoint, loaded into the result of `stored`, back into the part."""
         if self.is_single:
-            whole = torch.empty_like(stored)
-            whole[self._in_order(0, self.num_rows)] = stored
-            block.copy_(whole)
+            table = torch.empty_like(stored)
+            table[self._rows_at(0, self.num_rows)] = stored
+            part.copy_(table)
 
 
 @cache
@@ -291,33 +292,33 @@ def _mesh(device: str, world: int) -> Any:
 
 
 def on_rank_zero(work: Callable[[], Any], device: torch.device) -> None:
-    """Do something in the first process while the others wait; they fail with it if it fails."""
+    """Run `work` on rank zero while the others wait; if it fails, all ranks raise its error."""
     if not is_joined():
         work()
         return
-    message = torch.zeros(LONGEST_MESSAGE, dtype=torch.uint8, device=device)
+    message = torch.zeros(MAX_MESSAGE_BYTES, dtype=torch.uint8, device=device)
     if dist.get_rank() == 0:
         try:
             work()
         except (DihedralError, OSError) as error:
-            text = (str(error) or repr(error)).encode()[:LONGEST_MESSAGE]
+            text = (str(error) or repr(error)).encode()[:MAX_MESSAGE_BYTES]
             message[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     dist.broadcast(message, src=0)
     if message[0]:
         raise DihedralError(bytes(message.tolist()).rstrip(b"\0").decode(errors="replace"))
 
 
-def any_rank(here: bool, device: torch.device) -> bool:
-    """Whether any process says so: all go on alike."""
+def any_rank(flag: bool, device: torch.device) -> bool:
+    """Whether the flag is set on any rank; all ranks get the same answer."""
     if not is_joined():
-        return here
-    flag = torch.tensor(float(here), device=device)
-    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-    return bool(flag)
+        return flag
+    reduced = torch.tensor(float(flag), device=device)
+    dist.all_reduce(reduced, op=dist.ReduceOp.MAX)
+    return bool(reduced)
 
 
 def equal_on_all_ranks(numbers: Tensor) -> bool:
-    """Whether all processes have these numbers."""
+    """Whether all ranks pass the same numbers."""
     if not is_joined():
         return True
     bounds = torch.stack([numbers, -numbers])
@@ -326,4 +327,5 @@ def equal_on_all_ranks(numbers: Tensor) -> bool:
 
 
 def is_joined() -> bool:
+    """Whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()

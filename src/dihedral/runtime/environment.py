@@ -1,4 +1,4 @@
-"""What every measured figure carries: the command, versions, hardware and time that made it."""
+"""Describes how a result was produced: the command, versions, hardware and time."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ import os
 import platform
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import strftime
 from typing import Any
 
+import numpy as np
 import torch
 
 
 def environment() -> dict[str, Any]:
     """Versions, hardware and the command line."""
-    import numpy
-
-    import dihedral
-
     return {
         "command": _command(),
         "time": strftime("%Y-%m-%d %H:%M"),
         "commit": _commit(),
         "python": platform.python_version(),
-        "dihedral": dihedral.__version__,
+        "dihedral": package_version(),
         "torch": torch.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 
 
+def package_version() -> str:
+    """The installed version of dihedral."""
+    try:
+        return version("dihedral")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "0+unknown"
+
+
 def _command() -> str:
-    """The call that made a figure; where its files went says nothing about the figure."""
+    """The command line without the options that name output folders, which do not affect the result."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     script = Path(sys.argv[0])
-    if script.name == "__main__.py":  # python -m dihedral, here or in a process that it started
+    if script.name == "__main__.py":  # python -m dihedral, or a process that it started
         program = [script.parent.name]
     else:
         program = ["python", "-m", spec.name] if spec else [script.name]
@@ -50,7 +56,7 @@ def _command() -> str:
 
 
 def _commit() -> str | None:
-    if "DIHEDRAL_COMMIT" in os.environ:  # a copy of the tree without its history
+    if "DIHEDRAL_COMMIT" in os.environ:  # for a copy of the source tree without its history
         return os.environ["DIHEDRAL_COMMIT"]
     folder = Path(__file__).resolve().parent
     done = subprocess.run(
