@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, Known, ModelFolder, counted_bar, print_json, print_table, remark
+from dihedral.cli.options import Json, Known, ModelFolder
+from dihedral.cli.output import counted_bar, print_json, print_table, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
 from dihedral.inference.completion import check_table_path, complete, missing_facts, read_questions, write_table

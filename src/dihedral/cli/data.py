@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.output import Columns, Json, Seed, print_json, print_table, read_data, say
+from dihedral.cli.options import Columns, Json, Seed
+from dihedral.cli.output import print_json, print_table, read_data, say
 from dihedral.errors import DihedralError
 from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph import Graph, make_family

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Seed, metric_rows, print_metrics, print_table, say
+from dihedral.cli.options import Seed
+from dihedral.cli.output import metric_rows, print_metrics, print_table, say
 
 
 def command(

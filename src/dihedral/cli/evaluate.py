@@ -7,18 +7,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import (
-    METRICS,
-    Columns,
-    Device,
-    Json,
-    ModelFolder,
-    metric_rows,
-    print_json,
-    print_metrics,
-    print_table,
-    read_data,
-)
+from dihedral.cli.options import Columns, Device, Json, ModelFolder
+from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data
 
 
 def command(

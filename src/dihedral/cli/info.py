@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dihedral.cli.output import Json, ModelFolder, metric_rows, print_json, print_metrics, print_table
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table
 from dihedral.errors import DihedralError
 from dihedral.storage.folder import describe
 

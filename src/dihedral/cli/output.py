@@ -1,4 +1,4 @@
-"""Shared by the commands: common options, output as JSON or tables, progress bars, and reading a graph."""
+"""Shared by the commands: output as JSON or tables, progress bars, and reading a graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
@@ -24,14 +23,6 @@ from dihedral.graph.triples import SPLITS
 console = Console()
 notes = Console(stderr=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-Columns = Annotated[
-    str | None, typer.Option(help="Names of the head, relation and tail columns, such as subject,predicate,object.")
-]
-Known = Annotated[str, typer.Option(help="include or exclude: whether to list facts that the graph holds.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 

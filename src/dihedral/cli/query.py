@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, ModelFolder, print_json, print_table
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import print_json, print_table
 from dihedral.inference.paths import WIDTH
 
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dihedral.cli.output import Json, print_json, print_table
+from dihedral.cli.options import Json
+from dihedral.cli.output import print_json, print_table
 from dihedral.training import load_recipe, recipe_names
 
 

@@ -10,17 +10,8 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import (
-    Columns,
-    Device,
-    Json,
-    ModelFolder,
-    counted_bar,
-    print_json,
-    print_table,
-    read_data,
-    say,
-)
+from dihedral.cli.options import Columns, Device, Json, ModelFolder
+from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
 TITLES = {

@@ -9,19 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.output import (
-    Columns,
-    Device,
-    Json,
-    Seed,
-    console,
-    metric_rows,
-    notes,
-    print_json,
-    print_metrics,
-    read_data,
-    remark,
-)
+from dihedral.cli.options import Columns, Device, Json, Seed, Settings
+from dihedral.cli.output import console, metric_rows, notes, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.inference.predictor import Predictor
@@ -42,7 +31,7 @@ def command(
         str | None,
         typer.Option(help="A recipe (see `dihedral recipes`) or a TOML file; by default chosen by the graph's size."),
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Settings = None,
     seed: Seed = 0,
     split_seed: Annotated[int, typer.Option(help="Random seed for splitting a single file 80/10/10.")] = 0,
     device: Device = "auto",
@@ -63,7 +52,7 @@ def command(
 
     Example: dihedral train umls --recipe demo/umls --out out/umls --set epochs=40
 
-    Several GPUs or CPUs: torchrun --nproc-per-node 4 -m dihedral train umls --out out/umls
+    Example with several processes: torchrun --nproc-per-node 4 -m dihedral train umls --out out/umls
     """
     if rank() > 0:  # only rank zero prints
         console.quiet = notes.quiet = True

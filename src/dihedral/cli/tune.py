@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dihedral.cli.output import Columns, Device, Json, Seed, notes, print_json, print_table, read_data, remark, say
+from dihedral.cli.options import Columns, Device, Json, Seed, Settings
+from dihedral.cli.output import notes, print_json, print_table, read_data, remark, say
 from dihedral.cli.train import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
@@ -41,7 +42,7 @@ def command(
             metavar="KEY=V1,V2,...", help="Values to search; KEY may be lr and, with --grid, seed; repeatable."
         ),
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fix a setting.")] = None,
+    set_: Settings = None,
     trials: Annotated[
         int | None, typer.Option(help=f"Total number of trials; by default {TRIALS}, or no limit with --minutes.")
     ] = None,
