@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -104,27 +99,18 @@ def test_a_folder_with_a_model_requires_overwrite(cli, data, tmp_path):
     assert dh.load(tmp_path / "run").metrics["seed"] == 1
 
 
-def test_ctrl_c_writes_a_checkpoint_and_resume_is_bit_identical(cli, data, tmp_path):
+def test_ctrl_c_writes_a_checkpoint_and_resume_is_bit_identical(cli, interrupted, data, tmp_path):
     out = tmp_path / "run"
     words = [str(word) for word in ("train", data, *QUICK, "--out", out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dihedral", *words, "--set", "epochs=100000"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
-    )  # fmt: skip
     log = out / "training" / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text().count("\n") >= 3):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1 and stdout == ""
-    assert f"interrupted; a checkpoint is in {out}/training: resume with the same command and --resume" in stderr
-    assert "Traceback" not in stderr
+    done = interrupted([*words, "--set", "epochs=100000"], lambda: log.exists() and log.read_text().count("\n") >= 3)
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert f"interrupted; a checkpoint is in {out}/training: resume with the same command and --resume" in done.stderr
     epochs = 3 + log.read_text().count("\n")
     more = ("--set", f"epochs={epochs}")
     refused = cli(*words, *more)
-    assert refused.code == 2 and "holds an unfinished run; add --resume" in refused.err
+    assert refused.code == 2 and "holds an unfinished run" in refused.err
+    assert "--resume" in refused.err and "--overwrite" in refused.err
     assert cli(*words, *more, "--resume").code == 0
     assert cli(*words, *more, "--out", tmp_path / "uninterrupted").code == 0
     resumed, expected = dh.load(out), dh.load(tmp_path / "uninterrupted")

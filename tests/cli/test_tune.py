@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 
@@ -141,22 +137,17 @@ def test_invalid_calls_exit_with_2_and_write_nothing(cli, data, tmp_path, option
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_keeps_the_finished_runs_and_prints_how_to_resume(cli, data, tmp_path):
+def test_ctrl_c_keeps_the_finished_runs_and_prints_how_to_resume(interrupted, data, tmp_path):
     log = tmp_path / "log.jsonl"
-    words = [str(word) for word in ("tune", data, "--grid", *SMALL, "--choose", "epochs=1,100000", "--log", log)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dihedral", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not read_log(log):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
-    time.sleep(0.1)  # the second run has started
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1 and stdout == "" and "Traceback" not in stderr
-    assert f"interrupted; 1 of 2 combinations are in {log}: resume with the same command" in stderr
+    words = ["tune", data, "--grid", *SMALL, "--choose", "epochs=1,100000", "--log", log]
+
+    def ready():
+        """The second run has started shortly after the first is logged."""
+        return read_log(log) and time.sleep(0.1) is None
+
+    done = interrupted(words, ready)
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert f"interrupted; 1 of 2 combinations are in {log}: resume with the same command" in done.stderr
     assert [row["recipe"]["epochs"] for row in read_log(log)] == [1]
 
 
@@ -205,20 +196,11 @@ def test_failed_trials_are_reported(cli, data):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_keeps_the_finished_trials(cli, data, tmp_path, workers):
+def test_ctrl_c_keeps_the_finished_trials(interrupted, data, tmp_path, workers):
     words = ["tune", data, *SMALL, "--set", "epochs=60", "--trials", "500", "--out", "study", "--workers", workers]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dihedral", *map(str, words)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not finished_trials(tmp_path / "study"):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1 and stdout == "" and "Traceback" not in stderr, stderr
-    assert re.search(r"interrupted; \d+ finished trials are in study: resume with the same command", stderr)
+    done = interrupted(words, lambda: finished_trials(tmp_path / "study"))
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert re.search(r"interrupted; \d+ finished trials are in study: resume with the same command", done.stderr)
     kept = json.loads((tmp_path / "study" / "trials.json").read_text())["trials"]
     assert len(kept) >= 1 and (tmp_path / "study" / "best.toml").exists()
 
