@@ -1,21 +1,26 @@
-# make demo: the main job on FAMILY. make test: the whole suite. Both set themselves up.
+# Development tasks: every target creates .venv when needed and installs the pinned versions of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow soak bench docs lint format chromium clean
+.PHONY: demo test test-slow coverage soak bench docs lint format clean
 
+# Train and query a model of the FAMILY graph.
 demo: $(VENV)/.demo
 	$(BIN)/dihedral demo --out out/demo
 
-test: lint chromium
+# Browser tests are skipped when chromium is not installed.
+test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-# three minutes of kills, full disks and damaged files, then half an hour of traffic and attacks on a server
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term --cov-report=html:out/coverage
+
+# Three minutes of kills, full disks and damaged files, then half an hour of traffic and attacks on a server.
 soak: $(VENV)/.dev
 	$(BIN)/python -m soak
 	$(BIN)/python -m soak.server --minutes 30 --clients 16
@@ -26,28 +31,22 @@ bench: $(VENV)/.bench
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
-# the tests of the explorer look at it in a real browser
-chromium:
-	@command -v chromium > /dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-	    echo "installing chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; \
-	  else echo "no chromium here: tests in a browser are skipped (Debian: apt-get install chromium)"; fi; }
-
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) out .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("dihedral needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	@test -x $(BIN)/python || { echo "making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@test -x $(BIN)/python || { echo "creating a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing torch (the first time takes a minute)"
 	$(PIP) torch
 	@touch $@

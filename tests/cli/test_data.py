@@ -12,12 +12,12 @@ NAMES = ["WN18", "WN18RR", "FB15k", "FB15k-237", "YAGO3-10", "umls", "family-neu
 
 
 @pytest.fixture
-def nothing_here(tmp_path, monkeypatch):
+def no_benchmarks(tmp_path, monkeypatch):
     monkeypatch.delenv("DIHEDRAL_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_list_says_what_is_here(cli, benchmark_path):
+def test_list_shows_the_path_of_available_benchmarks(cli, benchmark_path):
     path = benchmark_path("umls")
     rows = {row["name"]: row for row in json.loads(cli("data", "list", "--json").out)}
     assert list(rows) == NAMES
@@ -26,15 +26,23 @@ def test_list_says_what_is_here(cli, benchmark_path):
     }  # fmt: skip
 
 
-def test_list_says_what_is_not_here(cli, nothing_here):
+def test_list_marks_unavailable_benchmarks(cli, no_benchmarks):
     assert [row["path"] for row in json.loads(cli("data", "list", "--json").out)] == [None] * 7
     done = cli("data", "list")
     lines = done.out.splitlines()
-    assert done.code == 0 and lines[0].split() == ["name", "entities", "relations", "train", "valid", "test", "here"]
+    assert done.code == 0 and lines[0].split() == [
+        "name",
+        "entities",
+        "relations",
+        "train",
+        "valid",
+        "test",
+        "available",
+    ]
     assert lines[1].split() == ["WN18", "40943", "18", "141442", "5000", "5000", "no"]
 
 
-def test_info_counts_a_benchmark(cli, benchmark_path):
+def test_info_reports_the_statistics_of_a_benchmark(cli, benchmark_path):
     benchmark_path("umls")
     done = cli("data", "info", "umls", "--json")
     assert done.code == 0 and done.err == ""
@@ -45,20 +53,20 @@ def test_info_counts_a_benchmark(cli, benchmark_path):
         "train": 5216,
         "valid": 652,
         "test": 661,
-        "test triples with an entity that training never saw": 0,
+        "test triples with an unseen entity": 0,
         "categories": {"1-1": 3, "1-N": 9, "N-1": 3, "N-N": 31},
         "fingerprint": load_graph("umls").fingerprint,
     }
 
 
-def test_info_for_people(cli, benchmark_path):
+def test_info_prints_tables(cli, benchmark_path):
     benchmark_path("umls")
     out = cli("data", "info", "umls").out
     assert ["entities", "135"] in [line.split() for line in out.splitlines()]
     assert "relations by category" in out and ["N-N", "31"] in [line.split() for line in out.splitlines()]
 
 
-def test_info_of_a_file_with_columns(cli, tmp_path):
+def test_info_reads_a_file_with_named_columns(cli, tmp_path):
     (tmp_path / "facts.csv").write_text("id,subject,verb,object\n1,a,r,b\n2,b,r,c\n")
     done = cli("data", "info", tmp_path / "facts.csv", "--columns", "subject,verb,object", "--json")
     content = json.loads(done.out)
@@ -66,7 +74,7 @@ def test_info_of_a_file_with_columns(cli, tmp_path):
     assert done.err == "note: split with seed 0\n"
 
 
-def test_info_of_an_rdf_file_counts_its_literals(cli, tmp_path):
+def test_info_of_an_rdf_file_notes_the_number_of_literals(cli, tmp_path):
     (tmp_path / "facts.ttl").write_text(
         '@prefix ex: <http://x.y/> .\nex:a ex:r ex:b ; ex:name "A" .\nex:b ex:r ex:c .\n'
     )
@@ -76,7 +84,7 @@ def test_info_of_an_rdf_file_counts_its_literals(cli, tmp_path):
     assert "note: facts.ttl: 1 triples with a literal left out\n" in done.err
 
 
-def test_info_of_all_is_table_2_of_the_paper(cli, benchmark_path, tmp_path, monkeypatch):
+def test_info_all_has_the_columns_of_table_2(cli, benchmark_path, tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     for name in ("umls", "family-neural-lp"):
@@ -92,23 +100,25 @@ def test_info_of_all_is_table_2_of_the_paper(cli, benchmark_path, tmp_path, monk
     lines = cli("data", "info", "--all").out.splitlines()
     assert lines[0].split() == ["dataset", "|E|", "|R|", "train", "valid", "test"]
     assert lines[1].split() == ["umls", "135", "46", "5216", "652", "661"]
-    assert lines[3] == "not here: WN18, WN18RR, FB15k, FB15k-237, YAGO3-10 (`dihedral data fetch NAME`)"
+    assert (
+        lines[3] == "not available: WN18, WN18RR, FB15k, FB15k-237, YAGO3-10 (`dihedral data fetch NAME` downloads one)"
+    )
 
 
 @pytest.mark.parametrize("arguments", [(), ("umls", "--all")], ids=["neither", "both"])
-def test_info_takes_a_graph_or_all(cli, arguments):
+def test_info_requires_either_a_graph_or_all(cli, arguments):
     done = cli("data", "info", *arguments)
     assert (done.code, done.err) == (2, "error: give either a graph or --all\n")
 
 
-def test_fetch_says_where_a_benchmark_is(cli, benchmark_path):
+def test_fetch_prints_the_location_of_an_available_benchmark(cli, benchmark_path):
     path = benchmark_path("umls")
     done = cli("data", "fetch", "UMLS")
     assert done.code == 0
     assert done.out == f"Graph('umls': 135 entities, 46 relations, 5216 train / 652 valid / 661 test) is in {path}\n"
 
 
-def test_fetch_of_an_unknown_benchmark(cli):
+def test_fetch_suggests_a_name_for_an_unknown_benchmark(cli):
     done = cli("data", "fetch", "umsl")
     assert done.code == 2 and done.err.endswith("did you mean 'umls'?\n")
 
@@ -116,25 +126,25 @@ def test_fetch_of_an_unknown_benchmark(cli):
 def test_make_family_writes_a_folder(cli, tmp_path):
     done = cli("data", "make-family", tmp_path / "family", "--people", "80", "--parents", "1", "--seed", "3")
     expected = make_family(80, parents=1, seed=3)
-    assert done.code == 0 and done.out == f"{expected!r} written to {tmp_path / 'family'}\n"
+    assert done.code == 0 and done.out == f"wrote {expected!r} to {tmp_path / 'family'}\n"
     written = load_graph(tmp_path / "family")
     assert sorted(path.name for path in (tmp_path / "family").iterdir()) == ["test.txt", "train.txt", "valid.txt"]
     for split in ("train", "valid", "test"):
         assert list(written.labels(written.split(split))) == list(expected.labels(expected.split(split)))
 
 
-def test_make_family_refuses_half_a_couple(cli, tmp_path):
+def test_make_family_rejects_a_number_of_people_that_is_not_a_multiple_of_4(cli, tmp_path):
     done = cli("data", "make-family", tmp_path / "family", "--people", "41")
     assert done.code == 2 and done.err.startswith("error: people is 41; ")
     assert not (tmp_path / "family").exists()
 
 
-def test_make_family_refuses_a_negative_seed(cli, tmp_path):
+def test_make_family_rejects_a_negative_seed(cli, tmp_path):
     done = cli("data", "make-family", tmp_path / "family", "--seed", "-1")
     assert done.code == 2 and "seed" in done.err
 
 
-def test_make_family_where_nothing_can_be_written(cli, tmp_path):
+def test_make_family_reports_a_folder_that_cannot_be_created(cli, tmp_path):
     (tmp_path / "file").write_text("")
     done = cli("data", "make-family", tmp_path / "file" / "family", "--people", "40")
     assert (done.code, done.err) == (2, f"error: folder '{tmp_path}/file/family' cannot be created: Not a directory\n")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dihedral as dh
 
 
-def test_the_demo_goes_from_nothing_to_predictions_and_a_figure(cli, tmp_path):
+def test_demo_trains_a_model_and_shows_predictions_and_a_figure(cli, tmp_path):
     done = cli("demo", "--out", tmp_path / "demo", "--seed", "1")
     assert done.code == 0, done.err
-    assert "1. A synthetic family: Graph('family': 1200 entities, 6 relations" in done.out
+    assert "1. Synthetic graph: Graph('family': 1200 entities, 6 relations" in done.out
     for number in range(1, 7):
         assert f"{number}. " in done.out
     assert "spouse · parent = parent_in_law" in done.out
-    assert "held back" in done.out and "done in" in done.out
+    assert "held out" in done.out and "finished in" in done.out
     stored = dh.load(tmp_path / "demo")
     assert stored.metrics["test"]["both"]["mrr"] >= 0.93 and stored.metrics["seed"] == 1
     assert f"{stored.metrics['test']['both']['mrr']:.4f}" in done.out

@@ -27,19 +27,19 @@ def test_json_has_the_documented_shape(cli, model_folder, predictor, split):
     assert report == dh.evaluate(predictor, split=split).to_dict()
 
 
-def test_the_test_split_is_the_default(cli, model_folder):
+def test_evaluates_the_test_split_by_default(cli, model_folder):
     assert json.loads(cli("evaluate", model_folder, "--json").out)["split"] == "test"
 
 
-def test_little_memory_gives_the_same_numbers(cli, model_folder):
-    plain, little = (
+def test_metrics_do_not_depend_on_the_memory_limit(cli, model_folder):
+    default, limited = (
         json.loads(cli("evaluate", model_folder, "--json", "--split", "train", *more).out)
         for more in ((), ("--memory-mb", "1"))
     )
-    assert plain == little
+    assert default == limited
 
 
-def test_for_people(cli, model_folder, predictor):
+def test_prints_tables(cli, model_folder, predictor):
     done = cli("evaluate", model_folder)
     assert done.code == 0
     lines = done.out.splitlines()
@@ -49,26 +49,26 @@ def test_for_people(cli, model_folder, predictor):
     assert {"optimistic", "pessimistic", "spouse", "N-N"} <= {line.split()[0] for line in lines if line.split()}
 
 
-def test_other_data_with_the_same_names(cli, model_folder, predictor, family, tmp_path):
-    write_folder(family, tmp_path / "again")  # read anew, so numbered otherwise
+def test_other_data_are_matched_by_name(cli, model_folder, predictor, family, tmp_path):
+    write_folder(family, tmp_path / "again")  # read from disk, the same names have other ids
     report = json.loads(cli("evaluate", model_folder, "--data", tmp_path / "again", "--json").out)
     assert report["both"] == dh.evaluate(predictor).to_dict()["both"]
 
 
-def test_other_data_with_names_the_model_never_saw(cli, model_folder, tmp_path):
+def test_other_data_with_unknown_names_are_rejected(cli, model_folder, tmp_path):
     (tmp_path / "train.txt").write_text("man_0000\tspouse\tstranger\n")
     (tmp_path / "test.txt").write_text("stranger\tspouse\tman_0000\n")
     done = cli("evaluate", model_folder, "--data", tmp_path)
     assert done.code == 2 and done.err.endswith("such as 'stranger'\n")
 
 
-def test_data_without_that_split(cli, model_folder, tmp_path):
+def test_data_without_the_split_are_rejected(cli, model_folder, tmp_path):
     (tmp_path / "train.txt").write_text("man_0000\tspouse\twoman_0010\n")
     done = cli("evaluate", model_folder, "--data", tmp_path)
     assert done.code == 2 and done.err.endswith("has no test triples to evaluate on\n")
 
 
-def test_every_triple_of_a_single_file_is_ranked(cli, model_folder, family, tmp_path):
+def test_all_triples_of_a_single_file_are_ranked(cli, model_folder, family, tmp_path):
     lines = ["\t".join(labels) for labels in family.labels(family.test)]
     (tmp_path / "new.tsv").write_text("\n".join(lines))
     done = cli("evaluate", model_folder, "--data", tmp_path / "new.tsv", "--json")
@@ -76,18 +76,18 @@ def test_every_triple_of_a_single_file_is_ranked(cli, model_folder, family, tmp_
     assert json.loads(done.out)["both"] == json.loads(own.out)["both"]
 
 
-def test_an_unknown_split_of_a_single_file(cli, model_folder, tmp_path):
+def test_an_unknown_split_of_a_single_file_is_rejected(cli, model_folder, tmp_path):
     (tmp_path / "new.tsv").write_text("man_0000\tspouse\twoman_0010\n")
     done = cli("evaluate", model_folder, "--data", tmp_path / "new.tsv", "--split", "dev")
     assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")
 
 
-def test_an_unknown_split(cli, model_folder):
+def test_an_unknown_split_is_rejected(cli, model_folder):
     done = cli("evaluate", model_folder, "--split", "dev")
     assert (done.code, done.err) == (2, "error: split 'dev' does not exist; choose train, valid or test\n")
 
 
-def test_a_sample_is_shown_with_its_standard_error(cli, model_folder, predictor):
+def test_a_sample_is_reported_with_its_standard_error(cli, model_folder, predictor):
     found = dh.evaluate(predictor, split="train", sample=20, seed=3).to_dict()
     done = cli("evaluate", model_folder, "--split", "train", "--sample", "20", "--seed", "3")
     mrr, error = found["both"]["mrr"], found["standard_error"]["mrr"]

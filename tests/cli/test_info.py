@@ -20,7 +20,7 @@ def test_json_holds_model_data_recipe_and_metrics(cli, model_folder, predictor):
     assert content["bytes"] == sum(path.stat().st_size for path in files)
 
 
-def test_for_people(cli, model_folder, predictor):
+def test_prints_tables(cli, model_folder, predictor):
     lines = [line.split() for line in cli("info", model_folder).out.splitlines()]
     assert ["entities", "40"] in lines and ["recipe.epochs", "30"] in lines
     test = predictor.metrics["test"]["both"]
@@ -28,7 +28,7 @@ def test_for_people(cli, model_folder, predictor):
     assert ["both", "sides", *expected] in lines
 
 
-def test_a_model_that_was_never_measured(cli, family, tmp_path):
+def test_a_model_without_metrics_is_described(cli, family, tmp_path):
     from dihedral import Predictor
     from dihedral.models import build_model
 
@@ -37,10 +37,10 @@ def test_a_model_that_was_never_measured(cli, family, tmp_path):
     assert done.code == 0 and "MRR" not in done.out and "complex" in done.out
 
 
-def test_the_first_format(cli, fixtures):
+def test_format_version_1_is_described(cli, fixtures):
     assert json.loads(cli("info", fixtures / "model-v1", "--json").out)["dimension"] == 8
 
 
-def test_a_folder_without_a_model(cli, tmp_path):
+def test_a_folder_without_a_model_is_rejected(cli, tmp_path):
     done = cli("info", tmp_path)
     assert (done.code, done.err) == (2, f"error: '{tmp_path}' is not a model folder: it has no model.json\n")

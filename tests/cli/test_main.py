@@ -1,4 +1,4 @@
-"""The command line as a whole: help, exit codes, one line for an error."""
+"""The command line in general: help, exit codes and one-line errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dihedral.cli.main import app
 
 
 def commands(group=None, path=()):
-    """Every command with the words that call it."""
+    """Yield each command with the words that invoke it."""
     group = group or typer.main.get_command(app)
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
@@ -24,13 +24,13 @@ ALL = dict(commands())
 every_command = pytest.mark.parametrize("path", ALL, ids=" ".join)
 
 
-def test_these_commands_exist():
+def test_the_main_commands_exist():
     assert {"train", "evaluate", "predict", "info", "recipes", "demo"} <= {path[0] for path in ALL}
     assert {("data", "list"), ("data", "info"), ("data", "fetch"), ("data", "make-family")} <= set(ALL)
 
 
 @every_command
-def test_help_shows_an_example(cli, path):
+def test_help_contains_an_example(cli, path):
     done = cli(*path, "--help")
     assert done.code == 0
     assert f"Example: dihedral {' '.join(path)}" in done.out
@@ -45,15 +45,19 @@ def test_the_example_is_a_valid_call(path):
 
 
 @every_command
-def test_help_explains_every_option(cli, path):
+def test_help_lists_every_option(cli, path):
     shown = cli(*path, "--help").out
-    for parameter in ALL[path].params:
-        if parameter.param_type_name == "option":
-            assert parameter.opts[-1] in shown
+    options = [parameter for parameter in ALL[path].params if parameter.param_type_name == "option"]
+    assert all(option.opts[-1] in shown for option in options)
+
+
+@every_command
+def test_every_argument_and_option_has_a_help_text(path):
+    assert [parameter.name for parameter in ALL[path].params if not parameter.help] == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("data",)])
-def test_no_command_shows_the_help(cli, arguments):
+def test_help_is_shown_without_a_command(cli, arguments):
     done = cli(*arguments)
     assert "Usage: " in done.out + done.err and "Commands" in done.out + done.err
 
@@ -70,7 +74,7 @@ def test_no_command_shows_the_help(cli, arguments):
     ],
     ids=" ".join,
 )
-def test_a_call_that_cannot_be_parsed_exits_with_2(cli, arguments):
+def test_a_usage_error_exits_with_2(cli, arguments):
     done = cli(*arguments)
     assert done.code == 2
     assert done.out == "" and "Error" in done.err and "Traceback" not in done.err
@@ -91,7 +95,7 @@ def test_a_call_that_cannot_be_parsed_exits_with_2(cli, arguments):
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_wrong_value_is_one_line_and_exits_with_2(cli, tmp_path, monkeypatch, arguments, message):
+def test_an_invalid_value_prints_one_line_and_exits_with_2(cli, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     done = cli(*arguments)
     assert done.code == 2 and done.out == ""
@@ -99,13 +103,13 @@ def test_a_wrong_value_is_one_line_and_exits_with_2(cli, tmp_path, monkeypatch, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_work_that_fails_exits_with_1(cli, tmp_path):
+def test_a_failed_training_run_exits_with_1(cli, tmp_path):
     done = cli("train", "family", "--recipe", "demo/family", "--out", tmp_path / "x", "--set", "entity_lr=1e20")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("error: the loss became nan in epoch 1")
 
 
-def test_the_module_is_the_command_line(python):
+def test_python_m_dihedral_runs_the_command_line(python):
     done = python("-m", "dihedral", "recipes", "demo/umls", "--json")
     assert done.returncode == 0 and '"name": "demo/umls"' in done.stdout and done.stderr == ""
 
@@ -120,8 +124,8 @@ main()
 """
 
 
-def test_a_bad_file_exits_with_2_from_a_process_of_its_own(python, tmp_path):
-    """On one core a thread that is still at work when Python ends shows: the process would abort."""
+def test_an_invalid_file_exits_with_2_in_a_separate_process(python, tmp_path):
+    """A thread that still runs when Python exits would abort the process; one core makes that likely."""
     (tmp_path / "bad.tsv").write_text("a\tr\tb\na\tr\n")
     ended = [python("-c", ON_ONE_CORE, tmp_path / "bad.tsv") for _ in range(4)]
     assert [done.returncode for done in ended] == [2, 2, 2, 2]

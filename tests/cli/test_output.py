@@ -1,4 +1,4 @@
-"""Printing: JSON that every parser reads, tables that show names as they are."""
+"""Output: valid JSON, and tables that show names literally."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from dihedral.cli import output
 
 
-def test_json_has_no_nan(capsys):
+def test_json_replaces_nan_and_infinity_by_null(capsys):
     output.print_json({"mrr": float("nan"), "list": [float("inf"), 1.5, (float("-inf"),)], "é": None})
     text = capsys.readouterr().out
     assert json.loads(text, parse_constant=pytest.fail) == {"mrr": None, "list": [None, 1.5, [None]], "é": None}
@@ -22,12 +22,12 @@ def test_tables_round_numbers_and_align_columns(capsys):
 
 
 @pytest.mark.parametrize("name", ["list[int]", "[bold]", "a[/b]", "[link=x]", ":smile:"])
-def test_tables_show_names_as_they_are(capsys, name):
+def test_tables_show_names_literally(capsys, name):
     output.print_table("", ["name", "n"], [[name, 1]])
     assert name in capsys.readouterr().out
 
 
-def test_reading_data_says_what_it_noticed(tmp_path, capsys):
+def test_reading_data_prints_the_notes_of_the_reader(tmp_path, capsys):
     (tmp_path / "facts.tsv").write_text("a\tr\tb\na\tr\tb\n")
     output.read_data(str(tmp_path / "facts.tsv"), seed=3)
     out, err = capsys.readouterr()

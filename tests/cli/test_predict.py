@@ -20,7 +20,7 @@ from dihedral.models import build_model
     ids=["tails", "heads", "relations"],
 )
 @pytest.mark.parametrize("known", ["include", "exclude"])
-def test_json_is_what_the_library_predicts(cli, model_folder, predictor, question, known):
+def test_json_equals_the_predictions_of_the_library(cli, model_folder, predictor, question, known):
     options = [word for key, value in question.items() for word in (f"--{key}", value)]
     done = cli("predict", model_folder, *options, "--top", 4, "--known", known, "--json")
     rows = json.loads(done.out)
@@ -30,19 +30,19 @@ def test_json_is_what_the_library_predicts(cli, model_folder, predictor, questio
     assert rows == expected
 
 
-def test_all_three_parts_give_the_score(cli, model_folder, predictor):
+def test_a_complete_triple_is_scored(cli, model_folder, predictor):
     words = ("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
     score = predictor.score("man_0000", "spouse", "woman_0010")
     judged = predictor.classify([("man_0000", "spouse", "woman_0010")])[0]
-    call = "true" if judged.true else "false"
-    assert cli(*words).out == f"{score:.4f}, probability {judged.probability:.3f}: {call}\n"
+    label = "true" if judged.true else "false"
+    assert cli(*words).out == f"{score:.4f}, probability {judged.probability:.3f}: {label}\n"
     assert json.loads(cli(*words, "--json").out) == {
         "head": "man_0000", "relation": "spouse", "tail": "woman_0010", "score": score,
         "probability": judged.probability, "true": judged.true,
     }  # fmt: skip
 
 
-def test_for_people(cli, model_folder, predictor):
+def test_prints_a_table(cli, model_folder, predictor):
     lines = cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--top", 40).out.splitlines()
     assert lines[0].split() == ["head", "relation", "tail", "score", "probability", "known"] and len(lines) == 41
     for line, p in zip(lines[1:], predictor.predict(head="man_0000", relation="spouse", top=40), strict=True):
@@ -51,7 +51,7 @@ def test_for_people(cli, model_folder, predictor):
         )
 
 
-def test_ten_predictions_are_the_default(cli, model_folder):
+def test_prints_ten_predictions_by_default(cli, model_folder):
     assert (
         len(json.loads(cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--json").out)) == 10
     )
@@ -71,12 +71,12 @@ SPOUSE = ["--head", "man_0000", "--relation", "spouse"]
         ([*SPOUSE, "--known", "no"], "known is 'no'; choose include or exclude\n"),
     ],
 )
-def test_bad_questions(cli, model_folder, options, message):
+def test_invalid_queries_exit_with_2(cli, model_folder, options, message):
     done = cli("predict", model_folder, *options)
     assert done.code == 2 and done.out == "" and done.err == f"error: {message}"
 
 
-def test_names_with_brackets_are_shown_as_they_are(cli, tmp_path):
+def test_names_with_brackets_are_shown_literally(cli, tmp_path):
     graph = Graph.from_labels([("list[int]", "r[bold]", "a[/b]"), ("a[/b]", "r[bold]", "list[int]")])
     Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
     done = cli("predict", tmp_path / "model", "--head", "list[int]", "--relation", "r[bold]")

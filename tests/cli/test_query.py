@@ -16,18 +16,18 @@ def model(tmp_path_factory):
     return folder
 
 
-def test_answers_are_those_of_the_library(cli, model):
+def test_answers_equal_those_of_the_library(cli, model):
     words = ("--from", "man_0020", "--via", "spouse", "--via", "~child", "--top", "3", "--json")
     found = json.loads(cli("query", model, *words).out)
     expected = dh.load(model).query("man_0020", ["spouse", "~child"], top=3)
     assert [row["entity"] for row in found] == [answer.entity for answer in expected]
 
 
-def test_a_beam_shows_the_entities_between(cli, model):
+def test_beam_search_shows_the_intermediate_entities(cli, model):
     done = cli("query", model, "--from", "man_0020", "--via", "spouse", "--via", "parent", "--mode", "beam")
     assert done.code == 0 and "through" in done.out
 
 
-def test_an_unknown_relation_is_refused(cli, model):
+def test_an_unknown_relation_is_rejected(cli, model):
     done = cli("query", model, "--from", "man_0020", "--via", "spouze")
     assert done.code == 2 and "relation 'spouze' is not among" in done.err

@@ -16,11 +16,11 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A folder of its own: without --out and --results, files are looked for and written here."""
+    """Run in an empty folder, which the default values of --out and --results refer to."""
     monkeypatch.chdir(tmp_path)
 
 
-def test_figure_1_is_written_in_a_moment(cli, tmp_path):
+def test_figure_1_needs_no_runs(cli, tmp_path):
     done = cli("reproduce", "figure1", "--out", tmp_path / "figures")
     assert done.code == 0
     names = {path.name for path in (tmp_path / "figures").iterdir()}
@@ -29,12 +29,12 @@ def test_figure_1_is_written_in_a_moment(cli, tmp_path):
     assert "0 of 0 runs are in" in done.err
 
 
-def test_without_options_files_go_to_out(cli, tmp_path):
+def test_files_are_written_to_out_reproduce_by_default(cli, tmp_path):
     assert cli("reproduce", "figure1").code == 0
     assert (tmp_path / "out" / "reproduce" / "figure1.md").read_text().startswith("# Figure 1")
 
 
-def test_an_unknown_target_is_answered_with_the_known_ones(cli, tmp_path):
+def test_an_unknown_target_is_rejected_with_the_list_of_targets(cli, tmp_path):
     done = cli("reproduce", "figure9", "--out", tmp_path / "out")
     assert done.code == 2 and done.out == ""
     assert "'figure9' is unknown; choose" in done.err and "did you mean 'figure" in done.err
@@ -45,28 +45,29 @@ def test_an_unknown_target_is_answered_with_the_known_ones(cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["figure1", "--page", "page.md"], "it is one .md file for `all`, without --quick"),
-        (["all", "--quick", "--page", "page.md"], "it is one .md file for `all`, without --quick"),
+        (["figure1", "--page", "page.md"], "it must be a .md file, with `all` and without --quick"),
+        (["all", "--quick", "--page", "page.md"], "it must be a .md file, with `all` and without --quick"),
         (["figure1", "--seeds", "0"], "seeds is 0; it must be 1 or more"),
         (["figure1", "--workers", "-1"], "workers is -1; it must be 1 or more"),
+        (["small", "--quick"], "small has no quick version; leave out --quick"),
     ],
     ids=" ".join,
 )
-def test_bad_calls_exit_with_2_and_write_nothing(cli, tmp_path, words, message):
+def test_invalid_calls_exit_with_2_and_write_nothing(cli, tmp_path, words, message):
     done = cli("reproduce", *words)
     assert done.code == 2 and done.out == "" and message in done.err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "figure1"])
-def test_no_train_with_none_of_the_runs_writes_nothing(cli, tmp_path, target):
+def test_no_train_without_any_run_writes_nothing(cli, tmp_path, target):
     done = cli("reproduce", target, "--no-train", "--out", tmp_path / "out", "--results", tmp_path / "results")
-    assert done.code == 2 and f"holds none of the runs of {target}" in done.err
+    assert done.code == 2 and f"holds no run of {target}" in done.err
     assert f"0 of {len(plan(target))} runs are in" in done.err
     assert not (tmp_path / "results").exists() and not (tmp_path / "out").exists()
 
 
-def test_no_train_writes_what_there_is(cli, tmp_path):
+def test_no_train_writes_the_available_results(cli, tmp_path):
     run = next(run for run in plan("figure4") if run.graph == "family-1")
     tiny = Run(run.graph, run.recipe.replace(epochs=1, dimension=8), run.seed, run.studies)
     record = perform(tiny, tmp_path / "results" / "runs", device="cpu")
@@ -79,14 +80,14 @@ def test_no_train_writes_what_there_is(cli, tmp_path):
     assert (tmp_path / "page-files" / "figure4.svg").exists()
 
 
-def test_only_some_runs(cli):
+def test_only_selects_runs_by_prefix(cli):
     some = ("--only", "best/wn18-d4", "--only", "paper/fb15k-d4-ste", "--seeds", 2)
     assert "0 of 4 runs are in" in cli("reproduce", "table3", "--no-train", *some).err
     none = cli("reproduce", "table3", "--only", "best/umls")
-    assert none.code == 2 and "leaves none of the runs of table3" in none.err
+    assert none.code == 2 and "matches no run of table3" in none.err
 
 
-def test_runs_of_two_targets_are_made_once_with_all_their_studies():
+def test_runs_shared_by_targets_are_merged_with_all_their_studies():
     runs = [run for target in ("figure2", "figure3", "table3") for run in plan(target, 2)]
     merged = unique(runs)
     assert len(merged) == len({run.name for run in runs}) < len(runs)

@@ -1,4 +1,4 @@
-"""`dihedral serve`: says where it listens, stops in peace, refuses what cannot be served."""
+"""`dihedral serve`: the printed address, a clean stop, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 
-def test_it_prints_its_address_answers_and_stops_in_peace(model_folder):
+def test_it_prints_its_address_answers_and_stops_cleanly(model_folder):
     command = [sys.executable, "-m", "dihedral", "serve", f"mine={model_folder}", "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -27,7 +27,7 @@ def test_it_prints_its_address_answers_and_stops_in_peace(model_folder):
     assert server.returncode == 0 and errors.strip() == "stopped"
 
 
-def test_a_port_that_is_taken_is_one_sentence(cli, model_folder):
+def test_a_port_in_use_is_reported(cli, model_folder):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -35,33 +35,33 @@ def test_a_port_that_is_taken_is_one_sentence(cli, model_folder):
     assert done.code == 2 and "cannot listen at 127.0.0.1" in done.err and "--port" in done.err
 
 
-def test_listening_beyond_this_machine_without_a_key_is_remarked_on(cli, tmp_path):
+def test_listening_to_other_machines_without_a_key_prints_a_warning(cli, tmp_path):
     warning = "other machines may ask without a key"
     assert warning in cli("serve", tmp_path, "--host", "0.0.0.0", "--port", 0).err
     assert warning not in cli("serve", tmp_path, "--host", "0.0.0.0", "--port", 0, "--api-key", "sesame").err
     assert warning not in cli("serve", tmp_path, "--port", 0).err
 
 
-def test_a_descriptor_that_is_no_listening_socket_is_refused(cli, model_folder, tmp_path):
+def test_a_descriptor_without_a_listening_socket_is_rejected(cli, model_folder, tmp_path):
     with (tmp_path / "file").open("w") as file:
         done = cli("serve", model_folder, "--fd", file.fileno())
         assert done.code == 2 and "is not a socket" in done.err
-    with socket.socket() as deaf:
-        done = cli("serve", model_folder, "--fd", deaf.detach())
+    with socket.socket() as unbound:
+        done = cli("serve", model_folder, "--fd", unbound.detach())
     assert done.code == 2 and "does not listen" in done.err
 
 
-def test_a_folder_without_a_model_is_refused(cli, tmp_path):
+def test_a_folder_without_a_model_is_rejected(cli, tmp_path):
     done = cli("serve", tmp_path)
     assert done.code == 2 and "is not a model folder" in done.err
 
 
-def test_a_key_that_no_header_can_carry_is_refused(cli, model_folder):
+def test_a_key_that_is_not_ascii_is_rejected(cli, model_folder):
     done = cli("serve", model_folder, "--api-key", "sésame")
     assert done.code == 2 and "ASCII" in done.err and "sésame" not in done.err
 
 
-def test_without_the_extra_it_says_what_to_install(python, model_folder):
+def test_a_missing_extra_is_named(python, model_folder):
     script = "import sys; sys.modules['fastapi'] = None; from dihedral.cli.main import main; main()"
     done = python("-c", script, "serve", model_folder)
     assert done.returncode == 2 and "pip install 'dihedral[serve]'" in done.stderr

@@ -7,14 +7,14 @@ import json
 import pytest
 
 
-def test_the_nearest_entities_come_first_and_the_one_asked_about_does_not(cli, model_folder, predictor):
+def test_entities_are_sorted_by_similarity_without_the_query_entity(cli, model_folder, predictor):
     rows = json.loads(cli("similar", model_folder, "man_0000", "--top", 5, "--json").out)
     assert [row["entity"] for row in rows] == [each.entity for each in predictor.similar("man_0000", top=5)]
     values = [row["similarity"] for row in rows]
     assert values == sorted(values, reverse=True) and "man_0000" not in [row["entity"] for row in rows]
 
 
-def test_for_people(cli, model_folder):
+def test_prints_a_table(cli, model_folder):
     lines = cli("similar", model_folder, "man_0000", "--top", 3).out.splitlines()
     assert lines[0].split() == ["entity", "similarity"] and len(lines) == 4
 
@@ -26,6 +26,6 @@ def test_for_people(cli, model_folder):
         (("man_0000", "--top", "0"), "top is 0; ask for at least 1 entity"),
     ],
 )
-def test_bad_questions(cli, model_folder, words, message):
+def test_invalid_queries_exit_with_2(cli, model_folder, words, message):
     done = cli("similar", model_folder, *words)
     assert done.code == 2 and done.err.startswith(f"error: {message}")

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -24,7 +19,7 @@ def data(family, tmp_path):
     return tmp_path / "people"
 
 
-def test_json_holds_the_metrics_of_the_stored_model(cli, data, tmp_path):
+def test_json_equals_the_metrics_of_the_stored_model(cli, data, tmp_path):
     done = cli("train", data, *QUICK, "--set", "epochs=2", "--seed", 3, "--out", tmp_path / "run", "--json")
     assert done.code == 0
     content = json.loads(done.out, parse_constant=pytest.fail)
@@ -35,21 +30,21 @@ def test_json_holds_the_metrics_of_the_stored_model(cli, data, tmp_path):
     assert set(content["test"]["both"]) == {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
 
 
-def test_for_people(cli, data, tmp_path):
+def test_prints_tables(cli, data, tmp_path):
     done = cli("train", data, *QUICK, "--set", "epochs=2", "--out", tmp_path / "run")
     assert done.code == 0
     assert "valid, filtered" in done.out and "test, filtered" in done.out and "both sides" in done.out
     assert "Graph('people': 40 entities" in done.err and "recipe demo/family, seed 0" in done.err
-    assert "model written to" in done.err and "(best epoch 2)" in done.err
+    assert "wrote the model to" in done.err and "(best epoch 2)" in done.err
 
 
-def test_the_command_trains_as_the_library_does(cli, data, tmp_path):
+def test_the_command_trains_the_same_model_as_the_library(cli, data, tmp_path):
     cli("train", data, *QUICK, "--set", "epochs=3", "--seed", 5, "--out", tmp_path / "run", "--device", "cpu")
     made = dh.train(dh.load_graph(data), "demo/family", dimension=8, batch_size=32, epochs=3, seed=5)
     assert torch.equal(dh.load(tmp_path / "run").model.entities, made.model.entities)
 
 
-def test_storage_options(cli, data, tmp_path):
+def test_storage_options_are_applied(cli, data, tmp_path):
     more = ("--dtype", "float16", "--shard-mb", "0.0041", "--keep-latents")
     assert cli("train", data, *QUICK, "--set", "epochs=1", "--out", tmp_path / "run", *more).code == 0
     names = {path.name for path in (tmp_path / "run").iterdir()}
@@ -57,7 +52,7 @@ def test_storage_options(cli, data, tmp_path):
     assert json.loads((tmp_path / "run" / "model.json").read_text())["dtype"] == "float16"
 
 
-def test_a_file_with_columns_is_split_with_the_seed(cli, family, tmp_path):
+def test_a_file_with_named_columns_is_split_with_the_split_seed(cli, family, tmp_path):
     lines = ["s,o,p", *(f"{head},{tail},{relation}" for head, relation, tail in family.labels(family.known))]
     (tmp_path / "facts.csv").write_text("\n".join(lines))
     words = ("--columns", "s,p,o", "--split-seed", 2, "--set", "epochs=1", "--out", tmp_path / "run")
@@ -77,7 +72,7 @@ def test_a_file_with_columns_is_split_with_the_seed(cli, family, tmp_path):
         (["--set", "epochs=x"], "epochs is 'x'; it must be a whole number"),
         (["--set", "epochs=1.5"], "epochs is '1.5'; it must be a whole number"),
         (["--set", "epochs=-1"], "epochs is -1; it must be more than 0"),
-        (["--set", "hard=maybe"], "hard is 'maybe'; it must be true or false"),
+        (["--set", "relation_scale=maybe"], "relation_scale is 'maybe'; it must be true or false"),
         (["--set", "dimension=7"], "dimension is 7; it is 2L, so it must be even"),
         (["--set", "model=dihedral-ste", "--set", "K=5"], "K is 5 with model 'dihedral-ste'"),
         (["--recipe", "demo/famly"], "recipe 'demo/famly' is unknown; did you mean 'demo/family'"),
@@ -87,14 +82,14 @@ def test_a_file_with_columns_is_split_with_the_seed(cli, family, tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_calls_exit_with_2_and_write_nothing(cli, data, tmp_path, options, message):
+def test_invalid_calls_exit_with_2_and_write_nothing(cli, data, tmp_path, options, message):
     done = cli("train", data, *QUICK, "--out", tmp_path / "run", *options)
     assert done.code == 2 and done.out == ""
     assert message in done.err.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_with_a_model_needs_overwrite(cli, data, tmp_path):
+def test_a_folder_with_a_model_requires_overwrite(cli, data, tmp_path):
     words = ("train", data, *QUICK, "--set", "epochs=1", "--out", tmp_path / "run")
     assert cli(*words).code == 0
     refused = cli(*words, "--seed", 1)
@@ -104,32 +99,23 @@ def test_a_folder_with_a_model_needs_overwrite(cli, data, tmp_path):
     assert dh.load(tmp_path / "run").metrics["seed"] == 1
 
 
-def test_ctrl_c_writes_a_checkpoint_exits_with_1_and_resume_is_bit_identical(cli, data, tmp_path):
+def test_ctrl_c_writes_a_checkpoint_and_resume_is_bit_identical(cli, interrupted, data, tmp_path):
     out = tmp_path / "run"
     words = [str(word) for word in ("train", data, *QUICK, "--out", out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dihedral", *words, "--set", "epochs=100000"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "400"},
-    )  # fmt: skip
     log = out / "training" / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text().count("\n") >= 3):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1 and stdout == ""
-    assert f"stopped; a checkpoint is in {out}/training: go on with the same command and --resume" in stderr
-    assert "Traceback" not in stderr
+    done = interrupted([*words, "--set", "epochs=100000"], lambda: log.exists() and log.read_text().count("\n") >= 3)
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert f"interrupted; a checkpoint is in {out}/training: resume with the same command and --resume" in done.stderr
     epochs = 3 + log.read_text().count("\n")
     more = ("--set", f"epochs={epochs}")
     refused = cli(*words, *more)
-    assert refused.code == 2 and "holds an unfinished run; add --resume to go on or --overwrite" in refused.err
+    assert refused.code == 2 and "holds an unfinished run" in refused.err
+    assert "--resume" in refused.err and "--overwrite" in refused.err
     assert cli(*words, *more, "--resume").code == 0
-    assert cli(*words, *more, "--out", tmp_path / "whole").code == 0
-    resumed, whole = dh.load(out), dh.load(tmp_path / "whole")
-    assert torch.equal(resumed.model.entities, whole.model.entities)
-    assert torch.equal(resumed.model.codes, whole.model.codes)
+    assert cli(*words, *more, "--out", tmp_path / "uninterrupted").code == 0
+    resumed, expected = dh.load(out), dh.load(tmp_path / "uninterrupted")
+    assert torch.equal(resumed.model.entities, expected.model.entities)
+    assert torch.equal(resumed.model.codes, expected.model.codes)
 
 
 def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
@@ -137,10 +123,10 @@ def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
     assert done.code == 1 and "error: the loss became nan in epoch 1" in done.err
 
 
-# --- no recipe, and logs ----------------------------------------------------------------------------
+# --- without a recipe; logs -------------------------------------------------------------------------
 
 
-def test_without_a_recipe_one_is_chosen_by_size_and_told(cli, data, tmp_path):
+def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
     assert done.code == 0
     assert "no --recipe: D4-Gumbel, 2L = 200, full softmax" in done.err and "recipe by size, seed 0" in done.err
@@ -149,13 +135,13 @@ def test_without_a_recipe_one_is_chosen_by_size_and_told(cli, data, tmp_path):
     assert stored["objective"] == "softmax" and stored["epochs"] == 1
 
 
-def test_a_tuned_recipe_for_the_benchmark_is_named_but_not_taken(cli, family, tmp_path):
+def test_a_tuned_recipe_for_the_benchmark_is_suggested_but_not_used(cli, family, tmp_path):
     write_folder(family, tmp_path / "umls")
     done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run")
     assert "--recipe best/umls-d4-gumbel" in done.err and "recipe by size" in done.err
 
 
-def test_a_run_is_logged_for_tensorboard_and_mlflow(cli, data, tmp_path, monkeypatch):
+def test_a_run_is_logged_to_tensorboard_and_mlflow(cli, data, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     words = ("--tensorboard", tmp_path / "logs", "--mlflow", "people", "--set", "epochs=2")
     done = cli("train", data, *QUICK, *words, "--out", tmp_path / "run", "--json")

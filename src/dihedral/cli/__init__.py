@@ -1,1 +1,1 @@
-"""The command line: one thin module per command, which parses, calls the library and prints."""
+"""The command line: one thin module per command, which parses arguments, calls the library and prints the result."""

@@ -1,4 +1,4 @@
-"""`dihedral complete`: answers to a file of questions, or the best facts that the graph lacks, as a table."""
+"""`dihedral complete`: answer a file of queries, or list the most likely missing facts."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, counted_bar, print_json, print_table, remark
+from dihedral.cli.options import Json, Known, ModelFolder
+from dihedral.cli.output import counted_bar, print_json, print_table, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
 from dihedral.inference.completion import check_table_path, complete, missing_facts, read_questions, write_table
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: ModelFolder,
     queries: Annotated[
-        Path | None, typer.Option(help="A TSV, CSV or Parquet file of triples with one part empty or `?`.")
+        Path | None, typer.Option(help="A TSV, CSV or Parquet file of triples, each with one part empty or `?`.")
     ] = None,
-    relation: Annotated[list[str] | None, typer.Option(help="Missing facts of these relations only.")] = None,
-    top: Annotated[int, typer.Option(help="How many answers a question, or facts in all.")] = 10,
-    known: Annotated[str, typer.Option(help="include or exclude facts the graph holds already.")] = "include",
+    relation: Annotated[list[str] | None, typer.Option(help="Only missing facts of this relation; repeatable.")] = None,
+    top: Annotated[int, typer.Option(help="Answers per query, or missing facts in total.")] = 10,
+    known: Known = "include",
     among: Annotated[
         str | None,
-        typer.Option(help="Only these entities: `range`, `all`, or RELATION=ENTITY for those with that fact."),
+        typer.Option(help="Candidate entities: `range`, `all`, or RELATION=ENTITY for entities with that fact."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.")] = None,
     json: Json = False,
 ) -> None:
-    """Answer a file of questions; without one, name the likeliest facts that the graph does not hold.
+    """Answer a file of queries; without one, list the most likely facts that are missing from the graph.
 
-    Facts that are missing are looked for among the entities that training has on that side of the relation, unless
-    --among says otherwise.
+    By default, candidates for missing facts are the entities that occur on that side of the relation in training.
 
     Example: dihedral complete out/umls --queries questions.tsv --out predictions.parquet
     """
     if out is not None:
         check_table_path(out)
     if queries is not None and relation:
-        raise DihedralError("relation is given with queries; it limits missing facts, which are named without queries")
+        raise DihedralError("--relation is given with --queries; it selects missing facts, so leave out one of the two")
     if queries is None and known != "include":
-        raise DihedralError(f"known is {known!r} without queries; missing facts are never known ones")
+        raise DihedralError(f"known is {known!r} without --queries; missing facts are never known facts")
     predictor = dh.load(model)
     limit = None if among == "all" else read_among(predictor, among)
     if queries is not None:
@@ -54,7 +54,7 @@ def command(
             found = missing_facts(predictor, relations=relation or (), top=top, among=limit, on_progress=on_progress)
     if out is not None:
         write_table(found, out)
-        remark(f"{len(found)} rows written to {out}")
+        remark(f"wrote {len(found)} rows to {out}")
     elif json:
         print_json(found.to_pylist())
     else:

@@ -1,4 +1,4 @@
-"""`dihedral data`: benchmarks, their statistics, downloads, and the FAMILY generator."""
+"""`dihedral data`: list, describe and download benchmarks, and generate the FAMILY graph."""
 
 from __future__ import annotations
 
@@ -7,54 +7,42 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.output import Columns, Json, print_json, print_table, read_data, say
+from dihedral.cli.options import Columns, Json, Seed
+from dihedral.cli.output import print_json, print_table, read_data, say
 from dihedral.errors import DihedralError
 from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph import Graph, make_family
 from dihedral.graph.benchmarks import BENCHMARKS, find_benchmark, locate
 from dihedral.graph.readers import write_folder
 
-app = typer.Typer(help="Benchmarks, statistics of a graph, and the FAMILY generator.", no_args_is_help=True)
+app = typer.Typer(help="List, describe and download benchmarks, and generate the FAMILY graph.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_command(json: Json = False) -> None:
-    """The named benchmarks and where they are on this machine.
+    """List the named benchmarks and whether they are on this machine.
 
     Example: dihedral data list
     """
-    rows = []
-    for benchmark in BENCHMARKS.values():
-        entities, relations, train, valid, test = benchmark.size
-        path = locate(benchmark)
-        rows.append(
-            {
-                "name": benchmark.name,
-                "entities": entities,
-                "relations": relations,
-                "train": train,
-                "valid": valid,
-                "test": test,
-                "path": str(path) if path else None,
-            }
-        )
+    header = ["name", "entities", "relations", "train", "valid", "test"]
+    rows = [[benchmark.name, *benchmark.size, locate(benchmark)] for benchmark in BENCHMARKS.values()]
     if json:
-        print_json(rows)
+        keys = [*header, "path"]
+        print_json([dict(zip(keys, [*row, str(path) if path else None], strict=True)) for *row, path in rows])
         return
-    header = ["name", "entities", "relations", "train", "valid", "test", "here"]
-    print_table("", header, [[*list(row.values())[:-1], "yes" if row["path"] else "no"] for row in rows])
+    print_table("", [*header, "available"], [[*row, "yes" if path else "no"] for *row, path in rows])
 
 
 @app.command("info")
 def info_command(
     name: Annotated[
-        str | None, typer.Argument(help="A benchmark, folder, archive or file (text, Parquet, RDF).")
+        str | None, typer.Argument(help="A benchmark, a folder, an archive or a file (text, Parquet, RDF).")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All benchmarks that are here: Table 2 of the paper.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Describe all available benchmarks.")] = False,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Statistics of a graph.
+    """Show statistics of a graph.
 
     Example: dihedral data info WN18RR
     """
@@ -68,7 +56,7 @@ def info_command(
             return
         print_table("", ["dataset", "|E|", "|R|", "train", "valid", "test"], [list(row.values())[:6] for row in rows])
         if missing:
-            say(f"not here: {', '.join(missing)} (`dihedral data fetch NAME`)")
+            say(f"not available: {', '.join(missing)} (`dihedral data fetch NAME` downloads one)")
         return
     assert name is not None
     row = _statistics(read_data(name, columns))
@@ -90,15 +78,15 @@ def _statistics(graph: Graph) -> dict[str, Any]:
         "train": len(graph.train),
         "valid": len(graph.valid),
         "test": len(graph.test),
-        "test triples with an entity that training never saw": unseen,
+        "test triples with an unseen entity": unseen,
         "categories": {name: categories.count(name) for name in ("1-1", "1-N", "N-1", "N-N")},
         "fingerprint": graph.fingerprint,
     }
 
 
 @app.command("fetch")
-def fetch_command(name: Annotated[str, typer.Argument(help="A benchmark.")]) -> None:
-    """Download a benchmark into the cache, or say where it is already.
+def fetch_command(name: Annotated[str, typer.Argument(help="The name of a benchmark.")]) -> None:
+    """Download a benchmark into the cache unless it is already on this machine.
 
     Example: dihedral data fetch WN18RR
     """
@@ -109,10 +97,10 @@ def fetch_command(name: Annotated[str, typer.Argument(help="A benchmark.")]) -> 
 
 @app.command("make-family")
 def make_family_command(
-    out: Annotated[Path, typer.Argument(help="The folder to write train.txt, valid.txt and test.txt to.")],
-    people: Annotated[int, typer.Option(help="How many people, a multiple of 4.")] = 1200,
-    parents: Annotated[int, typer.Option(help="Parents a person is linked to: 1 or 2.")] = 2,
-    seed: Annotated[int, typer.Option()] = 0,
+    out: Annotated[Path, typer.Argument(help="The folder for train.txt, valid.txt and test.txt.")],
+    people: Annotated[int, typer.Option(help="Number of people, a multiple of 4.")] = 1200,
+    parents: Annotated[int, typer.Option(help="Parents per person: 1 or 2.")] = 2,
+    seed: Seed = 0,
 ) -> None:
     """Generate the synthetic FAMILY graph of the paper's case studies.
 
@@ -120,4 +108,4 @@ def make_family_command(
     """
     graph = make_family(people, parents=parents, seed=seed)
     write_folder(graph, out)
-    say(f"{graph!r} written to {out}")
+    say(f"wrote {graph!r} to {out}")

@@ -1,32 +1,30 @@
-"""`dihedral evaluate`: filtered metrics of a stored model."""
+"""`dihedral evaluate`: measure a stored model with filtered ranking metrics."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import METRICS, Columns, Json, metric_rows, print_json, print_metrics, print_table, read_data
+from dihedral.cli.options import Columns, Device, Json, ModelFolder
+from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: ModelFolder,
     data: Annotated[
-        str | None, typer.Option(help="Other data than the model's own; of a single file, every triple is ranked.")
+        str | None, typer.Option(help="Evaluate on this graph instead; all triples of a single file are ranked.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    sample: Annotated[
-        int, typer.Option(help="Rank only so many triples, drawn at random, against all entities; 0 ranks all.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
-    memory_mb: Annotated[int, typer.Option(help="Memory for scores.")] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    split: Annotated[str, typer.Option(help="The split to rank: train, valid or test.")] = "test",
+    sample: Annotated[int, typer.Option(help="Rank a random sample of this many triples; 0 ranks all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
+    memory_mb: Annotated[int, typer.Option(help="Memory for scores, in megabytes.")] = 256,
+    device: Device = "auto",
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Rank the answers of a split among all entities, known answers left out.
+    """Rank each head and tail of a split against all entities, with other known answers filtered out.
 
     Example: dihedral evaluate out/umls --split valid --json
 
@@ -40,11 +38,11 @@ def command(
         return
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     print_metrics(f"{split}{size}, filtered, realistic ties", metric_rows(report), report.get("standard_error"))
-    print_metrics("other tie rules", {name: report[name] for name in ("optimistic", "pessimistic")})
-    print_metrics("by category of relation", {name: row["both"] for name, row in report["per_category"].items()})
+    print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
+    print_metrics("by relation category", {name: row["both"] for name, row in report["per_category"].items()})
     rows = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]
     print_table(
-        "by relation, the 20 most frequent",
+        "by relation (the 20 most frequent)",
         ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"],
         [
             [row["relation"], row["category"], row["triples"], *(row[key] for key in METRICS if key != "hits@3")]

@@ -1,4 +1,4 @@
-"""`dihedral explain`: why a triple is predicted."""
+"""`dihedral explain`: show why a triple is predicted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, print_json, remark, say
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import print_json, remark, say
 from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
 
@@ -16,15 +17,15 @@ FORMATS = (".png", ".svg")
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: ModelFolder,
     head: Annotated[str, typer.Argument(help="The head entity.")],
     relation: Annotated[str, typer.Argument(help="The relation.")],
     tail: Annotated[str, typer.Argument(help="The tail entity.")],
-    top: Annotated[int, typer.Option(help="How many paths and similar facts.")] = 5,
-    figure: Annotated[Path | None, typer.Option(help="Draw the paths into this .png or .svg file.")] = None,
+    top: Annotated[int, typer.Option(help="Maximum number of paths and of similar facts.")] = 5,
+    figure: Annotated[Path | None, typer.Option(help="Draw the paths in this .png or .svg file.")] = None,
     json: Json = False,
 ) -> None:
-    """The paths of known facts that support a triple, similar facts, and the elements that carry its score.
+    """Show the paths that support a triple, similar facts, and what each group element adds to its score.
 
     Example: dihedral explain out/demo man_0600 parent_in_law man_0012
     """
@@ -40,4 +41,4 @@ def command(
         from dihedral.figures.explanation import draw_explanation
 
         draw_explanation(found, figure)
-        remark(f"drawn in {figure}")
+        remark(f"wrote {figure}")

@@ -1,4 +1,4 @@
-"""`dihedral export`: vectors and codes for other programs."""
+"""`dihedral export`: write embeddings and codes in other formats."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, print_json, say
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import print_json, say
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: ModelFolder,
     out: Annotated[
         Path,
-        typer.Option(help="NAME.npz: all in one; NAME.parquet or NAME.txt (word2vec): relations in NAME.relations.*."),
+        typer.Option(help="NAME.npz, or NAME.parquet or NAME.txt (word2vec) with relations in NAME.relations.*."),
     ],
     json: Json = False,
 ) -> None:
-    """Write entity vectors and relation codes to NPZ, Parquet or word2vec text, by the ending of OUT.
+    """Write entity vectors and relation codes as NPZ, Parquet or word2vec text; the extension selects the format.
 
     Example: dihedral export out/umls --out umls.parquet
     """
@@ -27,4 +28,4 @@ def command(
     if json:
         print_json({"files": [str(path) for path in written]})
         return
-    say(f"written: {', '.join(map(str, written))}")
+    say(f"wrote {', '.join(map(str, written))}")

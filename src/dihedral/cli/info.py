@@ -1,19 +1,17 @@
-"""`dihedral info`: what a model folder holds."""
+"""`dihedral info`: describe a model folder."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from dihedral.cli.output import Json, metric_rows, print_json, print_metrics, print_table
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table
 from dihedral.errors import DihedralError
 from dihedral.storage.folder import describe
 
 
-def command(model: Annotated[Path, typer.Argument(help="A model folder.")], json: Json = False) -> None:
-    """Model, data, recipe and metrics of a model folder.
+def command(model: ModelFolder, json: Json = False) -> None:
+    """Show the model, data, recipe and metrics of a model folder.
 
     Example: dihedral info out/umls
     """
@@ -44,8 +42,8 @@ def _print(content: dict[str, Any]) -> None:
 
 def _print_calibration(split: str, measured: dict[str, Any]) -> None:
     print_table(
-        f"\nprobabilities on {split} and as many false triples: expected calibration error "
-        f"{measured['expected_calibration_error']:.4f}, true or false right {measured['accuracy']:.1%}",
+        f"\ncalibration on {split} and as many false triples: expected calibration error "
+        f"{measured['expected_calibration_error']:.4f}, accuracy {measured['accuracy']:.1%}",
         ["probability", "share true", "triples"],
         [[row["probability"], row["true"], row["triples"]] for row in measured["reliability"]],
     )

@@ -1,4 +1,4 @@
-"""The command line: one thin module a command, which parses, calls the library and prints."""
+"""The Typer application and its entry point, which turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _options(
     if world_size() > 1 and context.invoked_subcommand != "train":
         raise DihedralError(
             f"torchrun started {world_size()} processes of `dihedral {context.invoked_subcommand}`; "
-            "only `train` shares its work among processes"
+            "only `train` supports several processes"
         )
 
 
@@ -73,7 +73,7 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Exit code 0: done; 1: the work failed or was stopped; 2: something in the call was wrong."""
+    """Run a command. Exit code 0: success; 1: the work failed or was interrupted; 2: invalid arguments or input."""
     try:
         app()
     except TrainingError as error:
@@ -81,16 +81,16 @@ def main() -> None:
     except DihedralError as error:
         _fail(str(error), 2)
     except KeyboardInterrupt:
-        _fail("stopped", 1)
+        _fail("interrupted", 1)
     except RuntimeError as error:
         if world_size() == 1:
             raise
-        _fail(f"another process ended or cannot be reached: {(str(error) or repr(error)).splitlines()[0]}", 1)
+        _fail(f"another process exited or cannot be reached: {(str(error) or repr(error)).splitlines()[0]}", 1)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
 
 
 def _fail(message: str, code: int) -> None:
-    if code != 2 or rank() == 0:  # what is wrong in a call is wrong for all processes: one says so
+    if code != 2 or rank() == 0:  # all ranks see the same invalid argument: rank zero reports it
         print(f"error: {message}", file=sys.stderr)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""What the commands share in printing: JSON for machines, tables for people, and reading a graph."""
+"""Shared by the commands: output as JSON or tables, progress bars, and reading a graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
@@ -23,21 +22,16 @@ from dihedral.graph.triples import SPLITS
 console = Console()
 notes = Console(stderr=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
-Columns = Annotated[
-    str | None, typer.Option(help="Names of the head, relation and tail columns, e.g. subject,predicate,object.")
-]
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Text on stdout as it is: names may hold brackets and colons."""
+    """Print literal text on stdout: names may contain rich markup."""
     console.print(Text(text, style=style or ""), soft_wrap=True)
 
 
 def remark(text: str, style: str | None = None) -> None:
-    """The same on stderr."""
+    """Print literal text on stderr."""
     notes.print(Text(text, style=style or ""), soft_wrap=True)
 
 
@@ -46,7 +40,7 @@ def print_json(content: Any) -> None:
 
 
 def _without_nan(content: Any) -> Any:
-    """JSON has no NaN: an average over nothing is null."""
+    """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(content, float) and not math.isfinite(content):
         return None
     if isinstance(content, dict):
@@ -59,7 +53,7 @@ def _without_nan(content: Any) -> Any:
 def print_table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], short: Callable[[str], str] = str
 ) -> None:
-    """short: how names are shown, such as a vocabulary's `short`."""
+    """Print rows below a header; `short` abbreviates names, such as a vocabulary's `short`."""
     if title:
         say(title, style="italic")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -73,7 +67,7 @@ def print_table(
 def print_metrics(
     title: str, rows: Mapping[str, Mapping[str, float]], error: Mapping[str, float] | None = None
 ) -> None:
-    """error: one standard error of each figure of the first row, where triples were sampled."""
+    """Print one row of metrics per name; `error` holds the standard errors of the first row if triples were sampled."""
     shown: list[list[Any]] = [
         [name, *(row[key] for key in METRICS[:-1]), f"{row['mr']:.1f}"] for name, row in rows.items()
     ]
@@ -83,7 +77,7 @@ def print_metrics(
 
 
 def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """The rows of an evaluation that a person reads first."""
+    """Select the main rows of an evaluation report."""
     return {
         "both sides": report["both"],
         "heads": report["head"],
@@ -94,7 +88,7 @@ def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
 
 @contextmanager
 def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with time left, on a terminal only; what it yields is told how many of how many are done."""
+    """Show a progress bar if stderr is a terminal; yield a function that takes the done and total counts."""
     with Progress(
         "[progress.description]{task.description}", BarColumn(), "{task.completed} of {task.total}",
         TimeRemainingColumn(), console=notes, transient=True, disable=not sys.stderr.isatty(),
@@ -104,9 +98,9 @@ def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None) -> Graph:
-    """Load a graph, with a progress bar for a download, and say what reading noticed.
+    """Load a graph, with a progress bar for downloads, and print the notes of the reader.
 
-    all_as: a single file is not split, all of it is this split.
+    all_as: put all triples of a single file into this split.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
     with Progress(
@@ -125,11 +119,11 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
                 tasks[name] = bar.add_task(f"downloading {name}", total=total)
             bar.update(tasks[name], completed=done)
 
-        whole = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
-        shares = {"valid": 0.0, "test": 0.0} if whole else {}
+        unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
+        shares = {"valid": 0.0, "test": 0.0} if unsplit else {}
         graph = load_graph(source, columns=names, seed=seed, progress=show, **shares)
-    if whole:
-        graph.split(str(all_as))  # an unknown name is refused here
+    if unsplit:
+        graph.split(str(all_as))  # raises an error for an unknown split
         parts: dict[str, Any] = dict.fromkeys(SPLITS, graph.train[:0]) | {str(all_as): graph.known}
         graph = graph.replace(**parts, notes=())
     for note in graph.notes:

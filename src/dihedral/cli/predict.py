@@ -1,32 +1,32 @@
-"""`dihedral predict`: the best completions of a triple, or the score of a whole one."""
+"""`dihedral predict`: complete a triple, or score a complete one."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, print_json, print_table
+from dihedral.cli.options import Json, Known, ModelFolder
+from dihedral.cli.output import print_json, print_table
 from dihedral.errors import DihedralError
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.questions import Among
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: ModelFolder,
     head: Annotated[str | None, typer.Option(help="The head entity.")] = None,
     relation: Annotated[str | None, typer.Option(help="The relation.")] = None,
     tail: Annotated[str | None, typer.Option(help="The tail entity.")] = None,
-    top: Annotated[int, typer.Option(help="How many predictions.")] = 10,
-    known: Annotated[str, typer.Option(help="include or exclude facts the graph holds already.")] = "include",
+    top: Annotated[int, typer.Option(help="Number of predictions.")] = 10,
+    known: Known = "include",
     among: Annotated[
-        str | None, typer.Option(help="Only these entities: `range`, or RELATION=ENTITY for those with that fact.")
+        str | None, typer.Option(help="Candidate entities: `range`, or RELATION=ENTITY for entities with that fact.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Give two of head, relation and tail: the third is predicted. Give all three: the score.
+    """Predict the missing one of head, relation and tail; with all three, print the score.
 
     Example: dihedral predict out/umls --head virus --relation causes --known exclude
     """
@@ -60,7 +60,7 @@ def command(
 
 
 def read_among(predictor: Predictor, among: str | None) -> Among:
-    """`range` as it is; RELATION=ENTITY as the entities that have that fact."""
+    """Parse --among: None and `range` stay as they are, RELATION=ENTITY becomes the entities with that fact."""
     if among is None or among == "range":
         return among
     relation, equals, entity = among.partition("=")

@@ -1,28 +1,28 @@
-"""`dihedral query`: where a path of relations leads."""
+"""`dihedral query`: follow a path of relations."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, print_json, print_table
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import print_json, print_table
 from dihedral.inference.paths import WIDTH
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    start: Annotated[str, typer.Option("--from", help="The entity that the path starts from.")],
-    via: Annotated[list[str], typer.Option(help="A relation to follow, in order; ~relation walks backwards.")],
-    top: Annotated[int, typer.Option(help="How many answers.")] = 10,
-    mode: Annotated[str, typer.Option(help="product: the whole path at once; beam: step by step.")] = "product",
-    width: Annotated[int, typer.Option(help="Entities kept after each step of a beam.")] = WIDTH,
+    model: ModelFolder,
+    start: Annotated[str, typer.Option("--from", help="The entity where the path starts.")],
+    via: Annotated[list[str], typer.Option(help="The next relation; ~RELATION follows it backwards; repeatable.")],
+    top: Annotated[int, typer.Option(help="Number of answers.")] = 10,
+    mode: Annotated[str, typer.Option(help="product: the complete path at once; beam: step by step.")] = "product",
+    width: Annotated[int, typer.Option(help="Beam width: entities kept after each step.")] = WIDTH,
     json: Json = False,
 ) -> None:
-    """Follow relations from an entity: the product of the relations answers for the whole path.
+    """Follow a path of relations from an entity, by the product of the relations or by beam search.
 
     Example: dihedral query out/demo --from man_0600 --via spouse --via parent --top 3
     """

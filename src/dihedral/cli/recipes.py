@@ -1,4 +1,4 @@
-"""`dihedral recipes`: the recipes that come with the library."""
+"""`dihedral recipes`: list the built-in recipes, or show one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from dihedral.cli.output import Json, print_json, print_table
+from dihedral.cli.options import Json
+from dihedral.cli.output import print_json, print_table
 from dihedral.training import load_recipe, recipe_names
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="One recipe, with all its settings.")] = None, json: Json = False
+    name: Annotated[str | None, typer.Argument(help="The recipe or TOML file to show.")] = None, json: Json = False
 ) -> None:
-    """List recipes, or show one.
+    """List the built-in recipes, or show all settings of one.
 
     Example: dihedral recipes paper/wn18rr-d4-ste
     """

@@ -1,4 +1,4 @@
-"""`dihedral reproduce`: the paper's tables and figures, ours beside the paper's."""
+"""`dihedral reproduce`: reproduce the paper's tables and figures, with our numbers next to the paper's."""
 
 from __future__ import annotations
 
@@ -20,35 +20,27 @@ from dihedral.runtime.device import choose_device
 
 def command(
     what: Annotated[str, typer.Argument(help=f"{', '.join(TARGETS)}, or all.")],
-    out: Annotated[Path, typer.Option(help="Where tables and figures are written.")] = Path("out/reproduce"),
-    results: Annotated[Path, typer.Option(help="Finished runs are looked for and kept here.")] = Path("results"),
-    quick: Annotated[bool, typer.Option("--quick", help="Small runs for a CPU, in minutes; kept apart.")] = False,
-    seeds: Annotated[int, typer.Option(help="Seeds a recipe, from 0.")] = 3,
+    out: Annotated[Path, typer.Option(help="The folder for tables and figures.")] = Path("out/reproduce"),
+    results: Annotated[Path, typer.Option(help="The folder for records of finished runs.")] = Path("results"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small runs: minutes on a CPU, stored in OUT.")] = False,
+    seeds: Annotated[int, typer.Option(help="Seeds per recipe, from 0.")] = 3,
     only: Annotated[
-        list[str] | None, typer.Option(help="Train only runs whose name begins so, such as best/wn18.")
+        list[str] | None, typer.Option(help="Only runs whose name starts with this, such as best/wn18; repeatable.")
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="With all: one page of everything, such as results.md, its files in results-files."),
+        typer.Option(help="With `all`: write one page, such as results.md, with its files in results-files."),
     ] = None,
-    train: Annotated[bool, typer.Option(help="Whether to train what is missing.")] = True,
-    workers: Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")] = 1,
+    train: Annotated[bool, typer.Option(help="Whether to train missing runs.")] = True,
+    workers: Annotated[int, typer.Option(help="Number of concurrent runs, each in its own process.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Train what is missing, then write the tables (Markdown, JSON) and figures (PNG, SVG).
+    """Train missing runs, then write the tables (Markdown, JSON) and figures (PNG, SVG).
 
     Example: dihedral reproduce figure4 --quick
     """
-    if what not in (*TARGETS, "all"):
-        raise DihedralError(f"{what!r} is unknown; choose {', '.join(TARGETS)} or all{close_matches(what, TARGETS)}")
-    for name, value in (("seeds", seeds), ("workers", workers)):
-        if value < 1:
-            raise DihedralError(f"{name} is {value}; it must be 1 or more")
-    if page is not None and (what != "all" or quick or page.suffix != ".md"):
-        raise DihedralError(f"--page is {str(page)!r}; it is one .md file for `all`, without --quick")
-    if quick and what in ("discreteness", "small"):
-        raise DihedralError(f"{what} is made of whole runs and has no quick form")
-    choose_device(device)  # a device that is not there is refused before anything else
+    _check(what, quick, page, seeds=seeds, workers=workers)
+    choose_device(device)  # an unavailable device fails before anything else
     targets = TARGETS if what == "all" else (what,)
     if quick:
         results, seeds = out / "quick", 1
@@ -56,21 +48,17 @@ def command(
     if only:
         runs = [run for run in runs if run.name.removeprefix("quick-").startswith(tuple(only))]
         if not runs:
-            raise DihedralError(
-                f"--only {' '.join(only)} leaves none of the runs of {what}; names begin like best/wn18"
-            )
+            raise DihedralError(f"--only {' '.join(only)} matches no run of {what}; names start like best/wn18")
     missing = [run for run in runs if find_record(run, results / "runs") is None]
     remark(f"{len(runs) - len(missing)} of {len(runs)} runs are in {results / 'runs'}")
     if runs and len(missing) == len(runs) and not train:
-        raise DihedralError(
-            f"{str(results / 'runs')!r} holds none of the runs of {what}; train them without --no-train"
-        )
+        raise DihedralError(f"{str(results / 'runs')!r} holds no run of {what}; leave out --no-train to train them")
     failed = 0
     if missing and train:
         try:
             failed = _train(missing, results / "runs", device, workers)
         except KeyboardInterrupt:
-            remark(f"stopped; finished runs are kept in {results / 'runs'}: go on with the same command")
+            remark(f"interrupted; finished runs are in {results / 'runs'}: resume with the same command")
             raise typer.Exit(1) from None
     if page is not None:
         say(f"wrote {write_page(results, page, seeds=seeds)} and the folder {files_of(page)}")
@@ -82,8 +70,20 @@ def command(
         raise typer.Exit(1)
 
 
+def _check(what: str, quick: bool, page: Path | None, **counts: int) -> None:
+    if what not in (*TARGETS, "all"):
+        raise DihedralError(f"{what!r} is unknown; choose {', '.join(TARGETS)} or all{close_matches(what, TARGETS)}")
+    for name, value in counts.items():
+        if value < 1:
+            raise DihedralError(f"{name} is {value}; it must be 1 or more")
+    if page is not None and (what != "all" or quick or page.suffix != ".md"):
+        raise DihedralError(f"--page is {str(page)!r}; it must be a .md file, with `all` and without --quick")
+    if quick and what in ("discreteness", "small"):
+        raise DihedralError(f"{what} has no quick version; leave out --quick")
+
+
 def unique(runs: list[Run]) -> list[Run]:
-    """Each run once, with all that its targets want to read off it."""
+    """Return each run once, with the studies of all its targets."""
     merged: dict[str, Run] = {}
     for run in runs:
         studies = {*run.studies, *(merged[run.name].studies if run.name in merged else ())}
@@ -92,7 +92,7 @@ def unique(runs: list[Run]) -> list[Run]:
 
 
 def _train(runs: list[Run], folder: Path, device: str, workers: int) -> int:
-    """Train the runs and return how many failed."""
+    """Train the runs and return the number that failed."""
     failed: list[str] = []
     started = time.perf_counter()
     with Progress(
@@ -112,9 +112,9 @@ def _train(runs: list[Run], folder: Path, device: str, workers: int) -> int:
                 failed.append(f"{run.name}: {outcome}")
                 remark(f"failed: {failed[-1]}", style="red")
                 return
-            figures = {split: outcome[split]["both"]["mrr"] for split in ("valid", "test")}
-            remark(f"{time.perf_counter() - started:5.0f} s  {run.name}: valid {figures['valid']:.4f}, "
-                   f"test {figures['test']:.4f}, {outcome['seconds']:.0f} s")  # fmt: skip
+            mrr = {split: outcome[split]["both"]["mrr"] for split in ("valid", "test")}
+            remark(f"{time.perf_counter() - started:5.0f} s  {run.name}: valid {mrr['valid']:.4f}, "
+                   f"test {mrr['test']:.4f}, {outcome['seconds']:.0f} s")  # fmt: skip
 
         perform_all(runs, folder, device=device, workers=workers, on_event=event, on_done=done)
     if failed:

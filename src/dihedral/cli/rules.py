@@ -1,17 +1,17 @@
-"""`dihedral rules`: what the relations of a model imply, and how well the graph bears it out."""
+"""`dihedral rules`: mine rules from the relations of a model and check them against a graph."""
 
 from __future__ import annotations
 
 import csv
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Columns, Device, Json, counted_bar, print_json, print_table, read_data, say
+from dihedral.cli.options import Columns, Device, Json, ModelFolder
+from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
 TITLES = {
@@ -23,24 +23,22 @@ TITLES = {
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    data: Annotated[
-        str | None, typer.Option(help="Count in this graph instead of the model's own; all of a single file.")
-    ] = None,
+    model: ModelFolder,
+    data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
     kind: Annotated[
-        list[str] | None, typer.Option(help=f"Only these: {', '.join(KINDS)}; by default all but skew-symmetric.")
+        list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; by default all but skew-symmetric.")
     ] = None,
-    min_support: Annotated[int, typer.Option(help="Pairs that a body must join to be proposed.")] = 10,
-    top: Annotated[int, typer.Option(help="How many rules of each kind.")] = 100,
-    inverses: Annotated[bool, typer.Option(help="Whether a composition may walk relations backwards.")] = True,
-    length: Annotated[int, typer.Option(help="Steps of the longest bodies of compositions: 2 or 3.")] = 2,
-    min_score: Annotated[float, typer.Option(help="What the model believes less is left out.")] = MIN_SCORE,
+    min_support: Annotated[int, typer.Option(help="Minimum number of entity pairs that a rule body connects.")] = 10,
+    top: Annotated[int, typer.Option(help="Maximum number of rules per kind.")] = 100,
+    inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
+    length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
+    min_score: Annotated[float, typer.Option(help="Leave out rules that the model scores lower.")] = MIN_SCORE,
     device: Device = "cpu",
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Symmetric relations, inverses and compositions: the algebra's score beside the graph's counts.
+    """Mine symmetric relations, inverses and compositions, with the model's score and the graph's support for each.
 
     Example: dihedral rules out/demo --top 5
     """
@@ -66,7 +64,7 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
         say(f"no {title}")
         return
     compose = rules[0].kind == "composition"
-    header = ["rule", "score", "count", "support", "confidence", "PCA", *(["order matters"] if compose else [])]
+    header = ["rule", "score", "count", "support", "confidence", "PCA conf.", *(["order matters"] if compose else [])]
     print_table(
         f"\n{title}",
         header,

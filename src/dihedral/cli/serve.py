@@ -1,4 +1,4 @@
-"""`dihedral serve`: models over HTTP, and the explorer."""
+"""`dihedral serve`: serve models over HTTP, with a web explorer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dihedral.errors import DihedralError
 
 
 def command(
-    models: Annotated[list[str], typer.Argument(help="Model folders: DIR or name=DIR; the first is the default.")],
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
+    models: Annotated[list[str], typer.Argument(help="Model folders, each DIR or NAME=DIR; the first is the default.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
     fd: Annotated[
-        int | None, typer.Option(min=0, help="A listening socket to take over, in place of host and port.")
+        int | None, typer.Option(min=0, help="File descriptor of a listening socket, instead of host and port.")
     ] = None,
     api_key: Annotated[
-        str | None, typer.Option(help="Ask for this key in the header X-API-Key; else DIHEDRAL_API_KEY, if set.")
+        str | None, typer.Option(help="Require this key in the X-API-Key header; by default DIHEDRAL_API_KEY, if set.")
     ] = None,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the explorer in the browser.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the explorer in a browser.")] = False,
 ) -> None:
-    """Answer over HTTP and show the explorer, a web page to look at models; Ctrl-C stops, SIGHUP reads models anew.
+    """Serve models over an HTTP API, with a web explorer; Ctrl-C stops the server, SIGHUP reloads the models.
 
     Example: dihedral serve out/demo
     """
@@ -35,7 +35,7 @@ def command(
 
     def ready(names: list[str], address: str) -> None:
         say(f"serving {', '.join(names)} at {address}")
-        say(f"the explorer is {address}/ and the API is described at {address}/docs")
+        say(f"explorer: {address}/, API documentation: {address}/docs")
         if open_browser:
             webbrowser.open(address)
 

@@ -1,23 +1,23 @@
-"""`dihedral similar`: entities like one."""
+"""`dihedral similar`: find similar entities."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.output import Json, print_json, print_table
+from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.output import print_json, print_table
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    entity: Annotated[str, typer.Argument(help="The entity.")],
-    top: Annotated[int, typer.Option(help="How many.")] = 10,
+    model: ModelFolder,
+    entity: Annotated[str, typer.Argument(help="The entity to compare with.")],
+    top: Annotated[int, typer.Option(help="Number of entities.")] = 10,
     json: Json = False,
 ) -> None:
-    """The entities whose vectors point most nearly the same way.
+    """List the entities with the highest cosine similarity to an entity.
 
     Example: dihedral similar out/umls virus
     """

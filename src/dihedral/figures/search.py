@@ -1,4 +1,4 @@
-"""Two pictures of a search: how the best valid MRR grew, and which settings mattered."""
+"""Figures of a search: its best valid MRR over time, and the importance of each setting."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from optuna.visualization import matplotlib as plots
 
 
 def draw_search(study: Any, folder: Path) -> list[Path]:
-    """history.png and importances.png of an Optuna study; importances need two trials that ended differently."""
+    """Draw history.png and, if two trials differ in valid MRR, importances.png for an Optuna study."""
     values = {trial.value for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)  # its plots are so since 2020
+        warnings.simplefilter("ignore", ExperimentalWarning)  # the plots have been experimental since 2020
         drawn = [_save(plots.plot_optimization_history(study, target_name="valid MRR"), folder / "history.png")]
         if len(values) > 1:
             axes = plots.plot_param_importances(study, target_name="valid MRR")

@@ -1,1 +1,1 @@
-"""Hyper-parameter search: a grid, or trials proposed by Optuna."""
+"""Hyper-parameter search: `grid` trains every combination, `optuna_search` lets Optuna propose and prune trials."""

@@ -1,4 +1,4 @@
-"""A grid search: every combination of settings trained, logged as JSON lines, and resumable from its log."""
+"""Grid search: train every combination of settings and log each run as a JSON line, so that a search can resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dihedral.training.train import finish
 Row = dict[str, Any]
 Choices = Mapping[str, Sequence[Any]]
 
-# what Xu & Li (ACL 2019) searched, as their section on the experimental setup lists it
+# the grids of Xu & Li (ACL 2019), from their section on the experimental setup
 PAPER_GRIDS: dict[str, dict[str, list[Any]]] = {
     "gumbel": {
         "K": [4, 6, 8],
@@ -53,17 +53,17 @@ def paper_grid(recipe: Recipe) -> dict[str, list[Any]]:
     variant = recipe.model.rpartition("-")[2]
     if variant not in PAPER_GRIDS:
         raise DihedralError(
-            f"model is {recipe.model!r}; the paper has grids for models that end in -gumbel or -ste: "
+            f"model is {recipe.model!r}; the paper has grids only for models that end in -gumbel or -ste: "
             "give your own with --choose, such as --choose lr=0.1,0.5"
         )
     choices = dict(PAPER_GRIDS[variant])
-    if recipe.objective == "softmax":  # it draws no negatives: each run would be made three times
+    if recipe.objective == "softmax":  # draws no negatives, so each run would be repeated three times
         del choices["negatives"]
     return choices
 
 
 def grid(choices: Choices) -> Iterator[dict[str, Any]]:
-    """Every combination, the last setting changing fastest.
+    """Yield every combination; the last setting changes fastest.
 
     >>> list(grid({"K": [4, 6], "seed": [0]}))
     [{'K': 4, 'seed': 0}, {'K': 6, 'seed': 0}]
@@ -73,16 +73,16 @@ def grid(choices: Choices) -> Iterator[dict[str, Any]]:
 
 
 def plan(graph: Graph, recipe: Recipe, choices: Choices, seed: int = 0) -> list[Row]:
-    """The rows of a search before training: each combination once, all of them checked."""
+    """Return the rows to train: each combination once, with validated settings."""
     if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
-        raise DihedralError(f"the grid has lr and {also[0]}; lr sets entity_lr and relation_lr: choose it or them")
+        raise DihedralError(f"the grid has lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
     rows: dict[str, Row] = {}
     for changes in grid(choices):
         settings = dict(changes)
         if "lr" in settings:
             settings["entity_lr"] = settings["relation_lr"] = settings.pop("lr")
         run_seed = settings.pop("seed", seed)
-        if isinstance(run_seed, str) and run_seed.isdecimal():  # from a command line
+        if isinstance(run_seed, str) and run_seed.isdecimal():  # from the command line
             run_seed = int(run_seed)
         read = recipe.replace(**settings).to_dict()
         typed = {**read, "seed": check_seed(run_seed), "lr": read["entity_lr"]}
@@ -92,7 +92,7 @@ def plan(graph: Graph, recipe: Recipe, choices: Choices, seed: int = 0) -> list[
     return list(rows.values())
 
 
-def tune(
+def grid_search(
     graph: Graph,
     recipe: Recipe,
     choices: Choices,
@@ -104,16 +104,16 @@ def tune(
     on_start: Callable[[list[Row], int], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
-    """Train each combination of `choices` once and return all rows, the best on valid first.
+    """Train each combination of `choices` once and return all rows, sorted by valid MRR, best first.
 
-    Rows that the log already holds for the same data, settings and seed are not trained again.
+    Runs that the log already holds for the same data, settings and seed are not repeated.
 
-    choices: settings by name, also `seed`, and `lr` for entity_lr and relation_lr together.
-    on_start: called with the rows that the log holds already and the number of all combinations.
-    on_row: called with each row that was trained.
+    choices: values per setting; also `seed`, and `lr` for both entity_lr and relation_lr.
+    on_start: called with the rows found in the log and the total number of combinations.
+    on_row: called with each newly trained row.
     """
     if len(graph.valid) == 0:
-        raise DihedralError(f"graph {graph.name!r} has no valid triples; a search selects on them")
+        raise DihedralError(f"graph {graph.name!r} has no valid triples; a search selects settings by valid MRR")
     chosen_device = choose_device(device)
     planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
@@ -124,31 +124,36 @@ def tune(
     for row in planned:
         if _key(row) in done:
             continue
-        started = time.perf_counter()
-        wanted = Recipe.from_dict(row["recipe"])
-        trainer = Trainer(graph, wanted, seed=row["seed"], device=chosen_device, callback=callback)
-        try:
-            trainer.run()
-            metrics = finish(trainer).metrics
-            row |= {
-                "valid": metrics["valid"]["both"],
-                "test": metrics.get("test", {}).get("both"),
-                "test_seen_only": metrics.get("test", {}).get("seen_only"),
-                "best_epoch": metrics["best_epoch"],
-                "train_seconds": metrics["train_seconds"],
-                "curve": [[r["epoch"], r["loss"], r["valid_mrr"]] for r in trainer.state.history if "valid_mrr" in r],
-            }
-        except TrainingError as error:
-            row["failed"] = str(error)
-        row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
-        row["versions"] = {"dihedral": dihedral.__version__, "torch": str(torch.__version__)}
+        interrupted = _train_row(graph, row, chosen_device, callback)
         _append(log, row)
         rows.append(row)
         if on_row:
             on_row(row)
-        if trainer.interrupted:
+        if interrupted:
             raise KeyboardInterrupt
     return sorted(rows, key=lambda row: -row.get("valid", {}).get("mrr", -1.0))
+
+
+def _train_row(graph: Graph, row: Row, device: torch.device, callback: Callback | None) -> bool:
+    """Train one combination and add its metrics to the row; return whether Ctrl-C arrived in its last epoch."""
+    started = time.perf_counter()
+    trainer = Trainer(graph, Recipe.from_dict(row["recipe"]), seed=row["seed"], device=device, callback=callback)
+    try:
+        trainer.run()
+        metrics = finish(trainer).metrics
+        row |= {
+            "valid": metrics["valid"]["both"],
+            "test": metrics.get("test", {}).get("both"),
+            "test_seen_only": metrics.get("test", {}).get("seen_only"),
+            "best_epoch": metrics["best_epoch"],
+            "train_seconds": metrics["train_seconds"],
+            "curve": [[r["epoch"], r["loss"], r["valid_mrr"]] for r in trainer.state.history if "valid_mrr" in r],
+        }
+    except TrainingError as error:
+        row["failed"] = str(error)
+    row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
+    row["versions"] = {"dihedral": dihedral.__version__, "torch": str(torch.__version__)}
+    return trainer.interrupted
 
 
 def _append(log: Path, row: Row) -> None:
@@ -159,7 +164,7 @@ def _append(log: Path, row: Row) -> None:
 
 
 def _by_key(rows: list[Row]) -> dict[str, Row]:
-    """The rows that today's settings can express; others, as from another version, match nothing."""
+    """Index the rows by key, without those whose settings this version does not know."""
     found = {}
     for row in rows:
         with contextlib.suppress(DihedralError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""A search by Optuna: TPE proposes settings, the median of other trials stops poor ones, valid MRR selects.
+"""Hyper-parameter search with Optuna: TPE proposes settings, the median rule prunes trials, valid MRR selects.
 
-The study is a SQLite file in the search's folder. Several processes may work on it, and a later search in the
-same folder goes on with it. What a trial draws depends on the seed and on the trials that finished before it, so a
-search of one worker that was killed, and goes on, makes the trials of one that was not.
+The study is a SQLite file in the folder of the search. Several processes can work on it, and a later search in the
+same folder resumes it. The settings of a trial depend only on the seed and the trials that finished before it. A
+search with one worker that is killed and resumed therefore runs the same trials as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from dihedral.training.recipe import Recipe, write_recipe
 
 Row = dict[str, Any]
 Space = dict[str, list[Any] | tuple[float, float]]
-"""What is searched: a list has the choices of a setting, a pair the ends of a log-uniform range."""
+"""The values to search per setting: a list holds choices, a pair the bounds of a log-uniform range."""
 
-RANDOM_TRIALS = 6  # before TPE has something to go by
+RANDOM_TRIALS = 6  # TPE needs some results to start from
 TRIALS_BEFORE_PRUNING = 4
 POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search is about."""
+    """The data, recipe, space and folder of a search."""
 
     graph: Graph
     recipe: Recipe
@@ -50,7 +50,7 @@ class Search:
 
     @property
     def best(self) -> Path:
-        """The recipe of the best trial."""
+        """The file with the recipe of the best trial."""
         return self.folder / "best.toml"
 
     def identity(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Search:
 
 
 def default_space(recipe: Recipe) -> Space:
-    """A small space around a recipe.
+    """Return a small search space around a recipe.
 
     >>> default_space(Recipe(model="distmult", objective="softmax"))["dimension"]
     [100, 200, 400]
@@ -82,14 +82,14 @@ def default_space(recipe: Recipe) -> Space:
 
 
 def make_space(recipe: Recipe, choices: Mapping[str, Sequence[Any]], fixed: Sequence[str] = ()) -> Space:
-    """The default space with `choices` in the place of its own, and without the settings that are fixed.
+    """Return the default space, with `choices` replacing its values and without the fixed settings.
 
-    choices: settings by name, also `lr` for entity_lr and relation_lr together; text is read as the setting's type.
+    choices: values per setting, as strings or in the setting's type; also `lr` for both entity_lr and relation_lr.
     """
     if "seed" in choices:
-        raise DihedralError("seed is among the choices; a search by trials has one seed, only --grid searches seeds")
+        raise DihedralError("seed is among the choices; a search by trials uses one seed: use --grid to search seeds")
     if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
-        raise DihedralError(f"the choices have lr and {also[0]}; lr sets entity_lr and relation_lr: choose it or them")
+        raise DihedralError(f"the choices have lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
     space = {key: values for key, values in default_space(recipe).items() if key not in fixed}
     for key, values in choices.items():
         read = [recipe.replace(**_settings({key: value})).to_dict()[_name(key)] for value in values]
@@ -108,43 +108,44 @@ def search(
     callback: Callback | None = None,
     on_tick: Callable[[list[Row]], None] | None = None,
 ) -> list[Row]:
-    """Search until the study has `trials` finished trials, or no new one began for `minutes`; the best row is first.
+    """Search until the study has `trials` finished trials or `minutes` have passed; return the rows, best first.
 
-    The recipe of the best trial is written to `best.toml` of the folder, also where Ctrl-C ends the search.
+    The recipe of the best trial is written to `best.toml` in the folder, even if Ctrl-C ends the search.
 
-    workers: processes that train at the same time; more than one needs a script's `if __name__ == "__main__"`.
-    callback: called with the events of runs in this process.
-    on_tick: called with the rows of all trials as they change.
+    minutes: no trial starts after this time.
+    workers: concurrent training processes; with more than one, guard the script with `if __name__ == "__main__"`.
+    callback: called with the events of the runs in this process.
+    on_tick: called with the rows of all trials when they may have changed.
     """
     check_seed(task.seed)
     choose_device(task.device)
     if trials is None and minutes is None:
-        raise DihedralError("a search needs an end: give trials or minutes")
+        raise DihedralError("a search needs a limit: give trials or minutes")
     for name, value in (("trials", trials), ("minutes", minutes), ("workers", workers)):
         if value is not None and value <= 0:
             raise DihedralError(f"{name} is {value}; it must be more than 0")
     if len(task.graph.valid) == 0:
-        raise DihedralError(f"graph {task.graph.name!r} has no valid triples; a search selects on them")
+        raise DihedralError(f"graph {task.graph.name!r} has no valid triples; a search selects settings by valid MRR")
     if task.recipe.validate_every == 0:
-        raise DihedralError("validate_every is 0; a search selects on valid, so it must be 1 or more")
+        raise DihedralError("validate_every is 0; a search selects settings by valid MRR, so it must be 1 or more")
     with _clear_storage_errors(task), _taking_part(task) as alone:
         study = open_study(task)
         _begin(study, task, alone)
-        # no clock of the day, which may be set; this one is the same for all processes of a machine
+        # unlike wall-clock time, the monotonic clock cannot be set, and all processes of a machine share it
         deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
         left = trials - len(_finished(study)) if trials is not None else 2**31 - 1
         tick = lambda: on_tick(trial_rows(study)) if on_tick else None  # noqa: E731
         tick()
         try:
             if workers == 1:
-                # as a flag: an exception may be raised, and lost, while the database cleans up
+                # a flag, because the database may swallow an exception while it cleans up
                 with catch_interrupt() as stop:
                     tickets = multiprocessing.Value("i", left)
                     work(task, study, tickets, stop, deadline, callback=callback, on_trial=tick)
                 if stop.is_set():
                     raise KeyboardInterrupt
             else:
-                _share(task, min(workers, max(0, left)), left, deadline, tick)
+                _run_workers(task, min(workers, max(0, left)), left, deadline, tick)
         finally:
             rows = trial_rows(study)
             write_json(task.folder / "trials.json", {"trials": rows})
@@ -155,7 +156,7 @@ def search(
 
 @contextmanager
 def _clear_storage_errors(task: Search) -> Iterator[None]:
-    """A full disk, a read-only folder or a damaged file, in one sentence."""
+    """Turn a full disk, a read-only folder or a damaged file into a one-sentence error."""
     optuna = _optuna()
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -166,7 +167,7 @@ def _clear_storage_errors(task: Search) -> Iterator[None]:
         reason = str(next((cause for cause in causes if cause), error)).splitlines()[0]
         raise TrainingError(
             f"the study in {str(task.folder)!r} cannot be used: {reason}; finished trials are kept: "
-            "go on with the same command when that is mended"
+            "fix this, then resume with the same command"
         ) from None
 
 
@@ -179,7 +180,7 @@ def _taking_part(task: Search) -> Iterator[bool]:
 
 
 def open_study(task: Search) -> Any:
-    """The study in a search's folder, a new one if there is none."""
+    """Open the study in the folder of a search, or create it."""
     optuna = _optuna()
     make_folder(task.folder)
     with _clear_storage_errors(task):
@@ -195,7 +196,7 @@ def open_study(task: Search) -> Any:
 
 
 def _sampler(task: Search, study: Any, worker: int) -> Any:
-    """What draws a trial: no worker draws what another does, and a trial that was killed is drawn again."""
+    """Seed the sampler so that workers draw different settings and a killed trial is drawn again."""
     seed = 1_000_003 * task.seed + 1_009 * worker + len(_finished(study))
     return _optuna().samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed % 2**32, constant_liar=True)
 
@@ -232,7 +233,7 @@ def work(
     callback: Callback | None = None,
     on_trial: Callable[[], object] = lambda: None,
 ) -> None:
-    """Train a trial for each ticket that is left, until the deadline or `stop`."""
+    """Train one trial per remaining ticket, until the deadline or until `stop` is set."""
     optuna = _optuna()
     states = optuna.trial.TrialState
     while time.monotonic() < deadline and not stop.is_set() and _take(tickets):
@@ -242,12 +243,12 @@ def work(
             value, interrupted = _attempt(task, study, trial, stop, callback)
         except optuna.TrialPruned:
             study.tell(trial, state=states.PRUNED)
-        except DihedralError as error:  # diverged, or settings that exclude each other: the sampler learns to avoid it
+        except DihedralError as error:  # divergence or conflicting settings: pruning teaches the sampler to avoid them
             trial.set_user_attr("failed", str(error))
             study.tell(trial, state=states.PRUNED)
         except KeyboardInterrupt:
             study.tell(trial, state=states.FAIL)
-            study.enqueue_trial(trial.params)  # it comes first when the search goes on
+            study.enqueue_trial(trial.params)  # the first trial after resuming
             raise
         else:
             study.tell(trial, value)
@@ -257,7 +258,7 @@ def work(
 
 
 def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback | None) -> tuple[float, bool]:
-    """Train a trial's settings: its best valid MRR, and whether Ctrl-C came in its last epoch."""
+    """Train one trial; return its best valid MRR and whether Ctrl-C arrived in its last epoch."""
     optuna = _optuna()
     for other in _finished(study):
         if other.params == trial.params:
@@ -291,7 +292,7 @@ def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback
 
 
 def trial_rows(study: Any) -> list[Row]:
-    """A row for each finished trial that was trained, the best on valid first, those stopped early after them."""
+    """Return one row per trained trial: complete trials by valid MRR, best first, then pruned and failed ones."""
     rows = []
     for trial in _finished(study):
         if "same_as" in trial.user_attrs:
@@ -306,8 +307,8 @@ def trial_rows(study: Any) -> list[Row]:
 # --- processes --------------------------------------------------------------------------------------
 
 
-def _share(task: Search, workers: int, left: int, deadline: float, tick: Callable[[], object]) -> None:
-    """Let processes take trials from one count; Ctrl-C stops them all at their next step."""
+def _run_workers(task: Search, workers: int, left: int, deadline: float, tick: Callable[[], object]) -> None:
+    """Start workers that share one count of remaining trials; Ctrl-C stops each at its next event."""
     context = multiprocessing.get_context("spawn")  # threads and CUDA do not survive a fork
     tickets, stop = context.Value("i", left), context.Event()
     threads = max(1, torch.get_num_threads() // max(1, workers))
@@ -327,11 +328,11 @@ def _share(task: Search, workers: int, left: int, deadline: float, tick: Callabl
     finally:
         stop.set()
         for process in processes:
-            if process.pid is not None:  # a start that failed leaves others without one
+            if process.pid is not None:  # None if an earlier process failed to start
                 process.join()
     if failed := [process.exitcode for process in processes if process.exitcode]:
         raise TrainingError(
-            f"{len(failed)} of {workers} workers ended with exit code {failed[0]}; finished trials are kept"
+            f"{len(failed)} of {workers} workers exited with code {failed[0]}; finished trials are kept"
         )
 
 
@@ -345,14 +346,14 @@ def _worker(number: int, task: Search, tickets: Any, stop: Any, deadline: float,
 
 
 def _orphaned() -> bool:
-    """Whether this is a worker whose search was killed: nobody waits for its trials."""
+    """Whether this process is a worker whose parent was killed."""
     parent = multiprocessing.parent_process()
     return parent is not None and not parent.is_alive()
 
 
 @contextmanager
 def _ignoring_interrupts() -> Iterator[None]:
-    """Processes that start here leave Ctrl-C to their parent, also while they import."""
+    """Start processes that ignore Ctrl-C, even during their imports: the parent handles it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -373,7 +374,7 @@ def _take(tickets: Any) -> bool:
 
 
 def _settings(params: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial's parameters as settings of a recipe."""
+    """Convert the parameters of a trial to recipe settings."""
     settings = _rounded(params)
     if "lr" in settings:
         settings["entity_lr"] = settings["relation_lr"] = settings.pop("lr")
@@ -381,7 +382,7 @@ def _settings(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Three digits say what a learning rate is, and can be read."""
+    """Round to three significant digits, which are precise enough and easy to read."""
     return {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in params.items()}
 
 

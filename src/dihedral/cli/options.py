@@ -1,0 +1,18 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Names of the head, relation and tail columns, such as subject,predicate,object.")
+]
+Known = Annotated[str, typer.Option(help="include or exclude: whether to list facts that the graph holds.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
