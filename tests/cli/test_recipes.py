@@ -44,7 +44,7 @@ def test_a_recipe_file_of_ones_own(cli, tmp_path):
         ("dimensions = 12", "recipe setting 'dimensions' does not exist; did you mean 'dimension'"),
         ("dimension = 13", "dimension is 13; it is 2L, so it must be even"),
         ("dimension = 'wide'", "dimension is 'wide'; it must be a whole number"),
-        ("hard = 1", "hard is 1; it must be true or false"),
+        ("relation_scale = 1", "relation_scale is 1; it must be true or false"),
         (None, "mine.toml' does not exist"),
     ],
 )

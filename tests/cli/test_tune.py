@@ -105,12 +105,12 @@ def test_a_benchmark_of_the_paper_starts_from_its_recipe(cli, family, tmp_path, 
 
 
 def test_the_command_for_the_winner_holds_every_setting_that_is_not_the_recipes(tmp_path):
-    recipe = dh.load_recipe("demo/umls").replace(hard=True, K=6).to_dict()
+    recipe = dh.load_recipe("demo/umls").replace(relation_scale=True, K=6).to_dict()
     options = {"columns": "a,b,c", "seed": None, "device": "cpu"}
     command = retrain("my data.csv", "demo/umls", {"recipe": recipe}, tmp_path / "log.jsonl", options)
     assert command == (
-        "dihedral train 'my data.csv' --recipe demo/umls --set K=6 --set hard=true --columns a,b,c --device cpu "
-        f"--out {tmp_path}/log-best"
+        "dihedral train 'my data.csv' --recipe demo/umls --set K=6 --set relation_scale=true --columns a,b,c "
+        f"--device cpu --out {tmp_path}/log-best"
     )
 
 

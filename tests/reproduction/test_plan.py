@@ -90,7 +90,7 @@ def test_models_in_one_frame_differ_in_little_but_the_model(graph, objective):
     assert len({run.recipe.model for run in runs}) == len(runs) == 9 and {run.seed for run in runs} == {0}
     own = {
         "transe": {"regulariser", "regulariser_weight", "relation_init", "entity_init"},
-        "dihedral-gumbel": {"relation_lr"},
+        "dihedral-gumbel": {"relation_lr", "cooling"},
     }
     shared = {key: value for key, value in runs[0].recipe.to_dict().items() if key not in ("name", "model")}
     assert shared["objective"] == objective

@@ -58,7 +58,7 @@ def test_what_a_recipe_says_about_itself_may_change(tiny, tiny_results, tiny_rec
     assert find_record(with_settings(tiny, about="other words"), tiny_results / "runs") == tiny_record
 
 
-@pytest.mark.parametrize("setting", [{"epochs": 2}, {"dimension": 18}, {"regulariser_weight": 0.03}, {"hard": True}])
+@pytest.mark.parametrize("setting", [{"epochs": 2}, {"dimension": 18}, {"regulariser_weight": 0.03}, {"K": 6}])
 def test_a_record_of_other_settings_is_not_found(tiny, tiny_results, setting):
     assert find_record(with_settings(tiny, **setting), tiny_results / "runs") is None
 

@@ -100,8 +100,8 @@ def test_a_model_outside_the_paper_has_no_grid():
 
 
 def test_a_plan_has_each_combination_once_in_the_types_of_its_settings(family):
-    rows = plan(family, SMALL, {"K": ["4", "6", 4], "lr": ["1e-1", "0.1"], "seed": ["1"], "hard": ["false"]})
-    assert [row["changes"] for row in rows] == [{"K": K, "lr": 0.1, "seed": 1, "hard": False} for K in (4, 6)]
+    rows = plan(family, SMALL, {"K": ["4", "6", 4], "lr": ["1e-1", "0.1"], "seed": ["1"], "relation_scale": ["false"]})
+    assert [row["changes"] for row in rows] == [{"K": K, "lr": 0.1, "seed": 1, "relation_scale": False} for K in (4, 6)]
     assert [row["seed"] for row in rows] == [1, 1]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError, check_seed
 from dihedral.evaluation.ranking import MEMORY_MB, Ranks, rank_triples
 from dihedral.graph import Graph, KnownAnswers
-from dihedral.graph.known import SIDES, Side
+from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples, members_of
 from dihedral.models import Model
 

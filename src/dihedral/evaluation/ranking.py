@@ -17,7 +17,8 @@ from torch import Tensor
 from dihedral.engine import compiled
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
-from dihedral.graph.known import KnownAnswers, Side, anchors_and_targets
+from dihedral.graph.known import KnownAnswers, anchors_and_targets
+from dihedral.graph.steps import Side
 from dihedral.models import Model
 from dihedral.runtime.distributed import Shard, any_rank
 

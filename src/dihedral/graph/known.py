@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dihedral.graph.steps import Side
 from dihedral.graph.triples import Triples, keys_fit
-
-Side = Literal["head", "tail"]  # the side that is asked for
-SIDES: tuple[Side, ...] = ("head", "tail")
 
 
 def anchors_and_targets(triples: Tensor, side: Side) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,8 +18,8 @@ from torch import Tensor
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError, check_triples
 from dihedral.evaluation.ranking import MEMORY_MB, score_all, tile_rows
-from dihedral.graph.known import Side
 from dihedral.graph.readers import split_line, usual_columns
+from dihedral.graph.steps import Side
 from dihedral.inference.predictor import Among, Known, Predictor
 from dihedral.io.files import atomic_path, make_folder
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
-from dihedral.graph.known import Side
 from dihedral.graph.prefixes import expand
+from dihedral.graph.steps import Side
 from dihedral.graph.triples import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.models import Model

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph.known import SIDES, Side, anchors_and_targets
+from dihedral.graph.known import anchors_and_targets
+from dihedral.graph.steps import SIDES, Side
 from dihedral.inference.predictor import Known, Predictor
 
 SAMPLE = 512  # questions that the search is tuned on

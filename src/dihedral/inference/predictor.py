@@ -15,8 +15,8 @@ from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError, check_triples, close_matches
 from dihedral.evaluation.ranking import MEMORY_MB, best_answers, score_all, tile_rows
 from dihedral.graph import Graph, KnownAnswers
-from dihedral.graph.known import SIDES, Side
 from dihedral.graph.patterns import RuleCounter
+from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.inference.calibration import MIN_VALID, Calibration, fit_calibration, measure_calibration
 from dihedral.inference.paths import WIDTH, beam_search, both_ways, path_queries, read_steps

@@ -19,7 +19,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.evaluation import rank_triples
 from dihedral.graph import Graph
-from dihedral.graph.known import SIDES
+from dihedral.graph.steps import SIDES
 from dihedral.group import DihedralGroup
 from dihedral.inference.paths import INVERSE, step
 from dihedral.inference.predictor import Predictor

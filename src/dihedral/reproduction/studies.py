@@ -14,7 +14,7 @@ from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Row, algebra
 from dihedral.models import Model
-from dihedral.objectives.logistic import definitely_skew
+from dihedral.objectives.negatives import definitely_skew
 
 MAX_PAIRS = 8
 FAMILY_CHAINS = (

@@ -14,7 +14,7 @@ from typing import Literal
 
 import anyio
 
-from dihedral.graph.known import Side
+from dihedral.graph.steps import Side
 from dihedral.inference.predictor import Known, Prediction
 from dihedral.serving.served import ServedModel
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import SPLITS, Graph, Triples, Vocabulary
 from dihedral.io.files import atomic_path, make_folder, only_writer, read_json, read_tensors, write_json, write_tensors
-from dihedral.models import MODELS, Model, restore_relations
+from dihedral.models import STORED_MODELS, Model, restore_relations
 
 FORMAT = "dihedral-model"
 VERSION = 1
@@ -200,10 +200,10 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     if tuple(entities.shape) != shape:
         raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
     kind = manifest["model"]
-    if kind != "dihedral" and kind not in MODELS:
+    if kind not in STORED_MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
-    if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
+    if ("codes" in tensors) != STORED_MODELS[kind].is_discrete:
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
     prefixes = manifest.get("prefixes", {})  # of IRIs; models stored earlier have none
     names = _load_names(folder / files["relation_names"], "relation", prefixes)
