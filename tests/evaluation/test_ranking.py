@@ -14,7 +14,8 @@ from dihedral.engine import compiled
 from dihedral.evaluation import Ranks, rank_triples, summarise
 from dihedral.evaluation.ranking import best_answers, ranks_from_scores
 from dihedral.graph import KnownAnswers
-from dihedral.graph.known import SIDES, anchors_and_targets
+from dihedral.graph.known import anchors_and_targets
+from dihedral.graph.steps import SIDES
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
 

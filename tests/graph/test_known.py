@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral.graph import KnownAnswers
-from dihedral.graph.known import SIDES, anchors_and_targets
+from dihedral.graph.known import anchors_and_targets
+from dihedral.graph.steps import SIDES
 
 ENTITIES, RELATIONS = 9, 3
 triple = st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1), st.integers(0, ENTITIES - 1))

@@ -17,6 +17,8 @@ from dihedral.models import Model, build_model
 from dihedral.models.dihedral import (
     ArgmaxRelations,
     CodeRelations,
+    CyclicGumbelRelations,
+    CyclicSignRelations,
     GumbelRelations,
     OrthogonalRelations,
     SignRelations,
@@ -154,10 +156,12 @@ def test_the_order_of_two_rotations_does_not():
 # --- straight-through signs --------------------------------------------------------------------
 
 
-def sign_relations(K: int, scale: float = 1.0, **options: bool) -> tuple[SignRelations, np.ndarray]:
+def sign_relations(
+    K: int, scale: float = 1.0, model: type[SignRelations] = SignRelations
+) -> tuple[SignRelations, np.ndarray]:
     """One relation whose components run through every pattern of signs; the patterns [variables, L]."""
     patterns = np.array(list(itertools.product([-1.0, 1.0], repeat=3 if K == 4 else 4))).T
-    relations = SignRelations(1, 2 * patterns.shape[1], K, **options)
+    relations = model(1, 2 * patterns.shape[1], K)
     with torch.no_grad():
         relations.latents.copy_(torch.from_numpy(patterns * scale)[None])
     return relations, patterns
@@ -290,9 +294,9 @@ def hand_made(logits: np.ndarray, upstream: np.ndarray, K: int, tau: float) -> t
 
 @pytest.mark.parametrize("K", [3, 4, 8])
 @pytest.mark.parametrize("tau", [3.0, 0.5])
-@pytest.mark.parametrize("rotations_only", [False, True])
-def test_gumbel_operators_and_gradients_are_those_of_equation_3(K, tau, rotations_only):
-    relations = GumbelRelations(3, 10, K, rotations_only=rotations_only, generator=seeded(0))
+@pytest.mark.parametrize("model", [GumbelRelations, CyclicGumbelRelations])
+def test_gumbel_operators_and_gradients_are_those_of_equation_3(K, tau, model):
+    relations = model(3, 10, K, generator=seeded(0))
     noise = gumbel_noise(relations.logits.detach(), seeded(5))
     operators = relations.operators(None, seeded(5), tau)
     upstream = torch.randn(operators.shape, generator=seeded(1))
@@ -351,19 +355,6 @@ def test_a_cold_draw_is_nearly_an_element():
     torch.testing.assert_close(cold, element_blocks(4)[noisy.argmax(1)].transpose(1, 2), atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("K", [4, 6])
-def test_a_hard_draw_is_an_element_with_the_gradient_of_the_soft_one(K):
-    soft = GumbelRelations(2, 6, K, generator=seeded(0))
-    hard = GumbelRelations(2, 6, K, hard=True, generator=seeded(0))
-    upstream = torch.randn(2, 4, 3, generator=seeded(1))
-    soft.operators(None, seeded(4), 2.0).backward(upstream)
-    operators = hard.operators(None, seeded(4), 2.0)
-    operators.backward(upstream)
-    noisy = hard.logits + gumbel_noise(hard.logits.detach(), seeded(4))
-    torch.testing.assert_close(operators, element_blocks(K)[noisy.argmax(1)].transpose(1, 2), atol=1e-6, rtol=0)
-    torch.testing.assert_close(hard.logits.grad, soft.logits.grad)
-
-
 @pytest.mark.parametrize("K", [3, 4, 8])
 def test_argmax_applies_the_element_and_passes_the_gradient_of_the_softmax(K):
     relations = ArgmaxRelations(3, 10, K, generator=seeded(0))
@@ -375,12 +366,12 @@ def test_argmax_applies_the_element_and_passes_the_gradient_of_the_softmax(K):
     np.testing.assert_allclose(relations.logits.grad, gradient, atol=1e-5)
 
 
-def test_straight_through_argmax_is_one_hot_forwards_and_the_identity_backwards():
+def test_straight_through_argmax_is_one_hot_and_passes_its_gradient_through():
     weights = torch.tensor([[[0.2, 0.5], [0.7, 0.4], [0.1, 0.1]]], requires_grad=True)
-    hard = straight_through_argmax(weights)
-    torch.testing.assert_close(hard, torch.tensor([[[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]]))
+    one_hot = straight_through_argmax(weights)
+    torch.testing.assert_close(one_hot, torch.tensor([[[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]]))
     upstream = torch.randn(1, 3, 2, generator=seeded(0))
-    hard.backward(upstream)
+    one_hot.backward(upstream)
     assert torch.equal(weights.grad, upstream)
 
 
@@ -413,10 +404,10 @@ def test_cyclic_models_hold_rotations_only(name, K):
 
 @pytest.mark.parametrize("K", [4, 6])
 def test_no_pattern_of_signs_gives_a_cyclic_model_a_reflection(K):
-    relations, _ = sign_relations(K, rotations_only=True)
+    relations, _ = sign_relations(K, model=CyclicSignRelations)
     assert set(relations.codes[0].tolist()) == set(range(K))
     relations.operators().sum().backward()
-    assert not relations.latents.grad[0, 0].any(), "the reflection indicator is out of use"
+    assert not relations.latents.grad[0, 0].any(), "the reflection indicator is unused"
 
 
 def test_the_orthogonal_model_is_orthogonal_at_any_angle():
@@ -428,6 +419,11 @@ def test_the_orthogonal_model_is_orthogonal_at_any_angle():
         a, b, c, d = operator.detach()
         determinants |= set((a * d - b * c).round().int().tolist())
     assert determinants == {-1, 1}, "rotations and reflections"
+
+
+def test_the_initial_spread_of_the_orthogonal_model_is_that_of_its_reflection_latents():
+    one, small = (OrthogonalRelations(30, 20, init=init, generator=seeded(0)) for init in (1.0, 0.25))
+    assert torch.equal(small.reflection, one.reflection * 0.25) and torch.equal(small.angles, one.angles)
 
 
 def test_the_orthogonal_model_follows_its_angles_continuously():

@@ -194,7 +194,7 @@ def test_a_stored_model_scores_as_the_trained_one(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_codes_belong_to_the_models_of_group_elements(name):
     codes = build(name).codes
-    if name.startswith(("dihedral", "cyclic")):
+    if MODELS[name].is_discrete:
         assert codes.dtype == torch.uint8
         assert codes.shape == (RELATIONS, L)
     else:
@@ -202,7 +202,7 @@ def test_codes_belong_to_the_models_of_group_elements(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_seed_settles_every_parameter(name):
+def test_a_seed_determines_every_parameter(name):
     first, again, other = (build_model(name, 5, 2, dimension=6, seed=seed) for seed in (1, 1, 2))
     for (key, a), b, c in zip(first.named_parameters(), again.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b), key

@@ -1,4 +1,4 @@
-"""Random walks to train on, and the objective with them."""
+"""Random walks, and the softmax loss with paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.objectives.logistic import SoftmaxLoss
+from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
 from dihedral.training import Recipe, Trainer
 
@@ -25,7 +25,7 @@ def edges_both_ways(graph) -> set[tuple[int, int, int]]:
     return forwards | {(t, r + graph.num_relations, h) for h, r, t in forwards}
 
 
-def test_every_step_of_a_walk_is_an_edge_walked_forwards_or_backwards(graph):
+def test_every_step_of_a_walk_is_an_edge_in_either_direction(graph):
     walks = Walks.build(graph.train, graph.num_entities, graph.num_relations)
     first = torch.from_numpy(graph.train[:, 2]).long()
     one, middle = walks.sample(first, 1, torch.Generator().manual_seed(0))
@@ -46,7 +46,7 @@ def test_all_edges_of_an_entity_are_equally_likely(graph):
 
 
 @pytest.mark.parametrize("length", [2, 3])
-def test_the_loss_with_paths_is_that_of_the_written_out_products(graph, length):
+def test_the_loss_with_paths_is_that_of_the_products_written_out(graph, length):
     recipe = SOFTMAX.replace(path_length=length, regulariser="none")
     trainer = Trainer(graph, recipe)
     loss = trainer.objective
@@ -55,7 +55,7 @@ def test_the_loss_with_paths_is_that_of_the_written_out_products(graph, length):
     operators = trainer.model.relations.operators()
     entities = trainer.model.entities.detach()
     found = loss(entities, operators, batch[:, 1], batch, torch.Generator().manual_seed(5))
-    paths = loss._walk(batch, torch.Generator().manual_seed(5))
+    paths = loss.sample(batch, torch.Generator().manual_seed(5))
     a, b, c, d = operators.detach().unbind(1)
     dense = torch.cat([torch.cat([torch.diag_embed(a), torch.diag_embed(b)], 2),
                        torch.cat([torch.diag_embed(c), torch.diag_embed(d)], 2)], 1)  # fmt: skip
@@ -86,16 +86,15 @@ def test_training_with_paths_is_repeatable(graph):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"paths": 1.5}, "paths is 1.5; walks continue edges of the batch"),
-        ({"path_length": 4}, "path_length is 4; walks have 2 or 3 steps"),
-        ({"objective": "logistic"}, "paths is 1.0 with objective 'logistic'"),
+        ({"paths": 1.5}, "paths is 1.5; it must be at most 1"),
+        ({"path_length": 4}, "path_length is 4; it must be 2 or 3"),
+        ({"objective": "logistic", "paths": 1.0}, "paths is 1.0 with objective 'logistic'"),
+        (
+            {"model": "rescal", "paths": 1.0},
+            "paths is 1.0 with model 'rescal'; it applies only to models of 2x2 blocks",
+        ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(changes, message):
+def test_invalid_settings_of_paths_are_refused(changes, message):
     with pytest.raises(DihedralError, match=message.replace(".", r"\.")):
         SOFTMAX.replace(**changes)
-
-
-def test_models_without_blocks_cannot_train_on_paths(graph):
-    with pytest.raises(DihedralError, match="paths needs a model of 2x2 blocks"):
-        Trainer(graph, SOFTMAX.replace(model="rescal"))

@@ -90,7 +90,7 @@ def test_runs_with_the_same_training_setup_differ_only_in_the_model(graph, objec
     assert len({run.recipe.model for run in runs}) == len(runs) == 9 and {run.seed for run in runs} == {0}
     own = {
         "transe": {"regulariser", "regulariser_weight", "relation_init", "entity_init"},
-        "dihedral-gumbel": {"relation_lr"},
+        "dihedral-gumbel": {"relation_lr", "cooling"},
     }
     shared = {key: value for key, value in runs[0].recipe.to_dict().items() if key not in ("name", "model")}
     assert shared["objective"] == objective

@@ -58,7 +58,7 @@ def test_record_is_found_after_the_description_of_its_recipe_changes(tiny, tiny_
     assert find_record(with_settings(tiny, about="another description"), tiny_results / "runs") == tiny_record
 
 
-@pytest.mark.parametrize("setting", [{"epochs": 2}, {"dimension": 18}, {"regulariser_weight": 0.03}, {"hard": True}])
+@pytest.mark.parametrize("setting", [{"epochs": 2}, {"dimension": 18}, {"regulariser_weight": 0.03}, {"K": 6}])
 def test_record_with_other_settings_is_not_found(tiny, tiny_results, setting):
     assert find_record(with_settings(tiny, **setting), tiny_results / "runs") is None
 

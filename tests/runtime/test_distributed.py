@@ -272,20 +272,14 @@ def test_indices_in_tables_with_billions_of_rows_are_exact():
 def test_several_processes_need_a_folder(monkeypatch, family):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    with pytest.raises(
-        DihedralError, match="2 processes train one model, which is put several in a folder; give `out`"
-    ):
+    with pytest.raises(DihedralError, match="2 processes train one model, which needs an output folder; give `out`"):
         dh.train(family, "demo/family", progress=False)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"component_weight": 0.1, "objective": "logistic"}, "component_weight is 0.1, which several processes cannot"),
-        (
-            {"adversarial": 1.0, "objective": "logistic"},
-            "adversarial is 1.0, which several processes cannot train with",
-        ),
+        ({"component_weight": 0.1, "objective": "logistic"}, "component_weight is 0.1 with 2 processes; set it to 0"),
     ],
 )
 def test_unsupported_settings_are_errors(tmp_path, settings, message):

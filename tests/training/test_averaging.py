@@ -1,4 +1,4 @@
-"""Averaged weights: an exponential average of the parameters at the ends of epochs is what is measured and kept."""
+"""Averaged weights: the exponential average of the parameters at the ends of epochs is evaluated and kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPES = pytest.mark.parametrize("recipe", [SOFTMAX, LOGISTIC], ids=["softmax",
 
 
 class Stop(Exception):  # noqa: N818
-    """A run cut short by its callback, as by a crash."""
+    """A run stopped by its callback, as by a crash."""
 
 
 def parameters(trainer):
@@ -39,7 +39,7 @@ def epoch_by_epoch(graph, recipe):
 
 
 def exponential_average(states, decay):
-    """Adam's way: a running average from 0, divided by the weight that it has gathered."""
+    """A running average from 0 with Adam's bias correction."""
     averages = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in states[0].items()}
     for state in states:
         averages = {name: decay * averages[name] + (1 - decay) * state[name].double() for name in averages}
@@ -54,7 +54,7 @@ def assert_close(found, expected):
 
 @RECIPES
 @pytest.mark.parametrize("decay", [0.3, 0.9])
-def test_the_kept_model_is_the_exponential_average_of_the_ends_of_epochs(family, recipe, decay):
+def test_the_kept_model_is_the_exponential_average_over_the_epochs(family, recipe, decay):
     trainer, states = epoch_by_epoch(family, recipe.replace(averaging=decay))
     expected = exponential_average(states, decay)
     assert_close(trainer.average, expected)
@@ -101,7 +101,7 @@ def test_validation_measures_the_average(family):
             parameter.data.copy_(trainer.average[name])
         assert trainer.state.history[-1]["valid_mrr"] == measure(other.model).mrr
         trained.append(measure(trainer.model).mrr)
-    assert trained != [row["valid_mrr"] for row in trainer.state.history]  # or this run proves nothing
+    assert trained != [row["valid_mrr"] for row in trainer.state.history]  # otherwise the test is void
 
 
 def test_the_best_average_on_valid_is_kept(family):
@@ -109,7 +109,7 @@ def test_the_best_average_on_valid_is_kept(family):
     trainer, states = epoch_by_epoch(family, recipe)
     curve = [row["valid_mrr"] for row in trainer.state.history]
     best = 1 + curve.index(max(curve))
-    assert trainer.state.best_epoch == best < 20  # or this run proves nothing
+    assert trainer.state.best_epoch == best < 20  # otherwise the test is void
     model, _ = trainer.best_model()
     expected = exponential_average(states[:best], recipe.averaging)
     torch.testing.assert_close(model.entities.double(), expected["entities"], atol=1e-5, rtol=1e-5)
@@ -128,7 +128,7 @@ def test_the_stored_model_is_the_average(family, tmp_path):
     assert dh.evaluate(stored, split="test").to_dict() == made.metrics["test"]
 
 
-# --- stopping and going on --------------------------------------------------------------------------
+# --- stopping and resuming --------------------------------------------------------------------------
 
 
 def stop_at(epoch, step=2):
@@ -172,7 +172,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_keeps_its_average(family, tmp_p
     assert torch.equal(resumed.model.codes, whole.model.codes)
 
 
-def test_another_decay_cannot_go_on(family, tmp_path):
+def test_another_decay_cannot_be_resumed(family, tmp_path):
     with pytest.raises(Stop):
         dh.train(family, SOFTMAX, out=tmp_path / "run", callback=stop_at(2), checkpoint_minutes=0, progress=False)
     with pytest.raises(DihedralError, match="was made with another recipe"):

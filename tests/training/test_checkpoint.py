@@ -1,4 +1,4 @@
-"""Stopping and going on: a resumed run ends bit for bit where one that was never stopped ends."""
+"""Checkpoints: a resumed run is bit-identical to an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import dihedral as dh
 from dihedral import DihedralError, make_family
 
 SETTINGS = {"dimension": 8, "batch_size": 32, "epochs": 7, "validate_every": 2, "relation_lr": 0.5}
-TO_THE_LAST = {"validate_every": 0}  # the model of the last epoch is kept, whatever valid says
+TO_THE_LAST = {"validate_every": 0}  # the model of the last epoch is kept
 OBJECTIVES = ("logistic", "softmax")
 
 
 class Stop(Exception):  # noqa: N818
-    """A run cut short by its callback, as by a crash."""
+    """A run stopped by its callback, as by a crash."""
 
 
 def stop_at(epoch, step=2):
@@ -36,7 +36,7 @@ def train(graph, out=None, **options):
 
 @pytest.fixture
 def unfinished(family, tmp_path):
-    """The folder of a run that broke off in its fourth epoch; its checkpoint is of the third."""
+    """The folder of a run that stopped in its fourth epoch; its checkpoint is of the third."""
     with pytest.raises(Stop):
         train(family, tmp_path / "run", callback=stop_at(3))
     return tmp_path / "run"
@@ -141,13 +141,13 @@ def test_a_long_epoch_has_checkpoints_within_it(python, family, tmp_path, object
     assert_same(resumed, train(family, **settings))
 
 
-def test_a_run_that_stopped_within_an_epoch_goes_on_with_the_same_kind_of_device(family, tmp_path):
+def test_a_run_that_stopped_within_an_epoch_resumes_on_the_same_kind_of_device(family, tmp_path):
     with pytest.raises(Stop):
         train(family, tmp_path / "run", callback=stop_at(1), checkpoint_minutes=1e-9)
     content = json.loads(checkpoint_of(tmp_path / "run").read_text())
     content["progress"]["device"] = "cuda"
     checkpoint_of(tmp_path / "run").write_text(json.dumps(content))
-    with pytest.raises(DihedralError, match=r"stopped within an epoch on cuda, .* go on with --device cuda"):
+    with pytest.raises(DihedralError, match=r"stopped within an epoch on cuda, .* resume with --device cuda"):
         train(family, tmp_path / "run", resume=True)
 
 
@@ -179,21 +179,21 @@ def test_a_finished_run_leaves_a_model_and_a_log_but_no_checkpoint(family, tmp_p
     assert dh.load(tmp_path / "run").metrics["epochs"] == 7
 
 
-# --- what may and may not change --------------------------------------------------------------------
+# --- what may change on a resume --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "key"),
     [
         ({"seed": 1}, "seed"),
-        ({"dimension": 16}, "recipe"),
-        ({"entity_lr": 0.2}, "recipe"),
-        ({"objective": "softmax"}, "recipe"),
-        ({"model": "dihedral-ste"}, "recipe"),
-        ({"batch_size": 64}, "recipe"),
+        ({"dimension": 16}, r"recipe \(dimension\)"),
+        ({"entity_lr": 0.2}, r"recipe \(entity_lr\)"),
+        ({"objective": "softmax"}, r"recipe \(objective\)"),
+        ({"model": "dihedral-ste"}, r"recipe \(model\)"),
+        ({"batch_size": 64}, r"recipe \(batch_size\)"),
     ],
 )
-def test_a_run_resumes_with_the_same_recipe_and_seed_only(family, unfinished, change, key):
+def test_a_run_resumes_only_with_the_same_recipe_and_seed(family, unfinished, change, key):
     before = checkpoint_of(unfinished).read_bytes()
     with pytest.raises(DihedralError, match=rf"checkpoint '.*' was made with another {key}; resume with the same"):
         train(family, unfinished, resume=True, **change)
@@ -201,18 +201,18 @@ def test_a_run_resumes_with_the_same_recipe_and_seed_only(family, unfinished, ch
     assert_same(train(family, unfinished, resume=True), train(family))
 
 
-def test_a_run_resumes_with_the_same_data_only(unfinished):
+def test_a_run_resumes_only_with_the_same_data(unfinished):
     with pytest.raises(DihedralError, match="was made with another data; resume with the same data, recipe and seed"):
         train(make_family(40, seed=2), unfinished, resume=True)
 
 
-def test_a_resumed_run_may_go_on_for_longer(family, unfinished):
+def test_a_resumed_run_may_have_more_epochs(family, unfinished):
     assert_same(train(family, unfinished, resume=True, epochs=9), train(family, epochs=9))
 
 
 def test_an_unfinished_run_is_not_overwritten_by_accident(family, unfinished):
     before = checkpoint_of(unfinished).read_bytes()
-    with pytest.raises(DihedralError, match="holds an unfinished run; add --resume to go on or --overwrite"):
+    with pytest.raises(DihedralError, match="holds an unfinished run; add --resume to continue it or --overwrite"):
         train(family, unfinished)
     assert checkpoint_of(unfinished).read_bytes() == before
 
@@ -235,7 +235,7 @@ def test_there_is_nothing_to_resume_without_a_folder(family):
 
 def test_resuming_a_finished_run_gives_its_model(family, tmp_path):
     trained = train(family, tmp_path / "run")
-    again = train(family, tmp_path / "run", resume=True, callback=stop_at(0, 1))  # not one step
+    again = train(family, tmp_path / "run", resume=True, callback=stop_at(0, 1))  # without a step
     assert torch.equal(again.model.entities, trained.model.entities)
     assert again.metrics == trained.metrics
 
@@ -244,7 +244,7 @@ def test_resuming_a_finished_run_gives_its_model(family, tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 100, -1])
-def test_a_checkpoint_cut_short_is_refused(family, unfinished, keep):
+def test_a_truncated_checkpoint_is_refused(family, unfinished, keep):
     path = tensors_of(unfinished)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DihedralError, match=r"safetensors' has \d+ bytes, expected \d+; it is damaged"):
@@ -259,7 +259,7 @@ def test_a_checkpoint_with_a_damaged_header_is_refused(family, unfinished):
 
 
 @pytest.mark.parametrize("change", [{"state": "state-999999-000000"}, {"state": 3}, {"progress": {}}, {"bytes": None}])
-def test_a_checkpoint_that_names_what_is_not_there_is_refused(family, unfinished, change):
+def test_a_checkpoint_that_refers_to_missing_parts_is_refused(family, unfinished, change):
     content = json.loads(checkpoint_of(unfinished).read_text())
     checkpoint_of(unfinished).write_text(json.dumps(content | change))
     with pytest.raises(DihedralError, match=r"cannot be read: |is damaged: "):
@@ -276,13 +276,13 @@ def test_a_checkpoint_of_another_shape_is_refused(family, unfinished):
         train(family, unfinished, resume=True)
 
 
-def test_a_checkpoint_of_something_else_is_refused(family, unfinished):
+def test_another_file_in_the_place_of_a_checkpoint_is_refused(family, unfinished):
     checkpoint_of(unfinished).write_text("{}")
     with pytest.raises(DihedralError, match="is not of version 2, which this library reads"):
         train(family, unfinished, resume=True)
 
 
-def test_a_best_model_that_was_deleted_is_one_clear_error(family, unfinished):
+def test_a_deleted_best_model_is_one_clear_error(family, unfinished):
     (best,) = (unfinished / "training").glob("best-*/*.safetensors")
     best.unlink()
     with pytest.raises(DihedralError, match=rf"{best.name}' cannot be read: .*No such file"):
@@ -291,14 +291,14 @@ def test_a_best_model_that_was_deleted_is_one_clear_error(family, unfinished):
 
 def test_a_run_that_was_killed_while_it_saved_leaves_nothing_in_the_way(family, unfinished):
     training = unfinished / "training"
-    for name in ("state-000005-000000", ".state-000004-000000"):  # whole but not named yet; half
+    for name in ("state-000005-000000", ".state-000004-000000"):  # complete but not yet named; partial
         (training / name).mkdir()
         (training / name / "shard-00007-model-00001-of-00001.safetensors").write_bytes(b"half")
     assert_same(train(family, unfinished, resume=True), train(family))
     assert [path.name for path in training.iterdir()] == ["log.jsonl"]
 
 
-# --- two runs into one folder -----------------------------------------------------------------------
+# --- two runs in one folder -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -316,7 +316,7 @@ def test_a_second_run_into_one_folder_is_refused(family, tmp_path, resume):
     assert_same(first, train(family))
 
 
-def test_the_lock_of_a_killed_run_is_gone(python, family, tmp_path):
+def test_the_lock_of_a_killed_run_is_released(python, family, tmp_path):
     done = start(python, tmp_path / "run", [2, 1], signal.SIGKILL, checkpoint_minutes=0)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert_same(train(family, tmp_path / "run", resume=True), train(family))
@@ -330,6 +330,6 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path
         "try: dh.train(dh.make_family(40), 'demo/family', **options)\n"
         "except dh.DihedralError as error: print(error)\n"
     )
-    done = python("-c", script, tmp_path / "run", DIHEDRAL_COMPILED="0")  # numba may write its cache
+    done = python("-c", script, tmp_path / "run", DIHEDRAL_COMPILED="0")  # numba could not write its cache
     assert done.returncode == 0, done.stderr
     assert "' cannot be written: " in done.stdout and "File too large" in done.stdout

@@ -1,4 +1,4 @@
-"""Settings chosen by a graph's size."""
+"""Recipes chosen by the size of a graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_sparse_graphs_get_small_batches_and_a_stronger_regulariser():
     sparse, dense = choose_recipe(graph_of(8_000, 16_000)), choose_recipe(graph_of(1_000, 16_000))
     assert sparse.batch_size < dense.batch_size
     assert sparse.regulariser_weight > dense.regulariser_weight
-    assert "triples an entity" in sparse.about
+    assert "triples per entity" in sparse.about
 
 
 def test_larger_graphs_get_fewer_epochs():

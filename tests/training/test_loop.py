@@ -20,7 +20,7 @@ OBJECTIVES = ("logistic", "softmax")
 
 @pytest.fixture
 def run(family):
-    """run(epochs=3): a short run on forty people, with the events it told."""
+    """run(epochs=3): a short run on forty people, and its events."""
 
     def train(graph=family, **options):
         events = []
@@ -45,7 +45,9 @@ def same(one, other):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loss_of_every_model_goes_down(run, model, objective):
-    settings = {"epochs": 8, "batch_size": 32, "entity_lr": 0.3, "relation_init": 0.5, "temperature": 1.0}
+    settings = {"epochs": 8, "batch_size": 32, "entity_lr": 0.3, "relation_init": 0.5}
+    if MODELS[model].uses_temperature:
+        settings["temperature"] = 1.0
     predictor, events = run(model=model, objective=objective, **settings)
     losses = [event["loss"] for event in of_kind(events, "epoch")]
     assert len(losses) == 8 and all(math.isfinite(loss) for loss in losses)
@@ -53,12 +55,12 @@ def test_the_loss_of_every_model_goes_down(run, model, objective):
     assert predictor.metrics["test"]["triples"] == len(predictor.graph.test)
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name.startswith(("dihedral", "cyclic"))])
-def test_what_a_discrete_model_keeps_are_its_codes(run, model):
+@pytest.mark.parametrize("model", [name for name in MODELS if MODELS[name].is_discrete])
+def test_a_discrete_model_keeps_only_its_codes(run, model):
     predictor, _ = run(model=model, epochs=2)
     assert predictor.model.codes.dtype == torch.uint8
     assert dict(predictor.model.relations.named_parameters()) == {}
-    assert int(predictor.model.codes.max()) < (4 if model.startswith("cyclic") else 8)
+    assert int(predictor.model.codes.max()) < (4 if MODELS[model].rotations_only else 8)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -104,7 +106,7 @@ def test_training_leaves_torchs_global_generator_alone(run):
 # --- events and the log -----------------------------------------------------------------------------
 
 
-def test_events_tell_the_run_from_start_to_end(run, family):
+def test_events_cover_the_run_from_start_to_end(run, family):
     _, events = run(epochs=3, batch_size=64, validate_every=2)
     steps = math.ceil(len(family.train) / 64)
     assert [event["event"] for event in events] == ["start", *(["step"] * steps + ["epoch"]) * 3, "end", "measured"]
@@ -120,7 +122,13 @@ def test_events_tell_the_run_from_start_to_end(run, family):
     assert ["valid_mrr" in event for event in epochs] == [False, True, True]  # every second, and the last
 
 
-def test_the_log_holds_one_row_an_epoch(run, tmp_path):
+@pytest.mark.parametrize("model", ["dihedral-gumbel", "dihedral-argmax", "dihedral-ste", "complex"])
+def test_epochs_report_the_temperature_of_models_that_use_one(run, model):
+    _, events = run(model=model, epochs=2)
+    assert all(("temperature" in event) == MODELS[model].uses_temperature for event in of_kind(events, "epoch"))
+
+
+def test_the_log_holds_one_row_per_epoch(run, tmp_path):
     _, events = run(epochs=5, validate_every=2, out=tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "training" / "log.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5]
@@ -148,7 +156,7 @@ def test_the_best_model_on_valid_is_kept(run, tmp_path):
     predictor, events = run(epochs=30, validate_every=1, out=out, **RESTLESS)
     curve = [event["valid_mrr"] for event in of_kind(events, "epoch")]
     best = 1 + curve.index(max(curve))
-    assert best < 30  # or this run proves nothing
+    assert best < 30  # otherwise the test is void
     assert predictor.metrics["best_epoch"] == best and predictor.metrics["epochs"] == 30
     assert predictor.metrics["valid"]["both"]["mrr"] == max(curve)
     assert of_kind(events, "epoch")[-1]["best_mrr"] == max(curve)
@@ -170,7 +178,7 @@ def test_without_validation_the_last_model_is_kept(run):
 
 
 @pytest.mark.parametrize(("patience", "validate_every"), [(1, 1), (2, 1), (1, 3), (3, 2)])
-def test_training_stops_early_when_valid_gets_no_better(run, patience, validate_every):
+def test_training_stops_early_when_valid_does_not_improve(run, patience, validate_every):
     still = {"entity_lr": 1e-12, "relation_lr": 1e-12}  # nothing moves, so the first validation stays the best
     predictor, events = run(epochs=50, patience=patience, validate_every=validate_every, **still)
     assert predictor.metrics["epochs"] == (1 + patience) * validate_every
@@ -183,7 +191,7 @@ def test_without_patience_training_goes_to_the_end(run):
     assert predictor.metrics["epochs"] == 9
 
 
-# --- what goes wrong --------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -213,7 +221,7 @@ def test_a_loss_that_is_not_finite_leaves_the_last_good_checkpoint(family, tmp_p
         dh.load(tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_at_once_speaks_of_no_checkpoint(run, tmp_path):
+def test_a_loss_that_diverges_before_the_first_checkpoint_mentions_none(run, tmp_path):
     with pytest.raises(TrainingError) as stopped:
         run(entity_lr=1e20, batch_size=32, out=tmp_path / "run")
     assert not (tmp_path / "run" / "training" / "checkpoint.json").exists()
@@ -229,7 +237,7 @@ def test_an_exception_in_a_callback_stops_the_run(family):
         dh.train(family, "demo/family", dimension=8, epochs=3, callback=callback)
 
 
-def test_validation_ranks_only_as_many_triples_as_asked_for(family):
+def test_validation_ranks_only_the_requested_number_of_triples(family):
     recipe = dh.Recipe(model="distmult", dimension=8, epochs=1, validate_every=1, validate_on=5)
     trainers = [Trainer(family, recipe, seed=seed) for seed in (1, 1, 2)]
     drawn = [trainer.evaluator.triples.tolist() for trainer in trainers]

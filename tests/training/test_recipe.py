@@ -15,7 +15,8 @@ def test_the_defaults_are_the_papers():
     recipe = Recipe()
     assert (recipe.model, recipe.K) == ("dihedral-gumbel", 4)
     assert (recipe.temperature, recipe.temperature_floor, recipe.cooling) == (3.0, 0.5, 0.001)
-    assert (recipe.objective, recipe.regulariser) == ("logistic", "l2")
+    assert (recipe.objective, recipe.regulariser) == ("logistic", "none")
+    assert Recipe(regulariser_weight=0.1).regulariser == "l2"
 
 
 def test_a_recipe_cannot_be_changed_in_place():
@@ -24,7 +25,8 @@ def test_a_recipe_cannot_be_changed_in_place():
 
 
 def test_a_written_recipe_is_read_as_it_was(tmp_path):
-    recipe = Recipe(name="mine", about='says "K = 4" \\ and τ', entity_lr=1e-05, hard=True, regulariser_weight=0.0123)
+    about = 'says "K = 4" \\ and τ'
+    recipe = Recipe(name="mine", about=about, entity_lr=1e-05, relation_scale=True, regulariser_weight=0.0123)
     write_recipe(recipe, tmp_path / "other.toml")
     assert load_recipe(tmp_path / "other.toml") == recipe
 
@@ -41,8 +43,8 @@ def test_replace_makes_a_copy():
         ("epochs", "7", 7),
         ("entity_lr", "0.5", 0.5),
         ("entity_lr", "1e-3", 0.001),
-        ("hard", "true", True),
-        ("hard", "False", False),
+        ("relation_scale", "true", True),
+        ("relation_scale", "False", False),
         ("model", "complex", "complex"),
     ],
 )
@@ -66,8 +68,8 @@ def test_a_whole_number_is_a_number():
         ("epochs", True, "a whole number"),
         ("entity_lr", "fast", "a number"),
         ("entity_lr", None, "a number"),
-        ("hard", "maybe", "true or false"),
-        ("hard", 1, "true or false"),
+        ("relation_scale", "maybe", "true or false"),
+        ("relation_scale", 1, "true or false"),
         ("model", 2.5, "text"),
     ],
 )
@@ -99,7 +101,7 @@ def test_an_odd_dimension_is_refused():
         Recipe(dimension=7)
 
 
-def test_a_chance_is_at_most_one():
+def test_a_probability_is_at_most_one():
     with pytest.raises(DihedralError, match=r"skew_probability is 1\.5"):
         Recipe(skew_probability=1.5)
 
@@ -130,8 +132,8 @@ def test_signs_need_k_of_4_or_6(model):
     assert Recipe(model=model, K=6).K == 6
 
 
-@pytest.mark.parametrize("key", ["skew_probability", "component_weight", "share_negatives", "adversarial"])
-def test_settings_of_sampled_negatives_are_refused_where_there_are_none(key):
+@pytest.mark.parametrize("key", ["skew_probability", "component_weight", "share_negatives", "negatives"])
+def test_settings_of_sampled_negatives_are_refused_with_softmax(key):
     with pytest.raises(DihedralError, match=f"{key} is 1(.0)? with objective 'softmax'.*'logistic'"):
         Recipe(objective="softmax", **{key: 1})
     assert getattr(Recipe(objective="logistic", **{key: 1}), key) == 1
@@ -155,12 +157,79 @@ def test_dropout_and_averaging_are_not_negative(key):
         Recipe(objective="softmax", **{key: -0.1})
 
 
-@pytest.mark.parametrize("settings", [{"dropout": 0.1}, {"relation_weight": 1.0}, {"regulariser": "dura"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dropout": 0.1},
+        {"relation_weight": 1.0},
+        {"paths": 0.5},
+        {"precision": "tf32"},
+        {"regulariser": "dura", "regulariser_weight": 0.1},
+    ],
+)
 def test_settings_of_the_softmax_are_refused_with_sampled_negatives(settings):
-    ((key, value),) = settings.items()
-    with pytest.raises(DihedralError, match=f"{key} is {value!r} with objective 'logistic'; it belongs to 'softmax'"):
+    key, value = next(iter(settings.items()))
+    message = f"{key} is {value!r} with objective 'logistic'; it applies only to objective 'softmax': remove {key} or"
+    with pytest.raises(DihedralError, match=message):
         Recipe(**settings)
     assert getattr(Recipe(objective="softmax", **settings), key) == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "complex", "K": 6}, r"K is 6 with model 'complex'; it applies only to models over D_K \(dihedral-g"),
+        ({"model": "complex", "relation_scale": True}, "relation_scale is True with model 'complex'"),
+        ({"model": "dihedral-ste", "temperature": 1.0}, "temperature is 1.0 with model 'dihedral-ste'"),
+        ({"model": "orthogonal", "temperature_floor": 0.1}, "temperature_floor is 0.1 with model 'orthogonal'"),
+        ({"model": "transe", "cooling": 0.1}, "cooling is 0.1 .* applies only to models with a temperature"),
+        ({"model": "hole", "component_weight": 1.0}, "component_weight is 1.0 .* applies only to models of 2x2 blocks"),
+        ({"objective": "softmax", "path_length": 3}, "path_length is 3 with paths 0.0"),
+        ({"regulariser": "none", "regulariser_weight": 0.1}, "regulariser_weight is 0.1 with regulariser 'none'"),
+    ],
+)
+def test_settings_that_the_recipe_ignores_are_refused(settings, message):
+    with pytest.raises(DihedralError, match=message):
+        Recipe(**settings)
+
+
+def test_inherited_settings_that_no_longer_apply_fall_back_to_their_defaults():
+    recipe = Recipe(K=6, cooling=0.05, relation_scale=True, negatives=6, share_negatives=8, regulariser_weight=0.1)
+    other = recipe.replace(model="complex", objective="softmax")
+    assert (other.K, other.cooling, other.relation_scale) == (4, 0.001, False)
+    assert (other.negatives, other.share_negatives, other.regulariser_weight) == (10, 0, 0.1)
+    assert recipe.replace(model="dihedral-argmax").cooling == 0.05
+    softmax = Recipe(objective="softmax", paths=0.5, path_length=3, regulariser="dura", regulariser_weight=0.1)
+    logistic = softmax.replace(objective="logistic")
+    assert (logistic.paths, logistic.path_length, logistic.regulariser) == (0.0, 2, "l2")
+
+
+def test_given_settings_that_do_not_apply_are_refused_by_replace_and_dropped_by_adapt():
+    with pytest.raises(DihedralError, match="K is 6 with model 'complex'"):
+        Recipe().replace(model="complex", K=6)
+    with pytest.raises(DihedralError, match=r"cooling is 0\.5 with model 'complex'"):
+        Recipe(model="complex").replace(cooling=0.5)
+    assert Recipe().adapt(model="complex", K=6, cooling=0.5) == Recipe(model="complex")
+
+
+def test_the_initial_spread_of_relations_depends_on_the_model():
+    assert Recipe(model="transe").relation_init == 0.1 and Recipe(model="complex").relation_init == 1.0
+    assert Recipe().replace(model="transe").relation_init == 0.1
+    assert Recipe(model="transe").replace(model="complex").relation_init == 1.0
+    assert Recipe(relation_init=0.5).replace(model="transe").relation_init == 0.5
+    assert Recipe().replace(model="transe", relation_init=1.0).relation_init == 1.0
+
+
+def test_no_regulariser_and_no_weight_are_the_same_recipe():
+    none = Recipe(regulariser="none")
+    assert none == Recipe(regulariser="l2") == Recipe(regulariser="n3") == Recipe(regulariser_weight=0.0)
+    weighted = none.replace(regulariser_weight=0.1)
+    assert (weighted.regulariser, weighted.regulariser_weight) == ("l2", 0.1)
+    assert weighted.replace(regulariser="none") == weighted.replace(regulariser_weight=0) == none
+
+
+def test_every_setting_has_a_help_text():
+    assert all(field.metadata["help"].endswith(".") for field in dataclasses.fields(Recipe))
 
 
 @pytest.mark.parametrize("objective", ["logistic", "softmax"])
@@ -170,7 +239,7 @@ def test_averaging_is_for_every_objective(objective):
 
 
 def test_a_recipe_comes_back_from_its_settings():
-    recipe = Recipe(name="mine", model="dihedral-gumbel", K=6, dimension=12, hard=True, cooling=0.5)
+    recipe = Recipe(name="mine", model="dihedral-gumbel", K=6, dimension=12, relation_scale=True, cooling=0.5)
     assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 
@@ -179,8 +248,8 @@ def test_a_recipe_comes_back_from_its_settings():
 
 def test_a_toml_file_is_a_recipe_named_after_it(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text('model = "dihedral-ste"\nK = 6\nentity_lr = 1\nhard = false\n')
-    expected = Recipe(name="mine", model="dihedral-ste", K=6, entity_lr=1.0, hard=False)
+    file.write_text('model = "dihedral-ste"\nK = 6\nentity_lr = 1\nrelation_scale = false\n')
+    expected = Recipe(name="mine", model="dihedral-ste", K=6, entity_lr=1.0, relation_scale=False)
     assert load_recipe(file) == load_recipe(str(file)) == expected
 
 

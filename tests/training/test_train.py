@@ -33,11 +33,14 @@ def test_the_umls_demo_learns_umls_within_a_minute(benchmark_graph):
 
 
 def test_settings_override_the_recipe(family):
-    predictor = dh.train(family, "demo/family", dimension="12", epochs=2, hard=True, progress=False)
+    predictor = dh.train(family, "demo/family", dimension="12", epochs=2, relation_scale=True, progress=False)
     assert predictor.model.dimension == 12
     named = load_recipe("demo/family")
-    assert predictor.recipe["about"] == f"{named.about}; here with dimension = 12, epochs = 2, hard = True"
-    assert predictor.recipe | {"about": named.about} == named.replace(dimension=12, epochs=2, hard=True).to_dict()
+    assert predictor.recipe["about"] == f"{named.about}; here with dimension = 12, epochs = 2, relation_scale = True"
+    assert (
+        predictor.recipe | {"about": named.about}
+        == named.replace(dimension=12, epochs=2, relation_scale=True).to_dict()
+    )
 
 
 def test_a_recipe_may_be_an_object_a_name_or_a_file(family, tmp_path):
@@ -51,7 +54,7 @@ def test_a_recipe_may_be_an_object_a_name_or_a_file(family, tmp_path):
     assert from_file.recipe["name"] == "mine"
 
 
-def test_metrics_say_how_they_came_about(family):
+def test_metrics_record_how_the_model_was_trained(family):
     metrics = dh.train(family, "demo/family", seed=5, **SMALL).metrics
     assert metrics["seed"] == 5 and metrics["epochs"] == 3 and metrics["device"] == "cpu"
     assert metrics["torch"] == torch.__version__ and metrics["train_seconds"] > 0
@@ -165,7 +168,10 @@ def test_training_works_where_no_cache_can_be_written(python, tmp_path):
         ({"epochs": 0}, "epochs is 0; it must be more than 0"),
         ({"model": "dihedrl-ste"}, "model is 'dihedrl-ste'; choose one of .*did you mean 'dihedral-ste'"),
         ({"device": "tpu"}, "device is 'tpu'; choose auto, cpu, cuda or mps"),
-        ({"component_weight": 1.0, "model": "transe"}, "component_weight needs a model of 2x2 blocks"),
+        (
+            {"component_weight": 1.0, "model": "transe"},
+            "component_weight is 1.0 with model 'transe'; it applies only to models of 2x2",
+        ),
     ],
 )
 def test_bad_settings_are_refused(family, tmp_path, options, message):

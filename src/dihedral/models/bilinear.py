@@ -1,4 +1,4 @@
-"""The bilinear models of the paper's Table 1 in the same frame: baselines that share our trainer."""
+"""The bilinear baselines of the paper's Table 1, trained by the same trainer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dihedral.models.model import BlockRelations, Relations, Side
+from dihedral.graph.steps import Side
+from dihedral.models.model import BlockRelations, Relations
 
 
 class _WeightedBlocks(BlockRelations):
-    """Blocks built from two free weights a component: weights [R, 2, L]."""
+    """Blocks built from two free weights per component: weights [R, 2, L]."""
 
     def __init__(
         self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
@@ -49,7 +50,7 @@ class ComplEx(_WeightedBlocks):
 
 
 class Analogy(_WeightedBlocks):
-    """One half of the components as ComplEx, the other as DistMult."""
+    """ComplEx for the first half of the components, DistMult for the second."""
 
     kind = "analogy"
 
@@ -93,7 +94,7 @@ class HolE(Relations):
 
 
 class RESCAL(Relations):
-    """A full matrix a relation: [R, 2L, 2L]."""
+    """A full matrix per relation: [R, 2L, 2L]."""
 
     kind = "rescal"
 
@@ -101,7 +102,7 @@ class RESCAL(Relations):
         self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
     ) -> None:
         super().__init__(num_relations, dimension)
-        scale = init / dimension**0.5  # a query is then about as long as its entity
+        scale = init / dimension**0.5  # so that a query is about as long as its entity
         self.weights = nn.Parameter(torch.randn(num_relations, dimension, dimension, generator=generator) * scale)
 
     def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:

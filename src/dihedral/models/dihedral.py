@@ -1,13 +1,12 @@
-"""DihEdral: relations as rows of elements of D_K, trained by Gumbel-softmax or straight-through signs.
+"""DihEdral: relations as rows of elements of D_K, trained by Gumbel-softmax or straight-through estimators.
 
-The classes with "Relations" in their name train; what they find are the codes. A stored model is
-`CodeRelations`: nothing but the codes.
+Training finds the codes, one element id per component. A stored model is `CodeRelations`: the codes alone.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from dihedral.errors import DihedralError
 from dihedral.group import DihedralGroup
-from dihedral.models.model import BlockRelations
+from dihedral.models.model import BlockRelations, Relations
 
 
 def element_blocks(K: int, dtype: torch.dtype = torch.float32, device: Any = None) -> Tensor:
@@ -23,13 +22,31 @@ def element_blocks(K: int, dtype: torch.dtype = torch.float32, device: Any = Non
     return torch.as_tensor(DihedralGroup(K).matrices.reshape(-1, 4), dtype=dtype, device=device)
 
 
+def check_group(model: type[Relations], K: int) -> None:
+    """Refuse a K that the model does not support."""
+    if model.allowed_k is None or K in model.allowed_k:
+        return
+    if isinstance(model.allowed_k, range):
+        raise DihedralError(f"K is {K}; codes are stored as bytes, so K must be between 1 and {model.allowed_k[-1]}")
+    raise DihedralError(
+        f"K is {K} with model {model.kind!r}; the sign parametrisation exists for K = 4 and 6: "
+        "choose one of these, or model dihedral-gumbel or dihedral-argmax"
+    )
+
+
 class DiscreteRelations(BlockRelations):
-    """What all parametrisations of D_K share: codes, and operators that follow from the codes."""
+    """The common part of all parametrisations of D_K: codes, and the operators that they determine.
+
+    scaled: learn one factor per relation.
+    """
+
+    is_discrete = True
+    allowed_k = range(1, 129)  # codes are stored as bytes
+    rotations_only: ClassVar[bool] = False  # the cyclic subgroup: the paper's ablation of reflections
 
     def __init__(self, num_relations: int, dimension: int, K: int, scaled: bool = False) -> None:
         super().__init__(num_relations, dimension)
-        if not 1 <= K <= 128:
-            raise DihedralError(f"K is {K}; codes are stored as bytes, so K must be between 1 and 128")
+        check_group(type(self), K)
         self.K = K
         self.group = DihedralGroup(K)
         self.register_buffer("blocks", element_blocks(K), persistent=False)  # [2K, 4]
@@ -43,7 +60,7 @@ class DiscreteRelations(BlockRelations):
 
     @property
     def scales(self) -> Tensor | None:
-        """The factor of each relation [R], where the model has them."""
+        """The factor of each relation [R], if the model has factors."""
         return None if self.log_scales is None else self.log_scales.detach().exp()
 
     def scaled(self, operators: Tensor, which: Tensor | None) -> Tensor:
@@ -53,7 +70,7 @@ class DiscreteRelations(BlockRelations):
         return operators * (self.log_scales if which is None else self.log_scales[which]).exp()[:, None, None]
 
     def elements(self) -> Tensor:
-        """The blocks of the codes alone, without a relation's factor: [R, 4, L]."""
+        """The blocks of the codes, without the relations' factors: [R, 4, L]."""
         return self.blocks[self.codes.long()].transpose(1, 2).contiguous()
 
     def exact(self) -> Tensor:
@@ -68,7 +85,7 @@ class DiscreteRelations(BlockRelations):
 
 
 class CodeRelations(DiscreteRelations):
-    """Relations that are already found: fixed codes, as stored models hold them."""
+    """Fixed codes, as stored models hold them."""
 
     kind = "dihedral"
 
@@ -96,13 +113,11 @@ class CodeRelations(DiscreteRelations):
 
 
 class GumbelRelations(DiscreteRelations):
-    """D_K-Gumbel: R⁽ˡ⁾ = Σ_k c_k D_k with c drawn by Gumbel-softmax from logits s (Eq. 3).
-
-    hard: apply the arg-max of the draw and pass the gradient through the soft weights.
-    rotations_only: the cyclic subgroup, the paper's ablation of reflections.
-    """
+    """D_K-Gumbel: R⁽ˡ⁾ = Σ_k c_k D_k with c drawn by Gumbel-softmax from logits s (Eq. 3)."""
 
     kind = "dihedral-gumbel"
+    uses_temperature = True
+    estimator = "gumbel"
 
     def __init__(
         self,
@@ -111,16 +126,13 @@ class GumbelRelations(DiscreteRelations):
         K: int,
         *,
         init: float = 1.0,
-        hard: bool = False,
-        rotations_only: bool = False,
         scaled: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(num_relations, dimension, K, scaled)
-        self.hard = hard
-        choices = K if rotations_only else 2 * K
+        choices = K if self.rotations_only else 2 * K
         logits = torch.randn(num_relations, choices, dimension // 2, generator=generator) * init
-        self.logits = nn.Parameter(logits)  # [R, 2K, L]
+        self.logits = nn.Parameter(logits)  # [R, choices, L]
 
     @property
     def codes(self) -> Tensor:
@@ -131,15 +143,14 @@ class GumbelRelations(DiscreteRelations):
     ) -> Tensor:
         logits = self.logits if which is None else self.logits[which]
         weights = torch.softmax((logits + gumbel_noise(logits, generator)) / temperature, dim=1)
-        if self.hard:
-            weights = straight_through_argmax(weights)
         return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
 
 
 class ArgmaxRelations(GumbelRelations):
-    """Straight-through arg-max for any K: one-hot forwards, the softmax's gradient backwards."""
+    """Straight-through arg-max for any K: one-hot in the forward pass, the softmax's gradient in the backward pass."""
 
     kind = "dihedral-argmax"
+    estimator = "argmax"
 
     def operators(
         self, which: Tensor | None = None, generator: torch.Generator | None = None, temperature: float | Tensor = 1.0
@@ -149,14 +160,33 @@ class ArgmaxRelations(GumbelRelations):
         return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
 
 
-class SignRelations(DiscreteRelations):
-    """D_K-STE for K = 4 and 6: blocks built from signs of real latents, gradients straight through.
+class CyclicGumbelRelations(GumbelRelations):
+    """Gumbel-softmax over the rotations of D_K."""
 
-    R⁽ˡ⁾ = [[λ, -αγ], [γ, αλ]] with λ and γ from the binary variables x, y (and z where K = 6) and
-    the reflection indicator α.
+    kind = "cyclic-gumbel"
+    rotations_only = True
+
+
+class SignRelations(DiscreteRelations):
+    """D_K-STE for K = 4 and 6: blocks built from signs of real latents, with a straight-through estimator.
+
+    R⁽ˡ⁾ = [[λ, -αγ], [γ, αλ]], where α is the reflection indicator and λ = cos θ and γ = sin θ follow from the binary
+    variables x, y and, for K = 6, z:
+
+        K = 4: λ = (x + y) / 2, γ = (x - y) / 2     K = 6: λ = y (3 - x) / 4, γ = z (x + 1) √3 / 4
+
+         x   y    λ   γ     θ                        x   y   z    λ     γ     θ
+         +   +    1   0    0°                        -   +   ±    1     0    0°
+         +   -    0   1   90°                        +   +   +    ½   √3/2  60°
+         -   -   -1   0  180°                        +   -   +   -½   √3/2 120°
+         -   +    0  -1  270°                        -   -   ±   -1     0  180°
+                                                     +   -   -   -½  -√3/2 240°
+                                                     +   +   -    ½  -√3/2 300°
     """
 
     kind = "dihedral-ste"
+    allowed_k = (4, 6)
+    estimator = "ste"
 
     def __init__(
         self,
@@ -165,14 +195,10 @@ class SignRelations(DiscreteRelations):
         K: int,
         *,
         init: float = 1.0,
-        rotations_only: bool = False,
         scaled: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(num_relations, dimension, K, scaled)
-        if K not in (4, 6):
-            raise DihedralError(f"K is {K}; the sign parametrisation exists for K = 4 and 6, use gumbel or argmax")
-        self.rotations_only = rotations_only
         variables = 3 if K == 4 else 4  # α, x, y and for K = 6 also z
         latents = torch.randn(num_relations, variables, dimension // 2, generator=generator) * init
         self.latents = nn.Parameter(latents)  # [R, 3 or 4, L]
@@ -180,11 +206,9 @@ class SignRelations(DiscreteRelations):
     @property
     def codes(self) -> Tensor:
         with torch.no_grad():
-            a, _, c, d = self.operators().unbind(1)  # λ = a, γ = c, α = d/λ where λ is not 0
-            turn = torch.round(torch.atan2(c, a) * self.K / (2 * math.pi)).long() % self.K
-            reflects = (
-                sign(self.latents[:, 0]) < 0 if not self.rotations_only else torch.zeros_like(d, dtype=torch.bool)
-            )
+            lam, _, gamma, _ = self.operators().unbind(1)
+            turn = torch.round(torch.atan2(gamma, lam) * self.K / (2 * math.pi)).long() % self.K
+            reflects = torch.zeros_like(turn) if self.rotations_only else sign(self.latents[:, 0]) < 0
             return (turn + self.K * reflects).to(torch.uint8)
 
     def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
@@ -199,16 +223,28 @@ class SignRelations(DiscreteRelations):
         return self.scaled(torch.stack([lam, -alpha * gamma, gamma, alpha * lam], dim=1), which)
 
 
+class CyclicSignRelations(SignRelations):
+    """The rotations of D_K by signs."""
+
+    kind = "cyclic-ste"
+    rotations_only = True
+
+
 class OrthogonalRelations(BlockRelations):
-    """Continuous O(2): any angle, and a reflection indicator by its sign; the ablation of discreteness."""
+    """Continuous O(2), the ablation of discreteness: any angle, and a reflection given by the sign of a latent.
+
+    init: spread of the reflection latents; angles are uniform.
+    """
 
     kind = "orthogonal"
 
-    def __init__(self, num_relations: int, dimension: int, *, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__(num_relations, dimension)
         shape = num_relations, dimension // 2
         self.angles = nn.Parameter(torch.rand(shape, generator=generator) * 2 * math.pi)
-        self.reflection = nn.Parameter(torch.randn(shape, generator=generator))
+        self.reflection = nn.Parameter(torch.randn(shape, generator=generator) * init)
 
     def operators(self, which: Any = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
         which = slice(None) if which is None else which
@@ -218,7 +254,7 @@ class OrthogonalRelations(BlockRelations):
 
 
 class _Sign(torch.autograd.Function):
-    """sign(b) with sign(0) = +1 forwards, the identity backwards (identity STE)."""
+    """sign(b) with sign(0) = +1 in the forward pass, the identity in the backward pass (straight-through)."""
 
     @staticmethod
     def forward(ctx: Any, real: Tensor) -> Tensor:
@@ -230,7 +266,7 @@ class _Sign(torch.autograd.Function):
 
 
 def sign(real: Tensor) -> Tensor:
-    """Binary variables from real ones; the gradient passes unchanged."""
+    """Binary variables from real ones; the gradient passes through unchanged."""
     result: Tensor = _Sign.apply(real)
     return result
 
@@ -242,9 +278,9 @@ def gumbel_noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def straight_through_argmax(weights: Tensor) -> Tensor:
-    """One-hot of the largest weight forwards, the gradient of the weights backwards; weights [R, 2K, L]."""
-    hard = torch.zeros_like(weights).scatter_(1, weights.argmax(dim=1, keepdim=True), 1.0)
-    return hard + (weights - weights.detach())  # the bracket is exactly 0
+    """One-hot of the largest weight, with the gradient of the weights; weights [R, 2K, L]."""
+    one_hot = torch.zeros_like(weights).scatter_(1, weights.argmax(dim=1, keepdim=True), 1.0)
+    return one_hot + (weights - weights.detach())  # the difference is exactly 0
 
 
 def temperature_at(epoch: int, start: float, floor: float, rate: float) -> float:

@@ -1,31 +1,37 @@
-"""The one contract of every model: score = ⟨query, candidate⟩.
+"""The contract of every model: score = ⟨query, candidate⟩.
 
-A model is a table of entities and an operator for relations. The operator turns (entity, relation,
-side) into a query vector; candidates are rows of the entity table. Training, ranking, top-k and
-path queries are all that inner product.
+A model is an entity table and a relation operator. The operator turns (entity, relation, side) into a query vector;
+candidates are rows of the entity table. Training, ranking, top-k and path queries all use this inner product.
 
-φ(h, r, t) = hᵀ R t = ⟨Rᵀ h, t⟩ asks for tails and ⟨h, R t⟩ for heads.
+φ(h, r, t) = hᵀ R t: the query for tails is Rᵀ h, the query for heads is R t.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Container
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from dihedral.engine.blocks import block_queries
 from dihedral.errors import DihedralError
+from dihedral.graph.steps import Side
 from dihedral.runtime.distributed import Shard
-
-Side = Literal["head", "tail"]  # the side that is asked for
 
 
 class Relations(nn.Module, ABC):
-    """The relation operator of a model: its parameters, and what it does to entity vectors."""
+    """The relation operator of a model: its parameters and its action on entity vectors."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # the model's name
+    is_bilinear: ClassVar[bool] = True  # φ = hᵀ R t
+    is_block: ClassVar[bool] = False  # R is block diagonal with 2x2 blocks
+    is_discrete: ClassVar[bool] = False  # blocks are elements of D_K
+    allowed_k: ClassVar[Container[int] | None] = None  # None: the model has no K
+    uses_temperature: ClassVar[bool] = False
+    estimator: ClassVar[str | None] = None  # of a discrete model: gumbel, ste or argmax
+    default_init: ClassVar[float] = 1.0  # spread of the initial parameters
 
     def __init__(self, num_relations: int, dimension: int) -> None:
         super().__init__()
@@ -38,10 +44,10 @@ class Relations(nn.Module, ABC):
     def operators(
         self, which: Tensor | None = None, generator: torch.Generator | None = None, temperature: float | Tensor = 1.0
     ) -> Tensor:
-        """What training applies, one row a relation (all, or those in `which`); differentiable."""
+        """The operators that training applies, one row per relation (all, or those in `which`); differentiable."""
 
     def exact(self) -> Tensor:
-        """What evaluation applies: no noise, no relaxation."""
+        """The operators that evaluation applies, without noise or relaxation."""
         return self.operators()
 
     @abstractmethod
@@ -49,7 +55,7 @@ class Relations(nn.Module, ABC):
         """Queries [batch, width] from entity rows [batch, 2L] and the operator rows operators[index]."""
 
     def candidates(self, entities: Tensor) -> Tensor:
-        """Entity rows [..., 2L] as candidates [..., width]; the rows themselves unless a model says else."""
+        """Entity rows [..., 2L] as candidates [..., width]; by default the rows themselves."""
         return entities
 
     def stored(self) -> dict[str, Tensor]:
@@ -57,23 +63,25 @@ class Relations(nn.Module, ABC):
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
     def settings(self) -> dict[str, int | str]:
-        """What else is needed to build the same operator again."""
+        """The other values needed to rebuild the operator."""
         return {}
 
 
 class BlockRelations(Relations):
-    """Relations that are block diagonal with 2x2 blocks: every bilinear model of the paper's Table 1.
+    """Block-diagonal relations with 2x2 blocks, such as the paper's own.
 
-    An operator row is [4, L]: the entries a, b, c, d of each block [[a, b], [c, d]]. An entity row
-    is [2L]: the L first coordinates of its components, then the L second ones.
+    An operator row is [4, L]: the entries a, b, c, d of each block [[a, b], [c, d]]. An entity row is [2L]: the L
+    first coordinates of its components, then the L second ones.
     """
+
+    is_block = True
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
         return block_queries(operators, index, entities, side == "tail")  # Rᵀ h, or R t
 
     @staticmethod
     def relation_scores(operators: Tensor, head: Tensor, tail: Tensor) -> Tensor:
-        """φ(h, r, t) of every relation: [batch, R] from rows [batch, 2L]; one product with all operators."""
+        """φ(h, r, t) for every relation: [batch, R] from rows [batch, 2L], as one product with all operators."""
         (hx, hy), (tx, ty) = head.chunk(2, dim=-1), tail.chunk(2, dim=-1)
         pairs = torch.cat([hx * tx, hx * ty, hy * tx, hy * ty], dim=-1)  # [batch, 4L], as a, b, c, d
         return pairs @ operators.flatten(1).T
@@ -82,8 +90,8 @@ class BlockRelations(Relations):
 class Model(nn.Module):
     """An entity table and a relation operator.
 
-    Of several processes each holds the rows of its `shard`; the methods below answer for the whole table, and then
-    all processes must call them alike.
+    With several processes, each holds the rows of its `shard`. The methods below still answer for the complete
+    table, so all processes must call them together.
     """
 
     def __init__(self, entities: Tensor, relations: Relations, shard: Shard | None = None) -> None:
@@ -118,7 +126,7 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def candidates(self) -> Tensor:
-        """The table that queries are multiplied with: [N, width], or this process's rows of it."""
+        """The table that queries are multiplied by: [N, width], or this process's rows of it."""
         return self.relations.candidates(self.entities)
 
     @torch.no_grad()

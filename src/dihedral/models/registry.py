@@ -1,8 +1,7 @@
-"""Models: an entity table and a relation operator, built by name."""
+"""Models by name: build a new one, or restore the relations of a stored one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,34 +11,29 @@ from dihedral.models.bilinear import RESCAL, Analogy, ComplEx, DistMult, HolE, S
 from dihedral.models.dihedral import (
     ArgmaxRelations,
     CodeRelations,
+    CyclicGumbelRelations,
+    CyclicSignRelations,
     GumbelRelations,
     OrthogonalRelations,
     SignRelations,
 )
-from dihedral.models.model import Model, Relations, Side
+from dihedral.models.model import Model, Relations
 from dihedral.models.translation import TransE
 from dihedral.runtime.distributed import Shard
 
-__all__ = ["MODELS", "Model", "Relations", "Side", "build_model", "restore_relations"]
+PIECE_ROWS = 1 << 16  # rows of the entity table that are drawn at a time
 
-PIECE_ROWS = 1 << 16  # of the entity table, drawn at a time
+MODELS: dict[str, type[Relations]] = {
+    model.kind: model
+    for model in (
+        GumbelRelations, SignRelations, ArgmaxRelations, CyclicGumbelRelations, CyclicSignRelations,
+        OrthogonalRelations, DistMult, ComplEx, Analogy, SimplE, HolE, RESCAL, TransE,
+    )
+}  # fmt: skip
+"""The models that can be trained, by name."""
 
-MODELS: dict[str, tuple[Callable[..., Relations], dict[str, Any]]] = {
-    "dihedral-gumbel": (GumbelRelations, {}),
-    "dihedral-ste": (SignRelations, {}),
-    "dihedral-argmax": (ArgmaxRelations, {}),
-    "cyclic-gumbel": (GumbelRelations, {"rotations_only": True}),
-    "cyclic-ste": (SignRelations, {"rotations_only": True}),
-    "orthogonal": (OrthogonalRelations, {}),
-    "distmult": (DistMult, {}),
-    "complex": (ComplEx, {}),
-    "analogy": (Analogy, {}),
-    "simple": (SimplE, {}),
-    "hole": (HolE, {}),
-    "rescal": (RESCAL, {}),
-    "transe": (TransE, {}),
-}
-"""Every model by name: its relation operator, and the settings that the name fixes."""
+STORED_MODELS: dict[str, type[Relations]] = MODELS | {CodeRelations.kind: CodeRelations}
+"""The models that a folder can hold, by the name in its manifest."""
 
 
 def build_model(
@@ -51,17 +45,16 @@ def build_model(
     K: int = 4,
     entity_init: float = 0.1,
     relation_init: float | None = None,
-    hard: bool = False,
     scaled: bool = False,
     seed: int = 0,
 ) -> Model:
-    """A freshly initialised model; of several processes each gets its rows of the entity table.
+    """Build and initialise a model; with several processes, each gets its rows of the entity table.
 
-    dimension: 2L, the real numbers an entity has.
+    dimension: 2L, the number of real values per entity.
     K: the group D_K, for the DihEdral models.
-    entity_init: entities start as N(0, entity_init²).
-    scaled: one learned factor a relation, for the DihEdral models.
-    relation_init: spread of the relation parameters; each model has its own default.
+    entity_init: entities are initialised as N(0, entity_init²).
+    relation_init: spread of the relation parameters; the default depends on the model.
+    scaled: learn one factor per relation, for the DihEdral models.
 
     >>> build_model("dihedral-ste", 5, 2, dimension=6).codes.shape
     torch.Size([2, 3])
@@ -70,26 +63,22 @@ def build_model(
         raise DihedralError(
             f"model {name!r} is unknown; choose one of {', '.join(MODELS)}{close_matches(name, MODELS)}"
         )
-    build, fixed = MODELS[name]
-    options = dict(fixed)
-    if name.startswith(("dihedral", "cyclic")):
+    model = MODELS[name]
+    options: dict[str, Any] = {"init": model.default_init if relation_init is None else relation_init}
+    if model.is_discrete:
         options |= {"K": K, "scaled": scaled}
     elif scaled:
-        raise DihedralError(f"relation_scale is for DihEdral models; {name!r} has free weights already")
-    if name.endswith("-gumbel"):
-        options["hard"] = hard
-    if relation_init is not None and name != "orthogonal":
-        options["init"] = relation_init
+        raise DihedralError(f"scaled is True; it is for DihEdral models, and {name!r} already has free weights")
     generator = torch.Generator().manual_seed(seed)
-    relations = build(num_relations, dimension, generator=generator, **options)
+    relations = model(num_relations, dimension, generator=generator, **options)
     shard = Shard.mine(num_entities)
     return Model(_normal_rows(shard, dimension, generator).mul_(entity_init), relations, shard)
 
 
 def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> torch.Tensor:
-    """This process's rows of a table of normal numbers, all of which are drawn: the table does not depend on it."""
+    """This process's rows of a table of normal numbers; every process draws the complete table, so all agree on it."""
     table = torch.empty(shard.stop - shard.start, dimension)
-    pieces = max(1, shard.num_rows // PIECE_ROWS)  # the last one takes the rest: torch draws 16 numbers at a time
+    pieces = max(1, shard.num_rows // PIECE_ROWS)  # the last piece takes the rest: torch draws 16 numbers at a time
     for number in range(pieces):
         start = number * PIECE_ROWS
         stop = shard.num_rows if number == pieces - 1 else start + PIECE_ROWS
@@ -105,7 +94,6 @@ def restore_relations(
     """The relation operator of a stored model."""
     if "codes" in tensors:
         return CodeRelations(tensors["codes"], settings["K"], tensors.get("scales"))
-    build, fixed = MODELS[kind]
-    relations = build(num_relations, dimension, **fixed)
+    relations = MODELS[kind](num_relations, dimension)
     relations.load_state_dict(tensors)
     return relations

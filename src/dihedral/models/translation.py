@@ -1,6 +1,6 @@
-"""TransE with the squared L2 distance, as an inner product.
+"""TransE with the squared L2 distance, written as an inner product.
 
--½‖q - t‖² = ⟨q, t⟩ - ½‖t‖² - ½‖q‖², so two more coordinates make the distance a plain product:
+-½‖q - t‖² = ⟨q, t⟩ - ½‖t‖² - ½‖q‖², so two extra coordinates turn the distance into an inner product:
 query [q, 1, margin - ½‖q‖²] and candidate [t, -½‖t‖², 1].
 """
 
@@ -11,13 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dihedral.models.model import Relations, Side
+from dihedral.graph.steps import Side
+from dihedral.models.model import Relations
 
 
 class TransE(Relations):
-    """φ = margin - ½‖h + r - t‖², the margin learned."""
+    """φ = margin - ½‖h + r - t‖² with a learned margin per relation."""
 
     kind = "transe"
+    is_bilinear = False
+    default_init = 0.1
 
     def __init__(
         self, num_relations: int, dimension: int, *, init: float = 0.1, generator: torch.Generator | None = None
@@ -25,7 +28,7 @@ class TransE(Relations):
         super().__init__(num_relations, dimension)
         weights = torch.randn(num_relations, dimension + 1, generator=generator) * init
         weights[:, -1] = 0.0
-        self.weights = nn.Parameter(weights)  # the translation, then the margin
+        self.weights = nn.Parameter(weights)  # translation, then margin
 
     def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
         return self.weights if which is None else self.weights[which]

@@ -1,1 +1,1 @@
-"""Objectives: losses over sampled negatives or all entities, with regularisers, negatives and walks."""
+"""Objectives: losses over sampled negatives or all entities, with their regularisers, negatives and walks."""

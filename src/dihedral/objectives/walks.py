@@ -1,6 +1,6 @@
-"""Random walks over the training graph: paths of two or three steps to train on beside the edges.
+"""Random walks over the training graph: paths of two or three steps, trained on in addition to the edges.
 
-A step follows an edge forwards or backwards. Backwards it is the relation's inverse, numbered R + r.
+A step follows an edge forwards or backwards. The inverse of relation r has the number R + r.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Walks:
         return cls(*(torch.from_numpy(part).to(device) for part in (starts, relations, ends)))
 
     def sample(self, first: Tensor, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Go on from the entities `first` [n]: relations [n, steps] of a uniform walk, and where it ends [n].
+        """Uniform walks from the entities `first` [n]: their relations [n, steps] and ends [n].
 
-        Every entity of a training triple has an edge, so there is always a step to take.
+        Every entity of a training triple has an edge, so a walk never gets stuck.
         """
         taken, here = [], first
         for _ in range(steps):
@@ -46,3 +46,24 @@ class Walks:
             taken.append(self.relations[edge])
             here = self.ends[edge]
         return torch.stack(taken, dim=1), here
+
+
+@dataclass(frozen=True)
+class SampledPaths:
+    """Walks of one length whose first steps are the first edges of a batch."""
+
+    relations: Tensor  # [n, length]; R + r is the inverse of r
+    ends: Tensor  # [n]
+
+
+def sample_paths(
+    walks: Walks, batch: Tensor, fraction: float, max_length: int, generator: torch.Generator
+) -> list[SampledPaths]:
+    """Edges of the batch [B, 3] continued by random steps: fraction · B paths, equally many of each length from 2."""
+    lengths = range(2, max_length + 1)
+    count = int(fraction * len(batch)) // len(lengths)
+    paths = []
+    for length in lengths:
+        more, ends = walks.sample(batch[:count, 2], length - 1, generator)
+        paths.append(SampledPaths(torch.cat([batch[:count, 1:2], more], dim=1), ends))
+    return paths

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dihedral.graph.benchmarks import find_benchmark, locate
+from dihedral.models import MODELS
 from dihedral.reproduction.paper import BASELINES, TABLES
 from dihedral.reproduction.runs import Run
 from dihedral.training import Recipe, load_recipe, recipe_names
@@ -12,18 +13,20 @@ from dihedral.training import Recipe, load_recipe, recipe_names
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness", "small")
 VARIANTS = ("d4-ste", "d4-gumbel")
 
-# Same training setup for all models: objective, optimiser, epochs, dimension and regulariser weight.
+# The same training setup for all models: objective, optimiser, epochs, dimension and weight of the regulariser.
+# `cooling` is for the models with a temperature: `replace(model=...)` resets it for the others.
 SAME_SETUP = {
     "softmax": Recipe(
-        about="all models with the same training setup: full softmax", objective="softmax", regulariser="dura",
-        dimension=200, entity_init=0.001, cooling=0.05, epochs=25, validate_every=5, averaging=0.8,
+        about="all models with the same training setup: full softmax", objective="softmax", dimension=200,
+        entity_init=0.001, cooling=0.05, epochs=25, validate_every=5, averaging=0.8,
     ),
     "logistic": Recipe(
-        about="all models with the same training setup: the paper's objective", objective="logistic", regulariser="l2",
-        dimension=200, entity_init=0.1, cooling=0.03, validate_every=10,
+        about="all models with the same training setup: the paper's objective", objective="logistic", dimension=200,
+        entity_init=0.1, cooling=0.03, validate_every=10,
     ),
 }  # fmt: skip
-SAME_SETUP_WEIGHT = {  # regulariser weight
+SAME_SETUP_REGULARISER = {"softmax": "dura", "logistic": "l2"}
+SAME_SETUP_WEIGHT = {  # of the regulariser
     "softmax": {"WN18": 0.03, "FB15k": 0.02, "WN18RR": 0.1, "FB15k-237": 0.1},
     "logistic": {"WN18": 0.01, "FB15k": 0.005, "WN18RR": 0.1, "FB15k-237": 0.05},
 }
@@ -103,8 +106,8 @@ def with_studies(run: Run) -> Run:
         "paper/fb15k-237-d4-gumbel": ("compositions",),
         "best/fb15k-237-d8-gumbel": ("compositions",),
     }.get(run.recipe.name, ())
-    bilinear = run.recipe.name.startswith("same-setup-") and run.graph == "WN18" and run.recipe.model != "transe"
-    studies = {*run.studies, *more, *(("inverses",) if bilinear else ())}
+    has_inverses = run.recipe.name.startswith("same-setup-") and run.graph == "WN18" and MODELS[run.recipe.model].is_bilinear
+    studies = {*run.studies, *more, *(("inverses",) if has_inverses else ())}
     return Run(run.graph, run.recipe, run.seed, tuple(sorted(studies)))
 
 
@@ -122,11 +125,12 @@ def same_setup(graph: str, objective: str) -> list[Run]:
         recipe = base.replace(
             name=f"same-setup-{objective}/{graph.lower()}-{model}",
             model=model,
+            regulariser=SAME_SETUP_REGULARISER[objective],
             regulariser_weight=SAME_SETUP_WEIGHT[objective][graph],
-            relation_lr=1.0 if model == "dihedral-gumbel" else 0.1,
+            relation_lr=1.0 if MODELS[model].uses_temperature else 0.1,
         )
-        if model == "transe":  # a distance model: its vectors may grow freely
-            recipe = recipe.replace(regulariser="none", regulariser_weight=0.0, relation_init=0.1, entity_init=0.1)
+        if not MODELS[model].is_bilinear:  # a distance needs no penalty on the length of its vectors
+            recipe = recipe.replace(regulariser="none", entity_init=0.1)
         runs.append(with_studies(Run(graph, recipe, 0)))
     return runs
 
@@ -143,7 +147,7 @@ def discreteness(graph: str) -> list[Run]:
                 regulariser="l2",
                 regulariser_weight=weight,
                 averaging=0.0,
-                relation_lr=1.0 if model.endswith("gumbel") else 0.1,
+                relation_lr=1.0 if MODELS[model].uses_temperature else 0.1,
                 validate_every=3,
                 epochs=30,
             )

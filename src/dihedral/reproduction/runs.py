@@ -22,6 +22,7 @@ from dihedral.reproduction.studies import STUDIES
 from dihedral.runtime.device import choose_device, device_name
 from dihedral.runtime.environment import environment
 from dihedral.training import Recipe, Trainer
+from dihedral.training.identity import find_difference, run_identity
 from dihedral.training.loop import Callback, Event
 from dihedral.training.train import finish
 
@@ -60,15 +61,11 @@ def find_record(run: Run, folder: Path) -> Record | None:
         return None
     try:
         record: Record = read_json(path)
-        same = _settings(Recipe.from_dict(record["recipe"])) == _settings(run.recipe)
-        same = same and record["graph"] == run.graph and set(run.studies) <= set(record["studies"])
-    except (DihedralError, KeyError):  # cut short, or of another version: it is trained again
+        found = run_identity(record["recipe"], record["seed"], record["graph"])  # the graph is not loaded for this
+        differs = find_difference(found, run_identity(run.recipe, run.seed, run.graph))
+        return None if differs or not set(run.studies) <= set(record["studies"]) else record
+    except (DihedralError, KeyError):  # truncated, or of another version: it is trained again
         return None
-    return record if same else None
-
-
-def _settings(recipe: Recipe) -> dict[str, Any]:
-    return {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
 
 
 def perform(

@@ -29,7 +29,7 @@ from dihedral.io.files import (
     write_tensors,
 )  # fmt: skip
 from dihedral.io.locks import lock_folder
-from dihedral.models import MODELS, Model, restore_relations
+from dihedral.models import STORED_MODELS, Model, restore_relations
 
 FORMAT = "dihedral-model"
 VERSION = 1
@@ -156,10 +156,10 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     shape = (manifest["entities"], dimension)
     if tuple(entities.shape) != shape:
         raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
-    if kind != "dihedral" and kind not in MODELS:
+    if kind not in STORED_MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
-    if ("codes" in tensors) != (kind == "dihedral" or kind.startswith(("dihedral-", "cyclic-"))):
+    if ("codes" in tensors) != STORED_MODELS[kind].is_discrete:
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
     graph = _load_graph(folder, manifest)  # checks the number of relations, before memory for so many is allocated
     relations = restore_relations(kind, tensors, num_relations, dimension, manifest["settings"])

@@ -1,4 +1,4 @@
-"""Training: recipes, the loop, checkpoints, and `train`, which goes from a graph to a predictor."""
+"""Training: recipes, the loop, checkpoints, and `train`, which turns a graph into a predictor."""
 
 from dihedral.training.defaults import choose_recipe
 from dihedral.training.loop import Interrupted, Trainer

@@ -1,7 +1,7 @@
-"""The state of a run on disk, whatever the number of processes: torch.distributed.checkpoint in safetensors files.
+"""The state of a run on disk, for any number of processes: torch.distributed.checkpoint in safetensors files.
 
-`checkpoint.json` names the folder of the tensors and is written last and in one piece, so a run that is killed while
-it saves still has its last checkpoint. Nothing is pickled.
+`checkpoint.json` names the folder of the tensors and is written last and atomically, so a run that is killed while it
+saves still has its previous checkpoint. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,34 +24,35 @@ from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.io.jsonl import append_line, write_lines
 from dihedral.io.locks import lock_folder
 from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
+from dihedral.training.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
 
 VERSION = 2
 
 
 @dataclass
 class RunState:
-    """How far a run is; with the tensors, all that a resume needs."""
+    """How far a run has come; together with the tensors, all that a resume needs."""
 
-    epoch: int = 0  # the epoch that is next, or under way
-    step: int = 0  # steps done of that epoch
-    loss_sum: float = 0.0  # of those steps
+    epoch: int = 0  # completed epochs
+    step: int = 0  # completed steps of the current epoch
+    loss_sum: float = 0.0  # over those steps
     best_mrr: float = float("-inf")
     best_epoch: int = -1
     validations_since_best: int = 0
     seconds: float = 0.0
-    device: str = "cpu"  # whose random numbers a step within an epoch goes on with
+    device: str = "cpu"  # a run that stopped within an epoch needs the same random numbers
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
 class RunFolder:
-    """The `training` folder of an output folder: checkpoint, best model so far, log."""
+    """The `training` folder of an output folder: the checkpoint, the best model so far and the log."""
 
     def __init__(self, out: Path, device: torch.device | str = "cpu") -> None:
         self.folder = out / "training"
         self.checkpoint = self.folder / "checkpoint.json"
         self.log = self.folder / "log.jsonl"
         self._launch = self.folder / "launch"
-        self.device = torch.device(device)  # through which processes agree
+        self.device = torch.device(device)  # that ranks communicate with
         self.state = ""  # the folders that the checkpoint names
         self.best = ""
 
@@ -70,19 +71,19 @@ class RunFolder:
             yield
 
     def write_log(self, history: list[dict[str, Any]]) -> None:
-        """Rewrite the log: after a resume it holds the epochs up to the checkpoint."""
+        """Rewrite the log, so that after a resume it ends where the checkpoint does."""
         write_lines(self.log, history)
 
     def append_log(self, row: dict[str, Any]) -> None:
         append_line(self.log, row)
 
     def clear(self) -> None:
-        """Forget an earlier run."""
+        """Delete what an earlier run left."""
         self.drop_checkpoint()
         self.log.unlink(missing_ok=True)
 
     def begin(self) -> None:
-        """Note which call of torchrun this run is of: if processes of it are started again, they go on."""
+        """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
         if launch():
             self._launch.write_text(launch(), encoding="utf-8")
 
@@ -90,28 +91,28 @@ class RunFolder:
         return bool(launch()) and self._launch.is_file() and self._launch.read_text(encoding="utf-8") == launch()
 
     def drop_checkpoint(self) -> None:
-        """What a finished run no longer needs."""
+        """Delete what a finished run no longer needs."""
         self.checkpoint.unlink(missing_ok=True)
         self._launch.unlink(missing_ok=True)
         self._drop_all_but(())
 
     def _drop_all_but(self, names: tuple[str, ...]) -> None:
-        for pattern in ("state-*", "best-*", ".*"):  # a dot: was being written when a run was killed
+        for pattern in ("state-*", "best-*", ".*"):  # a dot: left by a run that was killed while writing
             for path in self.folder.glob(pattern):
                 if path.is_file():
                     path.unlink(missing_ok=True)
                 elif path.name not in names:
                     shutil.rmtree(path, ignore_errors=True)
 
-    # --- tensors: every process writes and reads its own part ------------------------------------
+    # --- tensors: every rank writes and reads its own part ---------------------------------------
 
-    def save(self, progress: RunState, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
-        """Write the tensors, replace the checkpoint, then drop the folders that it no longer names."""
-        name, best = f"state-{progress.epoch:06d}-{progress.step:06d}", _best(progress.best_epoch)
+    def save(self, state: RunState, tensors: dict[str, Tensor], identity: Identity) -> None:
+        """Write the tensors, replace the checkpoint, then delete the folders that it no longer names."""
+        name, best = f"state-{state.epoch:06d}-{state.step:06d}", _best(state.best_epoch)
         if self.state != name:
             self._write(name, tensors)
             self.state = name
-        content = {"version": VERSION, "state": name, "progress": progress.__dict__, "identity": identity}
+        content = {"version": VERSION, "state": name, "progress": asdict(state), "identity": identity}
         content["bytes"] = {
             str(file.relative_to(self.folder)): file.stat().st_size
             for folder in (name, best)
@@ -131,22 +132,22 @@ class RunFolder:
         self._write(_best(epoch), tensors)
         self.best = _best(epoch)
 
-    def load(self, identity: dict[str, Any]) -> RunState:
-        """How far the last checkpoint is; refuses one that belongs to other data, another recipe or seed."""
+    def load(self, identity: Identity) -> RunState:
+        """The state of the last checkpoint; refuses one of other data, another recipe or another seed."""
         if not self.checkpoint.exists():
             raise DihedralError(f"{str(self.folder)!r} holds no checkpoint to resume; start without --resume")
         content = read_json(self.checkpoint)
         if content.get("version") != VERSION:
             raise DihedralError(
-                f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads"
+                f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads; "
+                "start over with --overwrite"
             )
         try:
-            for key, value in identity.items():
-                if content["identity"].get(key) != value:
-                    raise DihedralError(
-                        f"checkpoint {str(self.checkpoint)!r} was made with another {key}; "
-                        "resume with the same data, recipe and seed, or start anew with --overwrite"
-                    )
+            if part := find_difference(content["identity"], identity, ignore=MAY_CHANGE_ON_RESUME):
+                raise DihedralError(
+                    f"checkpoint {str(self.checkpoint)!r} was made with another {part}; "
+                    "resume with the same data, recipe and seed, or start over with --overwrite"
+                )
             for name, size in content["bytes"].items():
                 check_tensors(self.folder / name, size)
             self.state, self.best = str(content["state"]), _best(content["progress"]["best_epoch"])
@@ -155,23 +156,23 @@ class RunFolder:
             return RunState(**{name: content["progress"][name] for name in RunState.__dataclass_fields__})
         except (KeyError, TypeError, AttributeError) as error:
             raise DihedralError(
-                f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start anew with --overwrite"
+                f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start over with --overwrite"
             ) from None
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
-        """Read the checkpoint's tensors into these."""
+        """Read the checkpoint's tensors into the given ones."""
         self._read(self.state, tensors)
 
     def fill_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
         self._read(_best(epoch), tensors)
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """All processes together write a folder of tensors; it counts once a checkpoint names it."""
-        import torch.distributed.checkpoint as dcp  # takes a second
+        """Write a folder of tensors, all ranks together; it is valid once a checkpoint names it."""
+        import torch.distributed.checkpoint as dcp  # a slow import
 
         partial, place = self.folder / f".{name}", self.folder / name
 
-        def clear() -> None:  # what an earlier try, perhaps of more processes, left
+        def clear() -> None:  # an earlier attempt, perhaps of more processes, may have left files
             for folder in (partial, place):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -196,27 +197,27 @@ def _best(epoch: int) -> str:
 
 
 def check_tensors(path: Path, size: int) -> None:
-    """A safetensors file of this size with a header that can be read."""
+    """Refuse a safetensors file of another size or with a damaged header."""
     try:
         if path.stat().st_size != size:
             raise DihedralError(
                 f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged, "
-                "start anew with --overwrite"
+                "start over with --overwrite"
             )
         with safe_open(path, framework="pt"):
             pass
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DihedralError(f"{str(path)!r} cannot be read: {reason}; start anew with --overwrite") from None
+        raise DihedralError(f"{str(path)!r} cannot be read: {reason}; start over with --overwrite") from None
 
 
 def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
-    """torch's own saving and loading, its failures in one sentence."""
+    """Run torch's saving or loading, and report a failure in one sentence."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process is what we mean
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # intended
             work()
     except CheckpointException as error:
         causes = [cause for cause, _ in error.failures.values()]
@@ -225,5 +226,5 @@ def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
                 raise cause from None
         reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
         text = reason or (str(causes[0]) or repr(causes[0])).splitlines()[0]
-        after = "nothing stored before was changed" if done == "written" else "start anew with --overwrite"
+        after = "earlier files are unchanged" if done == "written" else "start over with --overwrite"
         raise DihedralError(f"{str(path)!r} cannot be {done}: {text}; {after}") from None

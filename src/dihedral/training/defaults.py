@@ -1,19 +1,19 @@
-"""Settings for a graph that no recipe was named for: chosen by its size, from what the searches in results/ found."""
+"""The recipe for a graph if none is given: chosen by the graph's size, based on the searches in results/."""
 
 from __future__ import annotations
 
 from dihedral.graph import Graph
 from dihedral.training.recipe import Recipe, recipe_names
 
-MAX_ENTITIES = 50_000  # beyond, a softmax over all entities takes too long, and sampled negatives come near it
-SPARSE = 3.0  # triples an entity: WN18RR has 2, and wants small batches and a strong regulariser
+MAX_ENTITIES = 50_000  # beyond this a softmax over all entities is too slow; sampled negatives are nearly as good
+SPARSE = 3.0  # triples per entity: WN18RR has 2 and needs small batches and a strong regulariser
 SMALL = 50_000  # triples: 200 dimensions suffice
-SHOWN = 300_000  # triples that a small graph is shown in all its epochs
-PRODUCTS, STEP = 4e10, 0.002  # operations a second of a CPU core in full softmax, and seconds a step takes anyway
+SHOWN = 300_000  # training examples over all epochs of a small graph
+PRODUCTS, STEP = 4e10, 0.002  # operations per second of a CPU core in full softmax; overhead of a step in seconds
 
 
 def choose_recipe(graph: Graph) -> Recipe:
-    """Sensible settings for a graph of this size; `about` says which and why.
+    """A recipe that suits the size of the graph; its `about` gives the reasons.
 
     >>> from dihedral.graph import make_family
     >>> choose_recipe(make_family(40)).objective
@@ -27,7 +27,7 @@ def choose_recipe(graph: Graph) -> Recipe:
         weight = 0.1 if sparse else 0.01
         recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, epochs=100, patience=3)
         why = f"{recipe.negatives} sampled negatives for more than {MAX_ENTITIES:,} entities"
-        why += f", L2 {weight} for {density:.1f} triples an entity"
+        why += f", L2 {weight} for {density:.1f} triples per entity"
         return recipe.replace(about=_summary(recipe, why))
     recipe = recipe.replace(
         objective="softmax",
@@ -35,18 +35,18 @@ def choose_recipe(graph: Graph) -> Recipe:
         entity_init=0.01,
         cooling=0.05,
         averaging=0.8,
-        batch_size=_power_of_two(triples / 50, most=128 if sparse else 1024),
+        batch_size=_power_of_two(triples / 50, max_size=128 if sparse else 1024),
         validate_every=5,
         patience=4,
     )
     if sparse:
         recipe = recipe.replace(regulariser="l2", regulariser_weight=0.5)
-        why = f"small batches and strong L2 for {density:.1f} triples an entity"
+        why = f"small batches and strong L2 for {density:.1f} triples per entity"
     else:
         weight = 0.05 if triples < SMALL else 0.1
         recipe = recipe.replace(regulariser="dura", regulariser_weight=weight, relation_scale=True)
-        why = f"DURA {weight} for {density:.1f} triples an entity"
-    work = 12 * graph.num_entities * recipe.dimension / PRODUCTS + STEP / recipe.batch_size  # of a triple
+        why = f"DURA {weight} for {density:.1f} triples per entity"
+    work = 12 * graph.num_entities * recipe.dimension / PRODUCTS + STEP / recipe.batch_size  # seconds per triple
     seconds = triples * epochs * work
     return recipe.replace(about=_summary(recipe, f"{why}; about {_duration(seconds)} on one CPU core"))
 
@@ -64,13 +64,13 @@ def _summary(recipe: Recipe, why: str) -> str:
     )
 
 
-def _power_of_two(size: float, most: int) -> int:
-    """The nearest power of two, from 32 to `most`.
+def _power_of_two(size: float, max_size: int) -> int:
+    """The nearest power of two, from 32 to `max_size`.
 
     >>> [_power_of_two(size, 1024) for size in (1, 104, 470, 5000)]
     [32, 128, 512, 1024]
     """
-    return min((2**i for i in range(5, most.bit_length())), key=lambda power: abs(power - size))
+    return min((2**i for i in range(5, max_size.bit_length())), key=lambda power: abs(power - size))
 
 
 def _duration(seconds: float) -> str:

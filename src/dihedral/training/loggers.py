@@ -1,4 +1,4 @@
-"""Callbacks that log a run for TensorBoard or MLflow: settings, a row an epoch, and the metrics at the end."""
+"""Callbacks that log a run to TensorBoard or MLflow: settings, one row per epoch, and the final metrics."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 from dihedral.errors import DihedralError
 from dihedral.training.loop import Event
 
-LOGGED = ("loss", "valid_mrr", "triples_per_second", "temperature")  # of the events of epochs
+LOGGED = ("loss", "valid_mrr", "triples_per_second", "temperature")  # from epoch events
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 Scalars = dict[str, float]
 
 
 class Logger:
-    """The protocol: a callback and context manager that turns events into four calls; a new logger writes these."""
+    """A callback and context manager that turns events into four calls; subclasses implement these."""
 
     def start(self, settings: dict[str, Any], epoch: int) -> None:
-        """A run begins, or goes on after `epoch`; settings are the recipe, the seed and the graph's name."""
+        """A run starts, or resumes after `epoch`; settings are the recipe, the seed and the graph's name."""
 
     def log(self, values: Scalars, epoch: int) -> None:
-        """What an epoch gave."""
+        """Log the values of an epoch."""
 
     def measured(self, metrics: Scalars) -> None:
-        """The metrics of the finished model on valid and test."""
+        """Log the metrics of the finished model on valid and test."""
 
     def close(self, error: BaseException | None) -> None:
-        """The run is over; with the error that ended it, if one did."""
+        """The run has ended, possibly with an error."""
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "start":
@@ -49,7 +49,7 @@ class Logger:
 
 
 class TensorBoardLogger(Logger):
-    """Event files in a folder: `tensorboard --logdir FOLDER` or a folder above draws them.
+    """Event files in a folder, shown by `tensorboard --logdir FOLDER`.
 
     with TensorBoardLogger("out/logs/umls") as logger:
         dh.train(graph, callback=logger)
@@ -61,11 +61,11 @@ class TensorBoardLogger(Logger):
         except ModuleNotFoundError:
             raise DihedralError("TensorBoardLogger needs tensorboard: pip install 'dihedral[tracking]'") from None
         self.folder, self.open = Path(folder), SummaryWriter
-        self.writer: Any = None  # opened when a run begins
+        self.writer: Any = None  # opened when a run starts
 
     def start(self, settings: dict[str, Any], epoch: int) -> None:
         self.settings = settings
-        # epochs after the checkpoint of a resumed run were logged before it stopped: they are drawn once
+        # epochs after the checkpoint of a resumed run were logged before it stopped: log them once
         self.writer = self.open(str(self.folder), purge_step=epoch + 1 if epoch else None)
         self.writer.add_text("settings", "\n".join(f"    {key} = {value}" for key, value in settings.items()))
 
@@ -82,10 +82,9 @@ class TensorBoardLogger(Logger):
 
 
 class MLflowLogger(Logger):
-    """A run in an MLflow experiment, which is made where there is none.
+    """A run in an MLflow experiment, which is created if it does not exist.
 
-    tracking_uri: a server or a database, such as sqlite:///mlflow.db; by default what MLflow itself takes
-    (MLFLOW_TRACKING_URI).
+    tracking_uri: a server or a database, such as sqlite:///mlflow.db; by default MLFLOW_TRACKING_URI.
     """
 
     def __init__(self, experiment: str, tracking_uri: str | None = None) -> None:
@@ -94,15 +93,12 @@ class MLflowLogger(Logger):
             from mlflow.tracking import MlflowClient
         except ModuleNotFoundError:
             raise DihedralError("MLflowLogger needs mlflow: pip install 'dihedral[tracking]'") from None
-        self.run: Any = None  # its id, when one has begun
+        self.run: Any = None  # the id of the run, once it has started
         try:
             self.client = MlflowClient(tracking_uri)
             found = self.client.get_experiment_by_name(experiment)
             self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
-        except (
-            MlflowException,
-            ImportError,
-        ) as error:  # a database needs sqlalchemy, which the small MLflow leaves out
+        except (MlflowException, ImportError) as error:  # a database needs sqlalchemy, which mlflow-skinny lacks
             reason = str(error).strip().split(". ")[0]
             raise DihedralError(f"MLflow cannot open experiment {experiment!r}: {reason}") from None
 
@@ -128,7 +124,7 @@ class MLflowLogger(Logger):
 
 
 def _final(metrics: dict[str, Any]) -> Scalars:
-    """valid/mrr, test/hits_at_10 and so on: MLflow allows no @ in names."""
+    """Metrics by name, such as test/hits_at_10: MLflow does not allow @ in names."""
     return {
         f"{split}/{name.replace('@', '_at_')}": metrics[split]["both"][name]
         for split in ("valid", "test")

@@ -1,10 +1,10 @@
-"""The training loop: epochs, validation, early stopping, checkpoints, and a way to stop and go on.
+"""The training loop: epochs, validation, early stopping, checkpoints, interrupts and resuming.
 
-Everything random in an epoch comes from one generator seeded by (seed, epoch), whose state a
-checkpoint holds; a resumed run is therefore bit-identical to one that was never stopped (on CPU).
+All random numbers of an epoch come from one generator seeded by (seed, epoch). A checkpoint holds its state, so a
+resumed run is bit-identical to an uninterrupted one (on CPU).
 
-Of several processes (`dihedral.runtime.distributed`) each runs this loop on its rows of the entity table, with the same
-numbers drawn; they meet in the objective, where a step is summed up, and wherever one of them decides.
+With several processes (`dihedral.runtime.distributed`), each runs this loop on its rows of the entity table and draws
+the same random numbers. They synchronise in the objective, in the sums of each step, and for common decisions.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from dihedral.graph import Graph
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
-from dihedral.models.model import BlockRelations
-from dihedral.objectives.logistic import LogisticLoss, SoftmaxLoss, definitely_skew
+from dihedral.objectives.base import Objective
+from dihedral.objectives.logistic import LogisticLoss
+from dihedral.objectives.negatives import SkewNegatives, definitely_skew
+from dihedral.objectives.regularisers import make_regulariser
 from dihedral.objectives.sharded import ShardedLogisticLoss
+from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
 from dihedral.training.checkpoint import RunFolder, RunState
+from dihedral.training.identity import Identity, run_identity
 from dihedral.training.recipe import Recipe
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
-"""Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; what it raises ends the run."""
+"""Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; an exception from it ends the run."""
 
 LARGE_TABLE = 1 << 29  # numbers: 2 GiB
-STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up on these
-ALONE = ("component_weight", "adversarial")  # need all negatives of a question in one place
-NOT_IDENTITY = (  # may change on a resume
-    "name", "about", "precision", "epochs", "validate_every", "patience",
-)  # fmt: skip
+STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C after writing a checkpoint (where there is a folder for one)."""
+    """Training was stopped by Ctrl-C, after a checkpoint was written if there is a folder."""
 
 
 class Trainer:
-    """One run: a model, its optimisers and how far it is."""
+    """One run: a model, its optimisers and the state of its training."""
 
     def __init__(
         self,
@@ -69,47 +69,50 @@ class Trainer:
         callback: Callback | None = None,
         reference: bool = False,
     ) -> None:
-        """reference: train on the short, slow paths that the fast ones are checked against."""
-        self.reference = reference
+        """Build the model, the optimisers and the objective.
+
+        out: folder of the run's checkpoints and log.
+        reference: use the short, slow implementations that the fast ones are tested against.
+        """
         self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
-        self.device = torch.device(device)
-        self.folder = RunFolder(out, self.device) if out is not None else None
+        self.device, self.reference = torch.device(device), reference
         if checkpoint_minutes < 0:
             raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
         self.checkpoint_seconds = 60 * checkpoint_minutes
+        self.folder = RunFolder(out, self.device) if out is not None else None
         self.callback = callback or (lambda event: None)
         self.state = RunState()
         self.interrupted = False
-        self.pending_flags = torch.zeros(2, device=self.device)  # to stop, to save: more than 0 where a process has one
+        self.requests = torch.zeros(2, device=self.device)  # to stop and to save; positive if any rank asks for it
         self.last_saved = time.monotonic()
-        self._resumed_generator: Tensor | None = None  # its state in the middle of an epoch
+        self._epoch_generator: Tensor | None = None  # the generator's state after the last step of an unfinished epoch
+        self.generator = torch.Generator(self.device)
+        self.temperature = torch.ones((), device=self.device)
+        self.triples = torch.from_numpy(graph.train).to(self.device).long()
+        self._build_model()
+        self.captured: CapturedStep | None = None
+        self.plain_steps = 0
+        self.objective = build_objective(recipe, self.model, graph, reference=reference)
+        self.best: dict[str, Tensor] | None = None
+        self.evaluator: Evaluator | None = None
+        if recipe.validate_every and len(graph.valid):
+            self.evaluator = Evaluator(graph, "valid", device=self.device, sample=recipe.validate_on, seed=seed)
+
+    def _build_model(self) -> None:
+        """The model, an optimiser per parameter, and the averages of the parameters."""
+        recipe = self.recipe
         model = build_model(
             recipe.model,
-            graph.num_entities,
-            graph.num_relations,
+            self.graph.num_entities,
+            self.graph.num_relations,
             dimension=recipe.dimension,
             K=recipe.K,
             entity_init=recipe.entity_init,
             relation_init=recipe.relation_init,
-            hard=recipe.hard,
             scaled=recipe.relation_scale,
-            seed=seed,
+            seed=self.seed,
         )
-        self.model = model.to(self.device)
-        self.shard = model.shard
-        if not self.shard.is_single:
-            if reference:
-                raise DihedralError(f"reference is True with {self.shard.world} processes; the references are for one")
-            for setting in ALONE:
-                if getattr(recipe, setting):
-                    raise DihedralError(
-                        f"{setting} is {getattr(recipe, setting)}, which several processes cannot train with; "
-                        "set it to 0 or use one process"
-                    )
-        for setting in ("component_weight", "relation_weight", "paths"):
-            if getattr(recipe, setting) and not isinstance(model.relations, BlockRelations):
-                raise DihedralError(f"{setting} needs a model of 2x2 blocks; {recipe.model!r} has none")
-        self.triples = torch.from_numpy(graph.train).to(self.device).long()
+        self.model, self.shard = model.to(self.device), model.shard
         by_entity_lr = ("entities", "relations.log_scales")
         self.optimisers = {
             name: Adagrad(parameter, recipe.entity_lr if name in by_entity_lr else recipe.relation_lr)
@@ -118,38 +121,13 @@ class Trainer:
         self.average: dict[str, Tensor] = {}  # of the parameters at the ends of epochs
         if recipe.averaging:
             self.average = {name: torch.zeros_like(optimiser.sum) for name, optimiser in self.optimisers.items()}
-        self.generator = torch.Generator(self.device)
-        self.temperature = torch.ones((), device=self.device)
-        self.captured: CapturedStep | None = None
-        self.plain_steps = 0
-        self.objective = self._objective()
-        self.best: dict[str, Tensor] | None = None
-        self.evaluator: Evaluator | None = None
-        if recipe.validate_every and len(graph.valid):
-            self.evaluator = Evaluator(graph, "valid", device=self.device, sample=recipe.validate_on, seed=seed)
-
-    def _objective(self) -> LogisticLoss | SoftmaxLoss:
-        relations = self.model.relations
-        if self.recipe.objective == "softmax":
-            walks = None
-            if self.recipe.paths:
-                walks = Walks.build(self.graph.train, self.graph.num_entities, self.graph.num_relations, self.device)
-            return SoftmaxLoss(self.recipe, relations, walks, shard=self.shard, reference=self.reference)
-        skew = None
-        if self.recipe.skew_probability:
-            skew = definitely_skew(self.graph.train, self.graph.num_entities, self.graph.num_relations)
-            skew = skew.to(self.device)
-        arguments = self.recipe, relations, self.graph.num_entities, skew
-        if not self.shard.is_single:
-            return ShardedLogisticLoss(*arguments, shard=self.shard, reference=self.reference)
-        return LogisticLoss(*arguments, reference=self.reference)
 
     # --- one step ------------------------------------------------------------------------------
 
     def train_on(self, batch: Tensor) -> Tensor:
-        """Train on a batch [B, 3]; on CUDA, full batches replay a recorded step after a few plain ones."""
-        alone = self.shard.is_single and not self.reference
-        if self.device.type != "cuda" or not alone or len(batch) < self.recipe.batch_size:
+        """Train on a batch [B, 3]; on CUDA, full batches replay a captured step after a few plain ones."""
+        capturable = self.device.type == "cuda" and self.shard.is_single and not self.reference
+        if not capturable or len(batch) < self.recipe.batch_size:
             return self.step(batch)
         if self.captured is None:
             self.plain_steps += 1
@@ -161,21 +139,20 @@ class Trainer:
     def step(self, batch: Tensor) -> Tensor:
         """One plain step on a batch [B, 3]; returns its loss."""
         relations = self.model.relations
-        if self.device.type == "cpu" and not (
-            self.recipe.relation_weight or self.recipe.paths
-        ):  # only the relations in use
+        needs_all = self.recipe.relation_weight or self.recipe.paths
+        if self.device.type == "cpu" and not needs_all:
             which, index = torch.unique(batch[:, 1], return_inverse=True)
-        else:  # all of them: no waiting for how many there are
+        else:  # on a GPU, counting the relations in use would wait for the device
             which, index = None, batch[:, 1]
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         names, parameters = zip(*relations.named_parameters(), strict=True)
-        sums = self.shard.begin_sums([found.operators, found.loss, self.pending_flags])
+        sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         if isinstance(found.entities, Tensor):
             self.optimisers["entities"].step(found.entities)
         else:
             self.optimisers["entities"].step_rows(found.entities)
-        operator_gradient, loss, self.pending_flags = sums()
+        operator_gradient, loss, self.requests = sums()
         gradients = torch.autograd.grad(operators, parameters, operator_gradient)
         for name, gradient in zip(names, gradients, strict=True):
             self.optimisers[f"relations.{name}"].step(gradient)
@@ -186,7 +163,7 @@ class Trainer:
     def run(self) -> None:
         """Train until the recipe's last epoch, an early stop, or Ctrl-C.
 
-        Ctrl-C in the last epoch leaves a whole run; `interrupted` then says so to those who have more runs in mind.
+        Ctrl-C in the last epoch still completes the run; `interrupted` then tells the caller not to start another one.
         """
         if self.folder is not None and self.shard.rank == 0:
             self.folder.create()
@@ -202,7 +179,7 @@ class Trainer:
                     raise Interrupted
                 if any_rank(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):
                     self.save_checkpoint()
-            self.save_checkpoint()  # the model is still to be measured and written
+            self.save_checkpoint()  # the model has yet to be evaluated and written
             self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.state.epoch})
 
@@ -210,79 +187,81 @@ class Trainer:
         return 0 < self.recipe.patience <= self.state.validations_since_best
 
     def run_epoch(self, interrupted: threading.Event | None = None) -> bool:
-        """Train one epoch, or the rest of one, and validate if it is time; False when stopped in the middle."""
-        progress, recipe = self.state, self.recipe
+        """Train one epoch, or the rest of one, and validate if it is due; False if stopped within the epoch."""
+        state, recipe = self.state, self.recipe
         interrupted = interrupted or threading.Event()
         started = time.perf_counter()
-        ours = self.objective.compiled and self.device.type == "cpu"
-        threads = compiled.own_threads() if ours else nullcontext()
-        with _without_denormals(), threads:
+        uses_kernels = self.objective.compiled and self.device.type == "cpu"
+        with _without_denormals(), compiled.own_threads() if uses_kernels else nullcontext():
             loss = self._steps(interrupted)
         seconds = time.perf_counter() - started
-        progress.seconds += seconds
+        state.seconds += seconds
         if loss is None:
             return False
         if not math.isfinite(loss):
             kept = "; the last checkpoint is kept" if self.folder and self.folder.checkpoint.exists() else ""
             raise TrainingError(
-                f"the loss became {loss} in epoch {progress.epoch + 1}{kept}: "
+                f"the loss became {loss} in epoch {state.epoch + 1}{kept}: "
                 "try a smaller entity_lr or relation_lr, or a smaller entity_init"
             )
-        progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
+        state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, 0.0
         self._update_average()
-        row: Event = {"epoch": progress.epoch, "loss": loss, "seconds": round(seconds, 4)}
+        self._report_epoch(loss, seconds)
+        return not any_rank(interrupted.is_set(), self.device) or state.epoch >= recipe.epochs
+
+    def _report_epoch(self, loss: float, seconds: float) -> None:
+        """Validate if it is due, and put the epoch into the history, the log and an event."""
+        state, recipe = self.state, self.recipe
+        row: Event = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 4)}
         row["triples_per_second"] = round(len(self.triples) / seconds)
-        if self.evaluator is not None and (
-            progress.epoch % recipe.validate_every == 0 or progress.epoch == recipe.epochs
-        ):
+        if self.evaluator is not None and (state.epoch % recipe.validate_every == 0 or state.epoch == recipe.epochs):
             row["valid_mrr"] = self._validate()
-        progress.history.append(row)
+        state.history.append(row)
         if self.folder is not None and self.shard.rank == 0:
             self.folder.append_log(row)
-        event = {"event": "epoch", "epochs": recipe.epochs, "best_mrr": progress.best_mrr, **row}
-        if recipe.model.endswith("-gumbel"):
-            event["temperature"] = self._temperature(progress.epoch - 1)
+        event = {"event": "epoch", "epochs": recipe.epochs, "best_mrr": state.best_mrr, **row}
+        if self.model.relations.uses_temperature:
+            event["temperature"] = self._temperature(state.epoch - 1)
         self.callback(event)
-        return not any_rank(interrupted.is_set(), self.device) or progress.epoch >= recipe.epochs
 
     def _steps(self, interrupted: threading.Event) -> float | None:
-        """All steps of an epoch, or the rest of them: the mean loss; None when stopped in the middle."""
-        progress, recipe = self.state, self.recipe
-        generator = self.generator.manual_seed(self.seed * 1_000_003 + progress.epoch)
+        """The steps of an epoch that are left; returns the epoch's mean loss, or None if stopped within it."""
+        state = self.state
+        generator = self.generator.manual_seed(self.seed * 1_000_003 + state.epoch)
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
         if not equal_on_all_ranks(order[:1000]):
-            raise TrainingError("processes draw different numbers on their devices; use devices of one kind")
-        if progress.step and self._resumed_generator is not None:
-            generator.set_state(self._resumed_generator)
-        batches = order.split(recipe.batch_size)
-        self.temperature.fill_(self._temperature(progress.epoch))
+            raise TrainingError("the processes draw different random numbers; use the same kind of device for all")
+        if state.step and self._epoch_generator is not None:
+            generator.set_state(self._epoch_generator)
+        batches = order.split(self.recipe.batch_size)
+        self.temperature.fill_(self._temperature(state.epoch))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
-        loss_sum = torch.tensor(progress.loss_sum, dtype=wide, device=self.device)
-        for number in range(progress.step, len(batches)):
+        loss_sum = torch.tensor(state.loss_sum, dtype=wide, device=self.device)
+        for number in range(state.step, len(batches)):
             if not self.shard.is_single:
-                self.pending_flags.copy_(torch.tensor([interrupted.is_set(), self._due()]))
+                self.requests.copy_(torch.tensor([interrupted.is_set(), self._due()]))
             loss_sum += self.train_on(self.triples[batches[number]])
-            self.callback({"event": "step", "epoch": progress.epoch, "step": number + 1, "steps": len(batches)})
-            stop, save = self._pending_flags(interrupted, number)
+            self.callback({"event": "step", "epoch": state.epoch, "step": number + 1, "steps": len(batches)})
+            stop, save = self._requests(interrupted, number)
             if (stop or save) and number + 1 < len(batches):
-                progress.step, progress.loss_sum = number + 1, float(loss_sum)
-                self._resumed_generator = generator.get_state()
+                state.step, state.loss_sum = number + 1, float(loss_sum)
+                self._epoch_generator = generator.get_state()
                 if stop:
                     return None
                 self.save_checkpoint()
         return float(loss_sum) / len(batches)
 
     def _due(self) -> bool:
-        """Whether it is time for a checkpoint, also within an epoch; with 0 minutes there is one after each epoch."""
+        """Whether a checkpoint is due, also within an epoch; with 0 minutes there is one after each epoch."""
         return 0 < self.checkpoint_seconds <= time.monotonic() - self.last_saved
 
-    def _pending_flags(self, interrupted: threading.Event, step: int) -> tuple[bool, bool]:
-        """Whether to stop and whether to save after a step: what any process wants, so that all do the same."""
+    def _requests(self, interrupted: threading.Event, step: int) -> tuple[bool, bool]:
+        """Whether to stop and whether to save after a step; a request of any rank counts, so that all do the same."""
         if self.shard.is_single:
             return interrupted.is_set(), self.folder is not None and self._due()
-        if self.device.type != "cpu" and step % 16:  # to look means to wait for the device
+        if self.device.type != "cpu" and step % 16:  # reading the requests waits for the device
             return False, False
-        stop, save = self.pending_flags.tolist()
+        stop, save = self.requests.tolist()
         return stop > 0, save > 0
 
     def _temperature(self, epoch: int) -> float:
@@ -297,7 +276,7 @@ class Trainer:
                 self.state.best_mrr, self.state.best_epoch = mrr, self.state.epoch
                 self.state.validations_since_best = 0
                 self.best = {
-                    name: tensor.detach().to(self._place_of_best, copy=True)
+                    name: tensor.detach().to(self._device_of_best, copy=True)
                     for name, tensor in self.model.named_parameters()
                 }
             else:
@@ -305,19 +284,19 @@ class Trainer:
         return mrr
 
     @property
-    def _place_of_best(self) -> torch.device:
-        """A device that one table fills has no room for two."""
+    def _device_of_best(self) -> torch.device:
+        """Where the best parameters are kept: a GPU that holds a large table has no memory for a second one."""
         large = self.model.entities.numel() > LARGE_TABLE and self.shard.is_single
         return torch.device("cpu") if large else self.device
 
     def _update_average(self) -> None:
         decay = self.recipe.averaging
-        for name, average in self.average.items():  # the first epoch's weight is 1: no bias to zero
+        for name, average in self.average.items():  # the first epoch has weight 1: no bias towards zero
             average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.state.epoch))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The averaged parameters in the model's place, where there is an average."""
+        """Use the averaged parameters, if there are any, in place of the trained ones."""
         trained = {name: self.optimisers[name].parameter.clone() for name in self.average}
         for name, average in self.average.items():
             self.optimisers[name].parameter.copy_(average)
@@ -336,13 +315,17 @@ class Trainer:
         return tensors | {f"average.{name}": average for name, average in self.average.items()}
 
     def _stored(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The same as a checkpoint has them: rows of entities as parts of the whole table."""
+        """The tensors as a checkpoint stores them: rows of entities as parts of the complete table."""
         return {
             name: self.shard.stored(tensor) if name.endswith("entities") else tensor for name, tensor in tensors.items()
         }
 
+    @property
+    def identity(self) -> Identity:
+        return run_identity(self.recipe, self.seed, self.graph.fingerprint)
+
     def save_checkpoint(self) -> None:
-        """Write the best model so far, if it is new, and then the checkpoint that names it."""
+        """Write the best model so far, if it is new, then the checkpoint that refers to it."""
         if self.folder is None:
             return
         self.last_saved = time.monotonic()
@@ -350,28 +333,28 @@ class Trainer:
         if self.best is not None and not self.folder.has_best(self.state.best_epoch):
             self.folder.save_best(self.state.best_epoch, self._stored(self.best))
         tensors = self._stored(self._state())
-        if self.state.step and self._resumed_generator is not None:
-            tensors["generator"] = self._resumed_generator
-        self.folder.save(self.state, tensors, identity(self.recipe, self.seed, self.graph))
+        if self.state.step and self._epoch_generator is not None:
+            tensors["generator"] = self._epoch_generator
+        self.folder.save(self.state, tensors, self.identity)
 
     def resume(self) -> None:
-        """Go back to the last checkpoint, of however many processes."""
+        """Restore the last checkpoint, written by any number of processes."""
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
-        self.state = self.folder.load(identity(self.recipe, self.seed, self.graph))
+        self.state = self.folder.load(self.identity)
         if self.state.step and self.state.device != self.device.type:
             raise DihedralError(
-                f"this run stopped within an epoch on {self.state.device}, whose random numbers "
-                f"{self.device.type} does not have; go on with --device {self.state.device}"
+                f"this run stopped within an epoch on {self.state.device}, and {self.device.type} draws other random "
+                f"numbers; resume with --device {self.state.device}"
             )
         tensors = self._stored(self._state())
         if self.state.step:
-            tensors["generator"] = self._resumed_generator = self.generator.get_state()
+            tensors["generator"] = self._epoch_generator = self.generator.get_state()
         self.folder.fill(tensors)
         self._restore(self._state(), tensors)
         if self.state.best_epoch >= 0:
             self.best = {
-                name: torch.empty_like(optimiser.parameter, device=self._place_of_best)
+                name: torch.empty_like(optimiser.parameter, device=self._device_of_best)
                 for name, optimiser in self.optimisers.items()
             }
             tensors = self._stored(self.best)
@@ -384,7 +367,7 @@ class Trainer:
                 self.shard.restore(tensor, stored[name])
 
     def best_model(self) -> tuple[Model, dict[str, Tensor]]:
-        """The model to keep, reduced to what is stored, and the training parameters behind it."""
+        """The model to keep, with the relations as they are stored, and the latent parameters that they come from."""
         for name, tensor in (self.best or self.average).items():
             self.optimisers[name].parameter.copy_(tensor)
         relations = self.model.relations
@@ -397,15 +380,50 @@ class Trainer:
         return model.requires_grad_(False), latents
 
 
-def identity(recipe: Recipe, seed: int, graph: Graph) -> dict[str, Any]:
-    """What must be the same for a resume to make sense."""
-    settings = {key: value for key, value in recipe.to_dict().items() if key not in NOT_IDENTITY}
-    return {"recipe": settings, "seed": seed, "data": graph.fingerprint}
+def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bool = False) -> Objective:
+    """The objective of a recipe, with the recipe's settings."""
+    shard, device, relations = model.shard, model.entities.device, model.relations
+    if not shard.is_single and reference:
+        raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
+    if not shard.is_single and recipe.component_weight:  # it needs all negatives of a question in one place
+        raise DihedralError(
+            f"component_weight is {recipe.component_weight} with {shard.world} processes; set it to 0 "
+            "or use one process"
+        )
+    regulariser = make_regulariser(recipe.regulariser, recipe.regulariser_weight)
+    size = graph.num_entities, graph.num_relations
+    if recipe.objective == "softmax":
+        return SoftmaxLoss(
+            relations,
+            relation_weight=recipe.relation_weight,
+            walks=Walks.build(graph.train, *size, device) if recipe.paths else None,
+            paths=recipe.paths,
+            path_length=recipe.path_length,
+            dropout=recipe.dropout,
+            regulariser=regulariser,
+            precision=recipe.precision,
+            shard=shard,
+            reference=reference,
+        )
+    skew = None
+    if recipe.skew_probability:
+        skew = SkewNegatives(definitely_skew(graph.train, *size).to(device), recipe.skew_probability)
+    options: dict[str, Any] = {
+        "negatives": recipe.negatives,
+        "share_negatives": recipe.share_negatives,
+        "component_weight": recipe.component_weight,
+        "skew": skew,
+        "regulariser": regulariser,
+        "reference": reference,
+    }
+    if shard.is_single:
+        return LogisticLoss(relations, graph.num_entities, **options)
+    return ShardedLogisticLoss(relations, graph.num_entities, shard=shard, **options)
 
 
 @contextmanager
 def catch_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag, so that a step is never cut in half; a second one stops at once."""
+    """Turn the first Ctrl-C into a flag, so that no step is cut short; a second one stops at once."""
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag
@@ -424,7 +442,7 @@ def catch_interrupt() -> Iterator[threading.Event]:
 
 @contextmanager
 def _without_denormals() -> Iterator[None]:
-    """Numbers too near zero become zero: CPUs are tenfold slower with them."""
+    """Flush denormal numbers to zero: CPUs are about ten times slower with them."""
     smallest = torch.tensor(5e-324, dtype=torch.float64)
     before = bool(smallest * 1.0 == 0)
     torch.set_flush_denormal(True)

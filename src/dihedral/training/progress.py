@@ -1,4 +1,4 @@
-"""A progress bar for a training run: loss, speed, time left and the last validation MRR."""
+"""A progress bar for training: loss, speed, time left and the last validation MRR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dihedral.training.loop import Event
 
 
 class ProgressBar:
-    """A callback that draws the run on stderr; used as a context manager."""
+    """A callback and context manager that shows the run on stderr."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.bar = Progress(

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,190 +15,270 @@ from typing import Any, get_type_hints
 
 from dihedral.errors import DihedralError, close_matches
 from dihedral.io.files import atomic_path
-from dihedral.models import MODELS
+from dihedral.models import MODELS, Relations
+from dihedral.models.dihedral import check_group
+from dihedral.objectives.regularisers import REGULARISERS
 
 OBJECTIVES = ("logistic", "softmax")
-REGULARISERS = ("none", "l2", "n3", "dura")
 PRECISIONS = ("half", "tf32", "float32")
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """When a setting applies: a test on another setting."""
+
+    on: str  # the other setting
+    holds: Callable[[Any], bool]  # of its value
+    text: str
+
+    def met(self, settings: Settings) -> bool:
+        return self.holds(settings[self.on])
+
+
+def _models(has: Callable[[type[Relations]], bool], text: str) -> Condition:
+    names = ", ".join(name for name, model in MODELS.items() if has(model))
+    return Condition("model", lambda name: has(MODELS[name]), f"{text} ({names})")
+
+
+LOGISTIC = Condition("objective", lambda value: value == "logistic", "objective 'logistic'")
+SOFTMAX = Condition("objective", lambda value: value == "softmax", "objective 'softmax'")
+GROUP = _models(lambda model: model.is_discrete, "models over D_K")
+TEMPERATURE = _models(lambda model: model.uses_temperature, "models with a temperature")
+BLOCKS = _models(lambda model: model.is_block, "models of 2x2 blocks")
+REGULARISED = Condition("regulariser", lambda value: value != "none", "regularisers other than 'none'")
+WALKS = Condition("paths", lambda value: value > 0, "paths more than 0")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+POSITIVE = Range("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
+LESS_THAN_1 = Range("less than 1", lambda value: value < 1)
+AT_MOST_1 = Range("at most 1", lambda value: value <= 1)
+
+
+def setting(
+    default: Any, help: str, *ranges: Range, when: Collection[Condition] = (), choices: Collection[str] = ()
+) -> Any:
+    """A field of a recipe; its metadata holds the help text, the conditions, the ranges and the choices."""
+    return dataclasses.field(
+        default=default, metadata={"help": help, "when": tuple(when), "ranges": ranges, "choices": tuple(choices)}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How a model is built and trained.
 
+    Settings that the model or the objective ignores are refused unless they have their default value.
+
     >>> Recipe(model="dihedral-ste", dimension=200).replace(epochs="5").epochs
     5
     """
 
-    name: str = "unnamed"
-    about: str = ""
-    """What this recipe is for, and where it leaves the paper."""
+    name: str = setting("unnamed", "Name of the recipe.")
+    about: str = setting("", "What the recipe is for, and where it departs from the paper.")
 
     # the model
-    model: str = "dihedral-gumbel"
-    K: int = 4
-    """The dihedral group D_K."""
-    dimension: int = 200
-    """2L, the real numbers an entity has."""
-    entity_init: float = 0.1
-    """Entities start as N(0, entity_init²)."""
-    relation_init: float = 1.0
-    """Spread of the relation parameters at the start (TransE wants less: 0.1)."""
-    temperature: float = 3.0
-    """τ₀ of the Gumbel-softmax; τ = max(floor, τ₀ exp(-cooling · epoch))."""
-    temperature_floor: float = 0.5
-    cooling: float = 0.001
-    relation_scale: bool = False
-    """One learned factor a relation, its temperature: R stays in D_K up to scale (DihEdral models)."""
-    hard: bool = False
-    """Gumbel: apply the arg-max of each draw, with the gradient of the soft weights."""
+    model: str = setting("dihedral-gumbel", "The model.", choices=MODELS)
+    K: int = setting(4, "The dihedral group D_K.", POSITIVE, when=[GROUP])
+    dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE)
+    entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE)
+    relation_init: float = setting(
+        None, "Spread of the initial relation parameters; by default 0.1 for transe and 1 for the others.", NOT_NEGATIVE
+    )
+    temperature: float = setting(
+        3.0, "τ₀ of the softmax over group elements; τ = max(temperature_floor, τ₀ exp(-cooling · epoch)).",
+        POSITIVE, when=[TEMPERATURE],
+    )  # fmt: skip
+    temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE])
+    cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE])
+    relation_scale: bool = setting(False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP])
 
     # the objective
-    objective: str = "logistic"
-    """logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides."""
-    negatives: int = 10
-    """Sampled negatives a positive (logistic)."""
-    share_negatives: int = 0
-    """Positives that share one set of negatives, for one matrix product; 0 draws each its own (logistic)."""
-    adversarial: float = 0.0
-    """Temperature of self-adversarial weights on negatives; 0 weights all alike (logistic)."""
-    skew_probability: float = 0.0
-    """Chance of the extra negative (t, r, h) for a definitely skew-symmetric relation (logistic)."""
-    component_weight: float = 0.0
-    """Weight of the per-component loss of the Case Studies (logistic)."""
-    relation_weight: float = 0.0
-    """Weight of a third question, (head, ?, tail), among all relations (softmax, models of 2x2 blocks)."""
-    paths: float = 0.0
-    """Random walks to train on beside the edges, as a share of the batch at most 1 (softmax, models of 2x2 blocks)."""
-    path_length: int = 2
-    """Steps of the longest walks; there are as many of each length from 2."""
-    dropout: float = 0.0
-    """Chance that an entry of a query is set to 0 in training (softmax)."""
-    regulariser: str = "l2"
-    """none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020), which equals l2 for orthogonal relations."""
-    regulariser_weight: float = 0.0
-
-    precision: str = "half"
-    """Products over all entities on CUDA: half, tf32 or float32; a CPU always uses float32 (softmax)."""
+    objective: str = setting(
+        "logistic", "logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides.",
+        choices=OBJECTIVES,
+    )  # fmt: skip
+    negatives: int = setting(10, "Sampled negatives per positive.", POSITIVE, when=[LOGISTIC])
+    share_negatives: int = setting(
+        0, "Positives that share one set of negatives, for one matrix product; 0 draws a set for each.",
+        NOT_NEGATIVE, when=[LOGISTIC],
+    )  # fmt: skip
+    skew_probability: float = setting(
+        0.0, "Probability of the extra negative (t, r, h) for a definitely skew-symmetric relation.",
+        NOT_NEGATIVE, AT_MOST_1, when=[LOGISTIC],
+    )  # fmt: skip
+    component_weight: float = setting(
+        0.0, "Weight of the per-component loss of the Case Studies.", NOT_NEGATIVE, when=[LOGISTIC, BLOCKS]
+    )
+    relation_weight: float = setting(
+        0.0, "Weight of a third question, (head, ?, tail), among all relations.", NOT_NEGATIVE, when=[SOFTMAX, BLOCKS]
+    )
+    paths: float = setting(
+        0.0, "Random walks to train on in addition to the edges, as a fraction of the batch.",
+        NOT_NEGATIVE, AT_MOST_1, when=[SOFTMAX, BLOCKS],
+    )  # fmt: skip
+    path_length: int = setting(
+        2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.", when=[WALKS]
+    )
+    dropout: float = setting(
+        0.0, "Probability that an entry of a query is set to 0 in training.", NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX]
+    )
+    regulariser: str = setting(
+        None, "none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020; objective 'softmax' only); by default "
+        "l2 if regulariser_weight is more than 0, otherwise none.", choices=REGULARISERS,
+    )  # fmt: skip
+    regulariser_weight: float = setting(
+        0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED]
+    )
+    precision: str = setting(
+        "half", "Precision of the products over all entities on CUDA; a CPU always uses float32.",
+        when=[SOFTMAX], choices=PRECISIONS,
+    )  # fmt: skip
 
     # the optimiser: Adagrad
-    batch_size: int = 1024
-    epochs: int = 100
-    entity_lr: float = 0.1
-    relation_lr: float = 0.1
-    averaging: float = 0.0
-    """Keep an exponential average of the parameters at the ends of epochs, with this decay; 0 keeps the last."""
+    batch_size: int = setting(1024, "Triples per step.", POSITIVE)
+    epochs: int = setting(100, "Passes over the training triples.", POSITIVE)
+    entity_lr: float = setting(0.1, "Learning rate of the entities.", POSITIVE)
+    relation_lr: float = setting(0.1, "Learning rate of the relations.", POSITIVE)
+    averaging: float = setting(
+        0.0, "Decay of an exponential average of the parameters at the end of each epoch; 0 keeps the last ones.",
+        NOT_NEGATIVE, LESS_THAN_1,
+    )  # fmt: skip
 
     # selection on valid
-    validate_every: int = 10
-    """Epochs between validations; 0 trains to the end without looking."""
-    validate_on: int = 0
-    """Triples of valid, drawn once with the seed, that a validation ranks against all entities; 0 ranks all."""
-    patience: int = 0
-    """Validations without a better MRR before training stops; 0 never stops early."""
+    validate_every: int = setting(10, "Epochs between validations; 0 never validates.", NOT_NEGATIVE)
+    validate_on: int = setting(
+        0, "Valid triples, drawn once with the seed, that a validation ranks; 0 ranks all.", NOT_NEGATIVE
+    )
+    patience: int = setting(
+        0, "Validations without a better MRR before training stops; 0 never stops early.", NOT_NEGATIVE
+    )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _read(field.name, getattr(self, field.name)))
-        _one_of("model", self.model, MODELS)
-        _one_of("objective", self.objective, OBJECTIVES)
-        _one_of("regulariser", self.regulariser, REGULARISERS)
-        _one_of("precision", self.precision, PRECISIONS)
-        positive = ("K", "dimension", "negatives", "batch_size", "epochs", "temperature", "temperature_floor")
-        for name in (*positive, "entity_init", "entity_lr", "relation_lr"):
-            if not getattr(self, name) > 0:
-                raise DihedralError(f"{name} is {getattr(self, name)}; it must be more than 0")
-        not_negative = (
-            "relation_init",
-            "cooling",
-            "skew_probability",
-            "component_weight",
-            "regulariser_weight",
-            "dropout",
-            "paths",
-        )
-        counts = ("share_negatives", "validate_every", "validate_on", "patience")
-        for name in (*not_negative, *counts, "adversarial", "relation_weight", "averaging"):
-            if not getattr(self, name) >= 0:
-                raise DihedralError(f"{name} is {getattr(self, name)}; it must be 0 or more")
-        if self.K > 128:
-            raise DihedralError(f"K is {self.K}; codes are stored as bytes, so K is at most 128")
-        if self.dimension % 2:
-            raise DihedralError(f"dimension is {self.dimension}; it is 2L, so it must be even")
-        for name in ("dropout", "averaging"):
-            if getattr(self, name) >= 1:
-                raise DihedralError(f"{name} is {getattr(self, name)}; it must be less than 1")
-        if self.path_length not in (2, 3):
-            raise DihedralError(f"path_length is {self.path_length}; walks have 2 or 3 steps")
-        if self.paths > 1:
+        settings = _resolved({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        for name, condition in _unmet(settings):
             raise DihedralError(
-                f"paths is {self.paths}; walks continue edges of the batch, so their share is at most 1"
+                f"{name} is {settings[name]!r} with {condition.on} {settings[condition.on]!r}; it applies only to "
+                f"{condition.text}: remove {name} or change {condition.on}"
             )
-        if self.skew_probability > 1:
-            raise DihedralError(f"skew_probability is {self.skew_probability}; a chance is at most 1")
-        if self.model.endswith("-ste") and self.K not in (4, 6):
-            raise DihedralError(
-                f"K is {self.K} with model {self.model!r}; the sign parametrisation exists for K = 4 and 6, "
-                "use dihedral-gumbel or dihedral-argmax for others"
-            )
-        if self.hard and not self.model.endswith("-gumbel"):
-            raise DihedralError(f"hard is true with model {self.model!r}; it belongs to the Gumbel models")
-        if self.share_negatives and self.component_weight:
-            raise DihedralError("component_weight needs negatives of a positive's own: set share_negatives = 0")
-        for name in ("relation_weight", "dropout", "paths"):
-            if self.objective == "logistic" and getattr(self, name):
-                raise DihedralError(
-                    f"{name} is {getattr(self, name)} with objective 'logistic'; it belongs to 'softmax'"
-                )
-        if self.objective == "logistic" and self.regulariser == "dura":
-            raise DihedralError("regulariser is 'dura' with objective 'logistic'; it belongs to 'softmax'")
-        for name in ("skew_probability", "component_weight", "share_negatives", "adversarial"):
-            if self.objective == "softmax" and getattr(self, name):
-                raise DihedralError(
-                    f"{name} is {getattr(self, name)} with objective 'softmax'; it belongs to sampled negatives: "
-                    "use objective = 'logistic'"
-                )
+        _check_values(settings)
+        if not settings["regulariser_weight"]:
+            settings["regulariser"] = "none"
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
 
     def replace(self, **changes: Any) -> Recipe:
-        """A copy with other settings; text is read as the setting's type."""
-        return dataclasses.replace(self, **_known(changes))
+        """A copy with other settings; text is read as the setting's type.
 
-    def changed(self, settings: Mapping[str, Any]) -> Recipe:
-        """A copy with other settings that says so in `about`."""
+        Settings of this recipe that no longer apply fall back to their defaults; those among `changes` are refused.
+        """
+        return Recipe(**self._applicable(changes, reset=_FIELDS.keys() - changes.keys()))
+
+    def adapt(self, **changes: Any) -> Recipe:
+        """Like `replace`, but settings among `changes` that do not apply also fall back to their defaults."""
+        return Recipe(**self._applicable(changes, reset=_FIELDS.keys()))
+
+    def _applicable(self, changes: Settings, reset: Collection[str]) -> dict[str, Any]:
+        """This recipe's settings with `changes`, where those in `reset` have their default if they do not apply."""
+        settings = self.to_dict() | _known(changes)
+        if "relation_init" not in changes and self.relation_init == MODELS[self.model].default_init:
+            settings["relation_init"] = None
+        if "regulariser" not in changes and self.regulariser == "none":
+            settings["regulariser"] = None
+        settings = _resolved(settings)
+        while drop := [name for name, _ in _unmet(settings) if name in reset]:
+            settings = _resolved(settings | {name: _FIELDS[name].default for name in drop})
+        return settings
+
+    def changed(self, settings: Settings) -> Recipe:
+        """A copy with other settings that are listed in `about`."""
         if not settings:
             return self
         new = self.replace(**settings)
-        told = ", ".join(f"{key} = {getattr(new, key)}" for key in settings if key != "about")
-        return (
-            new if "about" in settings or not told else new.replace(about=f"{new.about}; here with {told}".lstrip("; "))
-        )
+        listed = ", ".join(f"{key} = {getattr(new, key)}" for key in settings if key != "about")
+        if "about" in settings or not listed:
+            return new
+        return new.replace(about=f"{new.about}; here with {listed}".lstrip("; "))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:
+    def from_dict(cls, settings: Settings) -> Recipe:
         return cls(**_known(settings))
 
 
+_FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
 _TYPES: dict[str, type] = dict(get_type_hints(Recipe))
 
 
-def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _known(settings: Settings) -> dict[str, Any]:
     """The settings, if all of them exist."""
     for key in settings:
-        if key not in _TYPES:
-            raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _TYPES)}")
+        if key not in _FIELDS:
+            raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _FIELDS)}")
     return dict(settings)
 
 
-def _one_of(key: str, value: str, choices: Any) -> None:
-    if value not in choices:
-        raise DihedralError(f"{key} is {value!r}; choose one of {', '.join(choices)}{close_matches(value, choices)}")
+def _resolved(settings: Settings) -> dict[str, Any]:
+    """The settings in their types, with known choices, and with the defaults that depend on other settings."""
+    read = {
+        name: value if value is None and _FIELDS[name].default is None else _read(name, value)
+        for name, value in settings.items()
+    }
+    if read["regulariser"] is None:
+        read["regulariser"] = "l2" if read["regulariser_weight"] else "none"
+    for name, field in _FIELDS.items():
+        choices = field.metadata["choices"]
+        if choices and read[name] not in choices:
+            offered = f"{', '.join(choices)}{close_matches(read[name], choices)}"
+            raise DihedralError(f"{name} is {read[name]!r}; choose one of {offered}")
+    if read["relation_init"] is None:
+        read["relation_init"] = MODELS[read["model"]].default_init
+    return read
+
+
+def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
+    """Settings that differ from their default although they do not apply, each with the first condition not met."""
+    found = []
+    for name, field in _FIELDS.items():
+        conditions = field.metadata["when"] if settings[name] != field.default else ()
+        if name == "regulariser" and settings[name] == "dura":
+            conditions = (SOFTMAX,)
+        found += [(name, condition) for condition in conditions if not condition.met(settings)][:1]
+    return found
+
+
+def _check_values(settings: Settings) -> None:
+    """Refuse values out of range."""
+    for name, field in _FIELDS.items():
+        for allowed in field.metadata["ranges"]:
+            if not allowed.holds(settings[name]):
+                raise DihedralError(f"{name} is {settings[name]}; it must be {allowed.text}")
+    check_group(MODELS[settings["model"]], settings["K"])
+    if settings["dimension"] % 2:
+        raise DihedralError(f"dimension is {settings['dimension']}; it is 2L, so it must be even")
+    if settings["path_length"] not in (2, 3):
+        raise DihedralError(f"path_length is {settings['path_length']}; it must be 2 or 3")
+    if settings["share_negatives"] and settings["component_weight"]:
+        raise DihedralError(
+            f"component_weight is {settings['component_weight']} with share_negatives {settings['share_negatives']}; "
+            "it needs a set of negatives for each positive: set share_negatives = 0"
+        )
 
 
 def _read(key: str, value: Any) -> Any:
-    """A setting's value in its type; text, as from a command line, is read."""
+    """A value in the setting's type; text, as from a command line, is parsed."""
     kind = _TYPES[key]
     if kind is str and isinstance(value, str):
         return value
@@ -218,7 +298,7 @@ _KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", 
 
 
 def load_recipe(source: str | Path | Recipe) -> Recipe:
-    """A recipe by name (`paper/wn18rr-d4-ste`), from a TOML file, or as it is."""
+    """A recipe by name (`paper/wn18rr-d4-ste`) or from a TOML file; a Recipe is returned as it is."""
     if isinstance(source, Recipe):
         return source
     path = Path(source)
@@ -236,15 +316,15 @@ def load_recipe(source: str | Path | Recipe) -> Recipe:
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
-    """A recipe as a TOML file, with every setting: defaults may change."""
-    # numbers, booleans and text are written alike in JSON and TOML
+    """Write a recipe as a TOML file with every setting, because defaults may change."""
+    # numbers, booleans and strings have the same syntax in JSON and TOML
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in recipe.to_dict().items()]
     with atomic_path(path) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with the library."""
+    """The names of the recipes that come with the library."""
     return sorted(
         f"{group.name}/{file.name.removesuffix('.toml')}"
         for group in _folder().iterdir()

@@ -1,4 +1,4 @@
-"""Training: recipes, objectives, the loop and its checkpoints; `train` goes from a graph to a predictor."""
+"""`train`: from a graph and a recipe to a predictor, evaluated and stored."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, r
 from dihedral.storage.folder import check_options, holds_model
 from dihedral.training.checkpoint import RunFolder
 from dihedral.training.defaults import choose_recipe
-from dihedral.training.loop import Callback, Event, Interrupted, Trainer
-from dihedral.training.recipe import Recipe, load_recipe, recipe_names
-
-__all__ = ["Interrupted", "Recipe", "Trainer", "choose_recipe", "load_recipe", "recipe_names", "train"]
+from dihedral.training.identity import find_difference, run_identity
+from dihedral.training.loop import Callback, Event, Trainer
+from dihedral.training.recipe import Recipe, load_recipe
 
 
 def train(
@@ -45,28 +44,22 @@ def train(
     shard_mb: float | None = None,
     **settings: Any,
 ) -> Predictor:
-    """Train a model on a graph and measure it on valid and test.
+    """Train a model on a graph and evaluate it on valid and test.
 
-    recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph, and stderr says
-    which; `settings` override single values of it.
+    recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph and reported on stderr.
+    settings: replace single settings of the recipe.
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
-    resume: go on from the last checkpoint in `out`.
-    progress: draw a progress bar where stderr is a terminal.
-    callback: called with every event of the run, one or several: for loggers (`dihedral.training.loggers`).
+    resume: resume from the last checkpoint in `out`.
+    progress: show a progress bar if stderr is a terminal.
+    callback: one or several functions that are called with every event, such as `dihedral.training.loggers`.
     """
-    if not isinstance(graph, Graph):
-        raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
-    if recipe is None:
-        recipe = choose_recipe(graph)
-        if progress:
-            print(f"no recipe given: {recipe.about}", file=sys.stderr)
-    recipe = load_recipe(recipe).changed(settings)
+    wanted = _find_recipe(graph, recipe, settings, progress)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
-        raise DihedralError(f"{world_size()} processes train one model, which is put together in a folder; give `out`")
+        raise DihedralError(f"{world_size()} processes train one model, which needs an output folder; give `out`")
     callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
-    if rank() > 0:  # the first of several processes speaks for all
+    if rank() > 0:  # rank zero reports for all
         callbacks, progress = [], False
 
     def announce(event: Event) -> None:
@@ -75,94 +68,114 @@ def train(
 
     with ExitStack() as stack:
         here = stack.enter_context(joined(choose_device(device)))
-        again = False  # processes of this run that were started again
-        if folder is not None:
-            again = any_rank(rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch(), here)
-            if holds_model(folder) and not overwrite:
-                if resume or again:
-                    return _finished(folder, graph, recipe, seed)
-                raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
+        is_restart = folder is not None and any_rank(
+            rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch(), here
+        )
+        if folder is not None and holds_model(folder) and not overwrite:
+            if resume or is_restart:
+                return _finished(folder, graph, wanted, seed)
+            raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
 
             callbacks.append(stack.enter_context(ProgressBar()))
-        trainer = Trainer(
-            graph,
-            recipe,
-            seed=seed,
-            device=here,
-            out=folder,
-            checkpoint_minutes=checkpoint_minutes,
-            callback=announce,
-        )
-        going_on, run = resume, trainer.folder
-        if run is not None:
-            going_on = resume or any_rank(again and run.checkpoint.exists(), here)
-            on_rank_zero(lambda: _prepare(run, stack, going_on, overwrite), here)
-        if going_on:
-            trainer.resume()
-            if progress:
-                print(f"going on from epoch {trainer.state.epoch}", file=sys.stderr)
+        options: dict[str, Any] = {"checkpoint_minutes": checkpoint_minutes, "callback": announce}
+        trainer = Trainer(graph, wanted, seed=seed, device=here, out=folder, **options)
+        _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
         trainer.run()
         predictor = finish(trainer)
         if len(graph.valid) >= MIN_VALID and keys_fit(graph.num_entities, graph.num_relations):
             predictor.calibrate(seed=seed)
-        entities = trainer.shard.gather(predictor.model.entities.detach())
-
-        def save() -> None:
-            assert folder is not None and run is not None and entities is not None
-            whole = Model(entities, predictor.model.relations).requires_grad_(False)
-            kept = Predictor(
-                whole, graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents
-            )
-            kept.save(folder, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)  # type: ignore[arg-type]
-            run.drop_checkpoint()
-
-        if folder is not None:
-            on_rank_zero(save, here)
+        _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)
         announce({"event": "measured", "metrics": predictor.metrics})
     return predictor if trainer.shard.is_single or folder is None else load(folder)
 
 
-def _prepare(run: RunFolder, stack: ExitStack, going_on: bool, overwrite: bool) -> None:
-    """Keep other runs out of a folder, and clear it for a run that begins."""
-    if going_on:
-        if run.checkpoint.exists():  # else the trainer says so, and no folder is made
+def _find_recipe(graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], report: bool) -> Recipe:
+    if not isinstance(graph, Graph):
+        raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
+    if recipe is None:
+        recipe = choose_recipe(graph)
+        if report:
+            print(f"no recipe given: {recipe.about}", file=sys.stderr)
+    return load_recipe(recipe).changed(settings)
+
+
+def _begin(
+    trainer: Trainer, stack: ExitStack, *, resume: bool, is_restart: bool, overwrite: bool, progress: bool
+) -> None:
+    """Lock and prepare the run's folder, if there is one, and restore its checkpoint on a resume."""
+    run = trainer.folder
+    if run is not None:
+        resume = resume or any_rank(is_restart and run.checkpoint.exists(), trainer.device)
+        on_rank_zero(lambda: _prepare(run, stack, resume, overwrite), trainer.device)
+    if resume:
+        trainer.resume()
+        if progress:
+            print(f"resuming after epoch {trainer.state.epoch}", file=sys.stderr)
+
+
+def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) -> None:
+    """Lock a folder against other runs, and clear it for a run that starts over."""
+    if resume:
+        if run.checkpoint.exists():  # otherwise the trainer reports it, and no folder is created
             stack.enter_context(run.locked())
             run.begin()
         return
     stack.enter_context(run.locked())
     if run.checkpoint.exists() and not overwrite:
         raise DihedralError(
-            f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to go on "
-            "or --overwrite to start anew"
+            f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to continue it "
+            "or --overwrite to start over"
         )
     run.clear()
     run.begin()
 
 
+def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
+    """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
+    entities = trainer.shard.gather(predictor.model.entities.detach())
+    run = trainer.folder
+    if run is None:
+        return
+
+    def save() -> None:
+        assert entities is not None
+        model = Model(entities, predictor.model.relations).requires_grad_(False)
+        stored = Predictor(
+            model, trainer.graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents
+        )
+        stored.save(run.folder.parent, **options)
+        run.drop_checkpoint()
+
+    on_rank_zero(save, trainer.device)
+
+
 def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int) -> Predictor:
-    """The model of a run that is done already, if it is the run that was asked for."""
+    """The model of a finished run, if it is the run that was requested."""
     predictor = load(folder)
-    asked = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
-    found = {key: predictor.recipe.get(key) for key in asked}
-    if (found, predictor.metrics.get("seed"), predictor.graph.fingerprint) != (asked, seed, graph.fingerprint):
+    try:
+        found = run_identity(predictor.recipe, predictor.metrics.get("seed", -1), predictor.graph.fingerprint)
+        part = find_difference(found, run_identity(recipe, seed, graph.fingerprint))
+    except DihedralError:  # settings of another version
+        part = "recipe"
+    if part:
         raise DihedralError(
-            f"folder {str(folder)!r} holds a finished model of another recipe, seed or data, which cannot go on; "
+            f"folder {str(folder)!r} holds a finished model with another {part}, which cannot be resumed; "
             "choose another folder or overwrite it (--overwrite)"
         )
     return predictor
 
 
 def finish(trainer: Trainer) -> Predictor:
-    """The best model of a run as a predictor, measured on valid and test."""
+    """The best model of a run as a predictor, evaluated on valid and test."""
     model, latents = trainer.best_model()
-    progress = trainer.state
+    state = trainer.state
     metrics: dict[str, Any] = {
         "seed": trainer.seed,
-        "epochs": progress.epoch,
-        "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else progress.epoch,
-        "train_seconds": round(progress.seconds, 3),
+        "epochs": state.epoch,
+        "best_epoch": state.best_epoch if state.best_epoch >= 0 else state.epoch,
+        "train_seconds": round(state.seconds, 3),
         "device": str(trainer.device),
         "processes": trainer.shard.world,
         "torch": torch.__version__,

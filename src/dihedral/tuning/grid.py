@@ -17,7 +17,9 @@ from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
+from dihedral.models import MODELS
 from dihedral.runtime.device import choose_device, device_name
+from dihedral.training.identity import run_identity
 from dihedral.training.loop import Callback, Trainer
 from dihedral.training.recipe import Recipe
 from dihedral.training.train import finish
@@ -50,13 +52,13 @@ def paper_grid(recipe: Recipe) -> dict[str, list[Any]]:
     >>> paper_grid(Recipe(model="dihedral-ste"))["K"]
     [4, 6]
     """
-    variant = recipe.model.rpartition("-")[2]
-    if variant not in PAPER_GRIDS:
+    estimator = MODELS[recipe.model].estimator
+    if estimator not in PAPER_GRIDS:
         raise DihedralError(
-            f"model is {recipe.model!r}; the paper has grids only for models that end in -gumbel or -ste: "
+            f"model is {recipe.model!r}; the paper has grids for its Gumbel-softmax and straight-through models: "
             "give your own with --choose, such as --choose lr=0.1,0.5"
         )
-    choices = dict(PAPER_GRIDS[variant])
+    choices = dict(PAPER_GRIDS[estimator])
     if recipe.objective == "softmax":  # draws no negatives, so each run would be repeated three times
         del choices["negatives"]
     return choices
@@ -173,6 +175,5 @@ def _by_key(rows: list[Row]) -> dict[str, Row]:
 
 
 def _key(row: Row) -> str:
-    """What makes two runs the same; a setting that was added after a row was logged has its default."""
-    settings = Recipe.from_dict(row["recipe"]).replace(name="", about="").to_dict()
-    return json.dumps([row["data"], row["seed"], settings], sort_keys=True)
+    """The identity of a row's run; a setting that was added after the row was logged has its default."""
+    return json.dumps(run_identity(row["recipe"], row["seed"], row["data"]), sort_keys=True)

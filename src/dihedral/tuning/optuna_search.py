@@ -24,7 +24,9 @@ from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder, write_json
 from dihedral.io.locks import lock_folder
+from dihedral.models import MODELS
 from dihedral.runtime.device import choose_device
+from dihedral.training.identity import find_difference, run_identity
 from dihedral.training.loop import Callback, Event, Trainer, catch_interrupt
 from dihedral.training.recipe import Recipe, write_recipe
 
@@ -54,10 +56,9 @@ class Search:
         return self.folder / "best.toml"
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a search to go on."""
-        recipe = self.recipe.replace(name="", about="").to_dict()
-        found = {"data": self.graph.fingerprint, "recipe": recipe, "space": self.space, "seed": self.seed}
-        return json.loads(json.dumps(found))
+        """What must be the same for a search to continue."""
+        identity = run_identity(self.recipe, self.seed, self.graph.fingerprint) | {"space": self.space}
+        return json.loads(json.dumps(identity))
 
 
 def default_space(recipe: Recipe) -> Space:
@@ -75,7 +76,7 @@ def default_space(recipe: Recipe) -> Space:
         "relation_lr": around(recipe.relation_lr, 3),
         "batch_size": [max(1, recipe.batch_size // 2), recipe.batch_size, 2 * recipe.batch_size],
     }
-    if recipe.model.endswith("-gumbel"):
+    if MODELS[recipe.model].uses_temperature:
         space["K"] = sorted({4, 6, 8, recipe.K})
         space["cooling"] = around(recipe.cooling or 0.01, 3)
     return space
@@ -207,12 +208,10 @@ def _begin(study: Any, task: Search, alone: bool) -> None:
     alone: no other process works on the study, so trials that still run were killed.
     """
     identity = task.identity()
-    found = study.user_attrs.get("identity", identity)
-    for key, value in identity.items():
-        if found.get(key) != value:
-            raise DihedralError(
-                f"folder {str(task.folder)!r} holds a search with another {key}; give the same one, or another folder"
-            )
+    if part := find_difference(study.user_attrs.get("identity", identity), identity):
+        raise DihedralError(
+            f"folder {str(task.folder)!r} holds a search with another {part}; give the same one, or another folder"
+        )
     study.set_user_attr("identity", identity)
     states = _optuna().trial.TrialState
     for killed in study.get_trials(deepcopy=False, states=(states.RUNNING,)) if alone else ():
@@ -266,7 +265,7 @@ def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback
             if other.value is None or other.state == optuna.trial.TrialState.PRUNED:
                 raise optuna.TrialPruned
             return other.value, False
-    recipe = task.recipe.replace(**_settings(trial.params))
+    recipe = task.recipe.adapt(**_settings(trial.params))  # a searched model may ignore some searched settings
     about = f"trial {trial.number} of a search on {task.graph.name} around {task.recipe.name}, seed {task.seed}"
     trial.set_user_attr("recipe", recipe.replace(name=f"{task.graph.name}-{trial.number}", about=about).to_dict())
     started = time.perf_counter()

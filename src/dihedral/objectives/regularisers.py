@@ -1,0 +1,82 @@
+"""Regularisers: penalties on the entities of a batch's positives, averaged over the batch.
+
+`penalty` is the differentiable value. `penalty_and_gradient` is the same value with its gradient written out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Regulariser:
+    """No penalty; the base class of the others."""
+
+    weight: float = 0.0
+    includes_queries: ClassVar[bool] = False
+
+    def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
+        """λ times the mean penalty of the positives, from rows [B, 2L]."""
+        return head.new_zeros(())
+
+    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+        """The same value and its gradient, from the rows [2B, 2L] of heads and tails together."""
+        return rows.new_zeros(()), torch.zeros_like(rows)
+
+
+@dataclass(frozen=True)
+class L2(Regulariser):
+    """½(‖h‖² + ‖t‖²)."""
+
+    def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
+        return self.weight * (0.5 * (head.square().sum(-1) + tail.square().sum(-1))).mean()
+
+    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+        weight = self.weight / batch_size
+        return 0.5 * weight * rows.square().sum(), weight * rows
+
+
+@dataclass(frozen=True)
+class N3(Regulariser):
+    """Σ_l ‖h⁽ˡ⁾‖³ + ‖t⁽ˡ⁾‖³ (Lacroix et al., 2018)."""
+
+    def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
+        return self.weight * (_cubed_norms(head) + _cubed_norms(tail)).mean()
+
+    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+        weight = self.weight / batch_size
+        x, y = rows.chunk(2, dim=-1)
+        norms = torch.hypot(x, y)
+        return weight * norms.pow(3).sum(), (3 * weight) * rows * norms.repeat(1, 2)
+
+
+@dataclass(frozen=True)
+class DURA(Regulariser):
+    """¼(‖h‖² + ‖t‖² + ‖Rᵀh‖² + ‖Rt‖²) (Zhang et al., 2020): half of L2 on the entities, half on the queries.
+
+    The objective adds the two halves, so the rows are either entities or queries. It equals L2 for orthogonal R.
+    """
+
+    includes_queries = True
+
+    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+        weight = self.weight / batch_size / 2
+        return 0.5 * weight * rows.square().sum(), weight * rows
+
+
+REGULARISERS: dict[str, type[Regulariser]] = {"none": Regulariser, "l2": L2, "n3": N3, "dura": DURA}
+NONE = Regulariser()
+
+
+def make_regulariser(name: str, weight: float) -> Regulariser:
+    """The regulariser of this name and weight; weight 0 is no regulariser, whatever the name."""
+    return REGULARISERS[name](weight) if weight and name != "none" else NONE
+
+
+def _cubed_norms(rows: Tensor) -> Tensor:
+    x, y = rows.chunk(2, dim=-1)
+    return (x.square() + y.square()).pow(1.5).sum(-1)

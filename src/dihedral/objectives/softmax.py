@@ -1,0 +1,170 @@
+"""Cross-entropy over all entities, with optional questions about relations and paths.
+
+    L = 1/|B| Σ_{(h, r, t) ∈ B} [ -log p(t | h, r) - log p(h | r, t) + λ Ω(h, r, t) ] + w · mean -log p(r | h, t)
+
+λ is the weight of the regulariser and w is `relation_weight`. Sampled paths add the terms of their end and their start.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dihedral.engine.blocks import block_queries
+from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
+from dihedral.models import BlockRelations, Relations
+from dihedral.objectives.base import Gradients
+from dihedral.objectives.regularisers import NONE, Regulariser
+from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
+from dihedral.runtime.distributed import Shard
+
+
+class SoftmaxLoss:
+    """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser."""
+
+    compiled = False
+
+    def __init__(
+        self,
+        relations: Relations,
+        *,
+        relation_weight: float = 0.0,
+        walks: Walks | None = None,
+        paths: float = 0.0,
+        path_length: int = 2,
+        dropout: float = 0.0,
+        regulariser: Regulariser = NONE,
+        precision: str = "half",
+        shard: Shard | None = None,
+        reference: bool = False,
+    ) -> None:
+        """Prepare the loss.
+
+        relation_weight: weight of the question (head, ?, tail) among all relations.
+        walks, paths, path_length: sample paths · B paths of up to path_length steps per batch.
+        dropout: probability that an entry of a query is set to 0.
+        precision: of the products over all entities on CUDA.
+        shard: this process's entities, if several share them; loss and gradients are then this process's part.
+        reference: use plain cross-entropy instead of the tiled one.
+        """
+        self.relations, self.relation_weight = relations, relation_weight
+        self.walks, self.paths, self.path_length = walks, paths, path_length
+        self.dropout, self.regulariser, self.precision = dropout, regulariser, precision
+        self.shard, self.reference = shard, reference
+
+    def __call__(
+        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
+    ) -> Gradients:
+        size, shard = len(batch), self.shard or Shard(len(entities))
+        operators = operators.detach().requires_grad_()
+        paths = self.sample(batch, generator)
+        ids = torch.cat([batch[:, 0], batch[:, 2], *(path.ends for path in paths)])
+        rows, here = shard.own_rows(entities, ids)
+        rows.requires_grad_()
+        edge_rows = rows[: 2 * size].detach()
+        with torch.enable_grad():
+            query = torch.cat(
+                [
+                    self.relations.queries(operators, index, rows[:size], "tail"),
+                    self.relations.queries(operators, index, rows[size : 2 * size], "head"),
+                ]
+            )
+            if here is not None:  # rows of other processes make no queries here
+                query = query * here[: 2 * size]
+            table = entities.detach().requires_grad_()
+            candidates = self.relations.candidates(table)
+            queries = torch.cat([query, *_path_queries(paths, operators, rows, size)])
+            queries = self._drop(queries, generator)
+            if here is not None:
+                queries = queries * torch.cat([here[: 2 * size], *_path_anchors(paths, here, size)])
+        targets = torch.cat([batch[:, 2], batch[:, 0], *_path_targets(paths, batch)])
+        loss, query_gradient, entity_gradient = self._cross_entropy(queries, candidates, targets, 1 / size, shard)
+        outputs, gradients = [queries], [shard.sum(query_gradient)]
+        if self.relation_weight:
+            with torch.enable_grad():
+                both = rows[: 2 * size] if here is None else _from_all_ranks(rows[: 2 * size], here[: 2 * size], shard)
+                third = self._relation_question(operators, index, both, shard)
+            outputs, gradients = [*outputs, third], [*gradients, torch.ones_like(third)]
+            loss = loss + third.detach() * size
+        penalty, penalty_gradient = self.regulariser.penalty_and_gradient(edge_rows, size)
+        if self.regulariser.includes_queries:  # ‖Rᵀh‖² and ‖Rt‖²
+            more, more_gradient = self.regulariser.penalty_and_gradient(query.detach(), size)
+            outputs, gradients, penalty = [*outputs, query], [*gradients, more_gradient], penalty + more
+        operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
+        if candidates is not table:
+            (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
+        row_gradient[: 2 * size] += penalty_gradient
+        local = shard.local_index(ids).clamp(0, len(entities) - 1)  # rows of other processes have gradient 0
+        entity_gradient.index_add_(0, local, row_gradient)
+        return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
+
+    def sample(self, batch: Tensor, generator: torch.Generator) -> list[SampledPaths]:
+        if self.walks is None:
+            return []
+        return sample_paths(self.walks, batch, self.paths, self.path_length, generator)
+
+    def _cross_entropy(
+        self, queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, shard: Shard
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The summed loss, and its gradients times `scale` for queries and candidates."""
+        if self.reference:
+            return cross_entropy(queries, candidates, targets, scale=scale)
+        return tiled_cross_entropy(
+            queries.detach() if shard.is_single else shard.sum(queries.detach().clone()),
+            candidates.detach(),
+            shard.local_index(targets),
+            scale=scale,
+            precision=self.precision,
+            combine=None if shard.is_single else shard.logsumexp,
+        )
+
+    def _relation_question(self, operators: Tensor, index: Tensor, rows: Tensor, shard: Shard) -> Tensor:
+        """Weighted cross-entropy of (head, ?, tail) from the rows [2B, 2L]; each process counts its part."""
+        assert isinstance(self.relations, BlockRelations)
+        head, tail = rows.chunk(2)
+        scores = self.relations.relation_scores(operators, head, tail)
+        return self.relation_weight * F.cross_entropy(scores, index) / shard.world
+
+    def _drop(self, query: Tensor, generator: torch.Generator) -> Tensor:
+        if not self.dropout:
+            return query
+        kept = torch.rand(query.shape, generator=generator, device=query.device) >= self.dropout
+        return query * (kept / (1 - self.dropout))
+
+
+def _path_queries(paths: list[SampledPaths], operators: Tensor, rows: Tensor, size: int) -> list[Tensor]:
+    """R_nᵀ … R_1ᵀ h asks for the end of a path and R_1 … R_n t for its start; an inverse is the transposed operator."""
+    if not paths:
+        return []
+    a, b, c, d = operators.unbind(1)
+    both_ways = torch.cat([operators, torch.stack([a, c, b, d], dim=1)])
+    queries, start = [], 2 * size
+    for path in paths:
+        count, length = path.relations.shape
+        forwards, backwards = rows[:count], rows[start : start + count]
+        for step in range(length):
+            forwards = block_queries(both_ways, path.relations[:, step], forwards, True)
+            backwards = block_queries(both_ways, path.relations[:, length - 1 - step], backwards, False)
+        queries += [forwards, backwards]
+        start += count
+    return queries
+
+
+def _path_anchors(paths: list[SampledPaths], here: Tensor, size: int) -> list[Tensor]:
+    """Which path queries have their anchor on this rank, in their order."""
+    masks, start = [], 2 * size
+    for path in paths:
+        masks += [here[: len(path.ends)], here[start : start + len(path.ends)]]
+        start += len(path.ends)
+    return masks
+
+
+def _path_targets(paths: list[SampledPaths], batch: Tensor) -> list[Tensor]:
+    return [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
+
+
+def _from_all_ranks(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:
+    """The rows of all ranks; each rank has a part of the loss, so the gradient of its own rows is scaled up."""
+    everywhere = shard.sum(rows.detach().clone())
+    return torch.where(here, everywhere + shard.world * (rows - rows.detach()), everywhere)

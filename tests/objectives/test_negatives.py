@@ -1,0 +1,36 @@
+"""Sampled negatives, and the relations that get reversed ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from tests.objectives.written_out import BATCH, ENTITIES, seeded
+
+from dihedral.objectives.negatives import SkewNegatives, definitely_skew, uniform_negatives
+
+
+def test_negatives_are_uniform_over_all_entities():
+    batch = BATCH.repeat(2000, 1)
+    negatives = uniform_negatives(batch, ENTITIES, 3, 0, seeded())
+    assert negatives.shape == (len(batch), 3)
+    shares = torch.bincount(negatives.flatten(), minlength=ENTITIES) / negatives.numel()
+    torch.testing.assert_close(shares, torch.full((ENTITIES,), 1 / ENTITIES), atol=0.01, rtol=0)
+
+
+def test_only_positives_of_skew_relations_are_drawn():
+    relation = torch.tensor([0, 1]).repeat(2000)
+    drawn = SkewNegatives(torch.tensor([False, True]), 0.3).draw(relation, seeded())
+    assert not drawn[relation == 0].any()
+    assert abs(drawn[relation == 1].double().mean().item() - 0.3) < 0.04
+
+
+def test_a_relation_is_definitely_skew_if_training_has_none_of_its_pairs_reversed():
+    train = [
+        *[(0, 0, 1), (1, 0, 0), (2, 0, 3)],  # one pair reversed
+        *[(0, 1, 1), (1, 1, 2), (2, 1, 0)],  # a cycle, none reversed
+        *[(0, 2, 0)],  # loops do not count
+        *[(0, 3, 0), (0, 3, 1)],  # a loop and a pair
+        *[(1, 4, 0)],  # reversed by another relation only
+    ]
+    found = definitely_skew(np.array(train, dtype=np.int32), num_entities=4, num_relations=6)
+    assert found.tolist() == [False, True, False, True, True, False]
