@@ -146,9 +146,9 @@ class Scorer:
             if allowed is not None:
                 scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
             found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
-        ids, values = zip(*found, strict=True) if found else ((), ())
         if not found:
-            return torch.zeros(0, count, dtype=torch.int64), torch.zeros(0, count)
+            return steps.long().new_empty(0, count), self.candidates.new_empty(0, count)
+        ids, values = zip(*found, strict=True)
         return torch.cat(ids), torch.cat(values)
 
     # --- ranks ---------------------------------------------------------------------------------
