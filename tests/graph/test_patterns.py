@@ -1,4 +1,4 @@
-"""Patterns in the triples, against counts by loops over sets."""
+"""Patterns of a graph against counts by loops over sets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from hypothesis import strategies as st
 
 import dihedral as dh
 from dihedral import make_family
-from dihedral.graph.patterns import RuleCounter, find_chains, find_reversals
+from dihedral.graph import GraphIndex
+from dihedral.graph.patterns import count_rule, find_chains, find_reversals, skew_relations
+from dihedral.objectives.logistic import definitely_skew
 
 ENTITIES, RELATIONS = 5, 3
 facts = st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1), st.integers(0, ENTITIES - 1))
 some_triples = st.lists(facts, min_size=1, max_size=30).map(lambda rows: np.array(rows, dtype=np.int32))
 
 
+def build(rows, num_entities=ENTITIES, num_relations=RELATIONS):
+    return GraphIndex.build([np.array(rows, np.int32).reshape(-1, 3)], num_entities, num_relations)
+
+
 def pairs_of(triples):
-    """The set of (head, tail) of every relation."""
+    """The set of (head, tail) of each relation."""
     pairs = defaultdict(set)
     for head, relation, tail in triples.tolist():
         pairs[relation].add((head, tail))
@@ -36,7 +42,7 @@ def reversals_by_loops(triples, num_relations):
 
 
 def chains_by_loops(triples, num_relations, min_support):
-    """{(r1, r2, r3): (support, body, pca body)}, and the pairs joined by every r1, r2."""
+    """{(r1, r2, r3): (support, body, PCA body)}, and the number of pairs joined by each (r1, r2)."""
     pairs = pairs_of(triples)
     steps = defaultdict(set)
     for head, relation, tail in triples.tolist():
@@ -60,12 +66,12 @@ def chains_by_loops(triples, num_relations, min_support):
 def as_dict(chains):
     columns = (column.tolist() for column in (chains.support, chains.body, chains.pca_body))
     found = dict(zip(map(tuple, chains.rules.tolist()), zip(*columns, strict=True), strict=True))
-    assert len(found) == len(chains)  # every rule once
+    assert len(found) == len(chains), "each rule is listed once"
     return found
 
 
 def assert_reversals_are_right(triples, num_entities, num_relations):
-    found = find_reversals(triples, num_entities, num_relations)
+    found = find_reversals(build(triples, num_entities, num_relations))
     support, size = reversals_by_loops(triples, num_relations)
     assert found.support.tolist() == support.tolist()
     assert found.size.tolist() == size
@@ -74,7 +80,7 @@ def assert_reversals_are_right(triples, num_entities, num_relations):
 
 
 def assert_chains_are_right(triples, num_entities, num_relations, min_support):
-    found = find_chains(triples, num_entities, num_relations, min_support=min_support)
+    found = find_chains(build(triples, num_entities, num_relations), min_support=min_support)
     rules, joined = chains_by_loops(triples, num_relations, min_support)
     assert as_dict(found) == rules
     assert found.joined.tolist() == joined.tolist()
@@ -88,52 +94,67 @@ def assert_chains_are_right(triples, num_entities, num_relations, min_support):
 
 
 @given(some_triples)
-def test_reversals_are_those_that_loops_count(triples):
+def test_reversals_equal_counts_by_loops(triples):
     assert_reversals_are_right(triples, ENTITIES, RELATIONS)
 
 
 @given(some_triples, st.integers(1, 4))
-def test_chains_are_those_that_loops_count(triples, min_support):
+def test_chains_equal_counts_by_loops(triples, min_support):
     assert_chains_are_right(triples, ENTITIES, RELATIONS, min_support)
 
 
 @given(some_triples)
 @settings(max_examples=30)
-def test_a_triple_told_twice_counts_once(triples):
-    twice = np.concatenate([triples, triples[::-1]])
-    one, other = (find_reversals(t, ENTITIES, RELATIONS) for t in (triples, twice))
+def test_a_repeated_triple_counts_once(triples):
+    indexes = build(triples), build(np.concatenate([triples, triples[::-1]]))
+    one, other = map(find_reversals, indexes)
     assert one.support.tolist() == other.support.tolist() and one.size.tolist() == other.size.tolist()
-    one, other = (find_chains(t, ENTITIES, RELATIONS, min_support=1) for t in (triples, twice))
+    one, other = (find_chains(index, min_support=1) for index in indexes)
     assert as_dict(one) == as_dict(other) and one.joined.tolist() == other.joined.tolist()
 
 
-def test_umls_holds_what_loops_count(benchmark_graph):
+def test_patterns_of_umls_equal_counts_by_loops(benchmark_graph):
     graph = benchmark_graph("umls")
     assert_reversals_are_right(graph.train, graph.num_entities, graph.num_relations)
     assert_chains_are_right(graph.train, graph.num_entities, graph.num_relations, 10)
 
 
-def test_a_family_holds_what_loops_count(family):
+def test_patterns_of_a_family_equal_counts_by_loops(family):
     assert_reversals_are_right(family.train, family.num_entities, family.num_relations)
     assert_chains_are_right(family.train, family.num_entities, family.num_relations, 1)
+
+
+@given(some_triples)
+def test_a_relation_is_skew_if_it_has_pairs_and_none_of_them_reversed(triples):
+    pairs = {r: {(h, t) for h, t in held if h != t} for r, held in pairs_of(triples).items()}
+    expected = [bool(pairs.get(r)) and not any((t, h) in pairs[r] for h, t in pairs[r]) for r in range(RELATIONS)]
+    assert skew_relations(build(triples)).tolist() == expected
+    assert definitely_skew(triples, ENTITIES, RELATIONS).tolist() == expected, "training uses the same definition"
+
+
+def test_skew_relations_of_umls_equal_those_of_training(benchmark_graph):
+    graph = benchmark_graph("umls")
+    expected = definitely_skew(graph.train, graph.num_entities, graph.num_relations)
+    found = skew_relations(graph.train_index)
+    assert found.tolist() == expected.tolist() and 0 < found.sum() < graph.num_relations
 
 
 # --- by hand ---------------------------------------------------------------------------------------
 
 
-def test_facts_of_an_entity_about_itself_are_no_reversals_but_are_steps_of_chains():
-    loops = np.array([(0, 0, 0), (1, 0, 1)], dtype=np.int32)
-    found = find_reversals(loops, 2, 1)
+def test_facts_with_equal_head_and_tail_are_not_reversals_but_are_steps_of_chains():
+    loops = build([(0, 0, 0), (1, 0, 1)], 2, 1)
+    found = find_reversals(loops)
     assert found.support.tolist() == [[0]] and found.size.tolist() == [0]
     assert found.confidence.tolist() == [[0.0]] and found.symmetric(support=0) == []
-    assert as_dict(find_chains(loops, 2, 1, min_support=1)) == {(0, 0, 0): (2, 2, 2)}
+    assert as_dict(find_chains(loops, min_support=1)) == {(0, 0, 0): (2, 2, 2)}
 
 
-def test_pca_confidence_leaves_out_heads_of_which_nothing_is_known():
-    # 0 and 1 reach a grandparent by parent · parent; only for 0 is any grandparent told, and the right one
+def test_pca_confidence_leaves_out_heads_without_any_fact_of_the_head_relation():
+    # 0 and 1 reach a grandparent by parent · parent; the graph names a grandparent only for 0, and it is that one
     parent, grandparent = 0, 1
     rows = [(0, parent, 2), (2, parent, 4), (1, parent, 3), (3, parent, 4), (0, grandparent, 4)]
-    found = find_chains(np.array(rows, dtype=np.int32), 5, 2, min_support=1)
+    found = find_chains(build(rows, 5, 2), min_support=1)
     assert found.rules.tolist() == [[parent, parent, grandparent]]
     assert found.confidence.tolist() == [0.5] and found.pca_confidence.tolist() == [1.0]
     assert found.joined.tolist() == [[2, 0], [0, 0]]
@@ -141,25 +162,24 @@ def test_pca_confidence_leaves_out_heads_of_which_nothing_is_known():
 
 def test_a_pair_joined_in_two_ways_counts_once():
     rows = [(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 1, 3), (0, 2, 3)]
-    found = find_chains(np.array(rows, dtype=np.int32), 4, 3, min_support=1)
+    found = find_chains(build(rows, 4, 3), min_support=1)
     assert as_dict(found) == {(0, 1, 2): (1, 1, 1)}
 
 
-def test_inverse_pairs_hold_each_other_in_both_directions_and_the_best_supported_comes_first():
+def test_inverse_pairs_hold_in_both_directions_and_are_sorted_by_support():
     forward = [(i, 0, i + 50) for i in range(20)]
     backward = [(t, 1, h) for h, _, t in forward]
     wider = [(i, 2, i + 50) for i in range(40)]  # 0 reversed is in 1, but most of 2 reversed is not
     best = [(i, 3, i + 50) for i in range(60, 90)] + [(i + 50, 4, i) for i in range(60, 90)]
-    found = find_reversals(np.array(forward + backward + wider + best, dtype=np.int32), 140, 5)
+    found = find_reversals(build(forward + backward + wider + best, 140, 5))
     assert found.inverse_pairs() == [(3, 4), (0, 1)]
     assert found.inverse_pairs(confidence=0.5) == [(3, 4), (0, 1), (1, 2)]
     assert found.inverse_pairs(support=21) == [(3, 4)]
     assert found.symmetric() == []
 
 
-def test_chains_are_chosen_by_a_mask_or_by_numbers():
-    family = make_family(40)
-    found = find_chains(family.train, family.num_entities, family.num_relations, min_support=2)
+def test_chains_are_selected_by_a_mask_or_by_positions():
+    found = find_chains(make_family(40).train_index, min_support=2)
     sure = found[found.confidence >= 0.5]
     assert 0 < len(sure) < len(found) and (sure.confidence >= 0.5).all()
     first = found[np.array([0])]
@@ -168,10 +188,10 @@ def test_chains_are_chosen_by_a_mask_or_by_numbers():
 
 @pytest.mark.parametrize("triple", [(0, 0, 1), (1, 0, 1)])
 def test_a_graph_of_one_triple_has_no_patterns(triple):
-    triples = np.array([triple], dtype=np.int32)
-    reversals = find_reversals(triples, 2, 1)
+    index = build([triple], 2, 1)
+    reversals = find_reversals(index)
     assert reversals.symmetric() == reversals.inverse_pairs() == []
-    chains = find_chains(triples, 2, 1)
+    chains = find_chains(index)
     assert len(chains) == 0 and chains.rules.shape == (0, 3)
     assert chains.confidence.tolist() == chains.pca_confidence.tolist() == []
 
@@ -180,12 +200,12 @@ def test_a_graph_of_one_triple_has_no_patterns(triple):
 
 
 def chains_at(graph, *confidences):
-    found = find_chains(graph.train, graph.num_entities, graph.num_relations)
+    found = find_chains(graph.train_index)
     return tuple(int((found.confidence >= confidence).sum()) for confidence in confidences)
 
 
 def reversals_of(graph):
-    found = find_reversals(graph.train, graph.num_entities, graph.num_relations)
+    found = find_reversals(graph.train_index)
     return len(found.symmetric()), len(found.inverse_pairs())
 
 
@@ -213,20 +233,34 @@ def test_patterns_of_fb15k_237(benchmark_graph):
 
 
 @pytest.mark.parametrize("inverses", [False, True])
-def test_a_single_rule_is_counted_as_in_the_table_of_all(inverses):
-    graph = dh.make_family(80, seed=6)
-    chains = find_chains(graph.train, graph.num_entities, graph.num_relations, min_support=1, inverses=inverses)
-    counter = RuleCounter(graph.train, graph.num_entities, graph.num_relations)
+def test_a_single_rule_has_the_counts_of_the_table_of_all_rules(inverses):
+    index = dh.make_family(80, seed=6).train_index
+    chains = find_chains(index, min_support=1, inverses=inverses)
     for i in range(0, len(chains), 7):
         r1, r2, r3 = chains.rules[i].tolist()
         expected = int(chains.support[i]), int(chains.body[i]), int(chains.pca_body[i])
-        assert counter.count([r1, r2], r3) == expected
+        assert count_rule(index, [r1, r2], r3) == expected
 
 
-def test_pairs_are_found_with_and_without_a_bitmap(monkeypatch):
-    graph = dh.make_family(80, seed=7)
-    size = graph.num_entities, graph.num_relations
-    with_bits = find_chains(graph.train, *size, min_support=1)
+@given(some_triples, st.lists(st.integers(0, 2 * RELATIONS - 1), min_size=1, max_size=4))
+@settings(max_examples=50)
+def test_rules_of_any_length_have_the_counts_of_dense_boolean_matrices(triples, body):
+    index = build(triples)
+    dense = np.zeros((2 * RELATIONS, ENTITIES, ENTITIES), bool)
+    for head, relation, tail in triples.tolist():
+        dense[relation, head, tail] = dense[RELATIONS + relation, tail, head] = True
+    joined = dense[body[0]]
+    for step in body[1:]:
+        joined = (joined.astype(int) @ dense[step]) > 0
+    for head in range(RELATIONS):
+        has_any = dense[head].any(axis=1)
+        expected = int((joined & dense[head]).sum()), int(joined.sum()), int(joined[has_any].sum())
+        assert count_rule(index, body, head) == expected
+
+
+def test_chains_are_the_same_with_and_without_a_bit_set(monkeypatch):
+    index = dh.make_family(80, seed=7).train_index
+    with_bits = find_chains(index, min_support=1)
     monkeypatch.setattr("dihedral.graph.patterns.MAX_BITS", 0)
-    without = find_chains(graph.train, *size, min_support=1)
+    without = find_chains(index, min_support=1)
     assert (with_bits.rules == without.rules).all() and (with_bits.support == without.support).all()

@@ -1,4 +1,4 @@
-"""A new entity is placed by its facts, and the rest stays as it was."""
+"""Fold-in: a new entity is placed by its facts, and everything else stays the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.inference.folding import fold_in
+from dihedral.models import build_model
 
 
 @pytest.fixture(scope="module")
 def without_virus(benchmark_graph):
-    """umls trained without any fact of one entity, and those facts."""
+    """A model of umls trained without the facts of one entity, and those facts."""
     umls = benchmark_graph("umls")
     virus = umls.entities.id("virus")
     touching = (umls.train[:, 0] == virus) | (umls.train[:, 2] == virus)
@@ -22,22 +23,22 @@ def without_virus(benchmark_graph):
     return dh.train(others, "demo/umls", epochs=20, progress=False, device="cpu"), facts
 
 
-def test_a_new_entity_is_predicted_by_the_facts_it_was_not_given(without_virus):
+def test_held_out_facts_of_a_new_entity_are_predicted(without_virus):
     predictor, facts = without_virus
     renamed = [tuple("new" if part == "virus" else part for part in fact) for fact in facts]
     order = np.random.default_rng(0).permutation(len(renamed))
-    given, held = [renamed[i] for i in order[: len(order) * 2 // 3]], [renamed[i] for i in order[len(order) * 2 // 3 :]]
+    given, held_out = ([renamed[i] for i in part] for part in np.split(order, [len(order) * 2 // 3]))
     grown = fold_in(predictor, "new", given)
     ranks = []
-    for head, relation, tail in held:
-        asked = {"head": "new"} if head == "new" else {"tail": "new"}
-        answers = grown.predict(relation=relation, top=grown.graph.num_entities, known="exclude", **asked)
+    for head, relation, tail in held_out:
+        anchor = {"head": "new"} if head == "new" else {"tail": "new"}
+        answers = grown.predict(relation=relation, top=grown.graph.num_entities, known="exclude", **anchor)
         names = [p.tail if head == "new" else p.head for p in answers]
         ranks.append(1 / (1 + names.index(tail if head == "new" else head)))
-    assert len(held) > 10 and np.mean(ranks) > 0.2  # chance is about 0.04
+    assert len(held_out) > 10 and np.mean(ranks) > 0.2  # the chance level is about 0.04
 
 
-def test_everything_else_scores_as_before(without_virus):
+def test_other_scores_do_not_change(without_virus):
     predictor, facts = without_virus
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
     grown = fold_in(predictor, "new", [("new", relation, tail)])
@@ -47,7 +48,7 @@ def test_everything_else_scores_as_before(without_virus):
     assert grown.score("cell", "part_of", "tissue") == predictor.score("cell", "part_of", "tissue")
 
 
-def test_a_grown_model_can_be_saved_and_opened(without_virus, tmp_path):
+def test_a_model_with_a_new_entity_can_be_saved_and_loaded(without_virus, tmp_path):
     predictor, facts = without_virus
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
     grown = fold_in(predictor, "new", [("new", relation, tail)])
@@ -59,24 +60,25 @@ def test_a_grown_model_can_be_saved_and_opened(without_virus, tmp_path):
     ("name", "facts", "message"),
     [
         ("man_0000", [("man_0000", "spouse", "man_0001")], "is in the graph already"),
+        ("", [("", "spouse", "man_0001")], "the new entity has no name; give one"),
         ("new", [], "has no facts"),
         ("new", [("man_0000", "spouse", "man_0001")], "must name 'new' once"),
         ("new", [("new", "spouse", "new")], "must name 'new' once"),
         ("new", [("new", "spouse", "nobody")], "entity 'nobody' is not among"),
     ],
 )
-def test_bad_facts_are_named(predictor, name, facts, message):
+def test_invalid_facts_are_named_in_the_error(predictor, name, facts, message):
     with pytest.raises(DihedralError, match=message):
         fold_in(predictor, name, facts)
 
 
-def test_a_translation_is_not_bilinear(family):
-    predictor = dh.train(family, dh.Recipe(model="transe", dimension=8, epochs=1), progress=False, device="cpu")
+def test_translations_are_not_bilinear(family):
+    predictor = dh.Predictor(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
     with pytest.raises(DihedralError, match="not bilinear"):
         fold_in(predictor, "new", [("new", "spouse", "man_0001")])
 
 
-def test_a_folded_model_does_not_claim_what_was_measured_before(predictor):
+def test_a_model_with_a_new_entity_keeps_no_metrics_but_its_calibration(predictor):
     grown = fold_in(predictor, "new", [("new", "spouse", "man_0001")] * 3)
     assert "test" not in grown.metrics and len(grown.graph.train) == len(predictor.graph.train) + 1
     assert grown.metrics["calibration"] is not predictor.metrics["calibration"]

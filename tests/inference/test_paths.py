@@ -1,4 +1,4 @@
-"""Path questions: one product for the whole path, and the search step by step."""
+"""Path queries: one product for a path, and the search step by step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral import DihedralError, paths
-from dihedral.inference.paths import beam_search, path_queries, read_steps
+from dihedral import DihedralError
+from dihedral.graph.steps import parse_steps
+from dihedral.inference import paths
+from dihedral.inference.paths import beam_search, path_vectors
+from dihedral.inference.scorer import Scorer
+from dihedral.models import build_model
 
 
 @pytest.fixture(scope="module")
@@ -16,23 +20,22 @@ def predictor():
 
 
 @pytest.mark.parametrize("model", ["dihedral-gumbel", "complex", "rescal", "hole"])
-def test_the_product_of_a_path_is_the_product_of_its_matrices(model):
-    graph = dh.make_family(40)
-    predictor = dh.train(graph, dh.Recipe(model=model, dimension=8, epochs=1), progress=False, device="cpu")
+def test_the_vector_of_a_path_is_the_product_of_its_matrices(family, model):
+    scorer = Scorer(build_model(model, family.num_entities, family.num_relations, dimension=8, entity_init=1.0))
     units = torch.eye(8)
 
     def matrix(step: int) -> torch.Tensor:
-        index = torch.full((8,), step % graph.num_relations)
-        dense = predictor.model.relations.queries(predictor.operators, index, units, "tail")
-        return dense if step < graph.num_relations else dense.T
+        index = torch.full((8,), step % family.num_relations)
+        dense = scorer.model.relations.queries(scorer.operators, index, units, "tail").detach()
+        return dense if step < family.num_relations else dense.T
 
-    steps = read_steps(["spouse", "~parent", "sibling"], graph.relations)
-    query = path_queries(predictor.model, predictor.operators, torch.tensor([5]), torch.tensor([steps]))
+    steps = parse_steps(["spouse", "~parent", "sibling"], family.relations)
+    query = path_vectors(scorer, torch.tensor([5]), torch.tensor([steps]))
     product = matrix(steps[0]) @ matrix(steps[1]) @ matrix(steps[2])
-    torch.testing.assert_close(query[0], predictor.model.entities[5] @ product, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(query[0], scorer.entities[5] @ product, rtol=1e-4, atol=1e-5)
 
 
-def test_a_path_of_one_step_is_a_prediction(predictor):
+def test_a_path_of_one_step_equals_a_prediction(predictor):
     expected = predictor.predict(head="man_0000", relation="spouse", top=3)
     assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3)] == [p.tail for p in expected]
     backwards = predictor.predict(tail="man_0000", relation="child", top=3)
@@ -40,26 +43,24 @@ def test_a_path_of_one_step_is_a_prediction(predictor):
 
 
 @torch.no_grad()
-def test_a_beam_of_all_entities_is_the_chance_that_any_way_leads_there(predictor):
-    model, operators, graph = predictor.model, predictor.operators, predictor.graph
-    steps = torch.tensor([read_steps(["spouse", "~child"], graph.relations)])
-    beam = beam_search(
-        model, operators, predictor.candidates, torch.tensor([3]), steps, facts=predictor.steps, width=10**6
-    )
+def test_a_beam_of_all_entities_gives_the_probability_that_any_way_leads_there(predictor):
+    scorer, graph = predictor.scorer, predictor.graph
+    steps = torch.tensor([parse_steps(["spouse", "~child"], graph.relations)])
+    beam = beam_search(scorer, torch.tensor([3]), steps, facts=graph.train_index, width=10**6)
 
-    def chances(entity: int, relation: str, side: str) -> torch.Tensor:
+    def probabilities(entity: int, relation: str, side: str) -> torch.Tensor:
         """The definition, entity by entity."""
         r = graph.relations.id(relation)
-        query = model.queries(torch.tensor([entity]), torch.tensor([r]), side, operators)
-        softmax = torch.softmax(query @ predictor.candidates.T, 1)[0]
+        query = predictor.model.queries(torch.tensor([entity]), torch.tensor([r]), side)
+        softmax = torch.softmax(query @ scorer.candidates.T, 1)[0]
         here, there = (0, 2) if side == "tail" else (2, 0)
         known = [fact[there] for fact in graph.train.tolist() if fact[1] == r and fact[here] == entity]
-        chance = (softmax * max(1, len(known))).clamp(max=0.9)
-        chance[known] = 1.0
-        return chance
+        likely = (softmax * max(1, len(known))).clamp(max=0.9)
+        likely[known] = 1.0
+        return likely
 
-    one = chances(3, "spouse", "tail")
-    ways = torch.stack([one[m] * chances(m, "child", "head") for m in range(graph.num_entities)])  # [between, end]
+    one = probabilities(3, "spouse", "tail")
+    ways = torch.stack([one[m] * probabilities(m, "child", "head") for m in range(graph.num_entities)])
     expected = 1 - (1 - ways.double()).prod(0)
     likely = expected > 1e-4
     torch.testing.assert_close(beam.scores[0].exp()[likely].double(), expected[likely], rtol=1e-3, atol=1e-5)
@@ -67,13 +68,12 @@ def test_a_beam_of_all_entities_is_the_chance_that_any_way_leads_there(predictor
     assert beam.through(0, answer) == [int(ways[:, answer].argmax())]
 
 
-def test_many_questions_at_once_are_answered_as_one_by_one(predictor, monkeypatch):
-    steps = torch.tensor([read_steps(["spouse", "parent"], predictor.graph.relations)] * 5)
-    anchors = torch.arange(5)
-    parts = (predictor.model, predictor.operators, predictor.candidates, anchors, steps)
-    together = beam_search(*parts, facts=predictor.steps, width=4)
-    monkeypatch.setattr(paths, "AT_ONCE", 1)
-    apart = beam_search(*parts, facts=predictor.steps, width=4)
+def test_many_questions_at_once_have_the_answers_of_single_questions(predictor, monkeypatch):
+    graph = predictor.graph
+    questions = torch.arange(5), torch.tensor([parse_steps(["spouse", "parent"], graph.relations)] * 5)
+    together = beam_search(predictor.scorer, *questions, facts=graph.train_index, width=4)
+    monkeypatch.setattr(paths, "MAX_AT_ONCE", 1)
+    apart = beam_search(predictor.scorer, *questions, facts=graph.train_index, width=4)
     torch.testing.assert_close(together.scores, apart.scores)
     assert [together.through(n, 7) for n in range(5)] == [apart.through(n, 7) for n in range(5)]
 
@@ -96,30 +96,39 @@ def test_a_beam_names_the_entities_between(predictor):
         ({"via": ["spouse"], "width": 0}, "width is 0; it must be 1 or more"),
     ],
 )
-def test_bad_questions_are_refused_in_one_sentence(predictor, arguments, message):
+def test_invalid_queries_are_named_in_the_error(predictor, arguments, message):
     with pytest.raises(DihedralError, match=message):
         predictor.query("man_0000", **arguments)
 
 
-def test_translations_do_not_compose_by_products():
-    recipe = dh.Recipe(model="transe", dimension=8, epochs=1, relation_init=0.1)
-    predictor = dh.train(dh.make_family(40), recipe, progress=False, device="cpu")
+def test_translations_do_not_compose_by_products(family):
+    predictor = dh.Predictor(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
     with pytest.raises(DihedralError, match="do not compose by products"):
         predictor.query("man_0000", ["spouse"])
 
 
-def test_every_answer_that_facts_lead_to_is_sure_however_narrow_the_beam():
+def test_answers_along_facts_are_certain_however_narrow_the_beam():
     facts = [("hub", "has", f"m{i}") for i in range(40)] + [(f"m{i}", "in", f"e{i % 7}") for i in range(40)]
     graph = dh.Graph.from_labels(facts)
-    predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu")
+    predictor = dh.Predictor(build_model("dihedral-ste", graph.num_entities, 2, dimension=8), graph)
     found = predictor.query("hub", ["has", "in"], top=7, mode="beam", width=2)
     assert {answer.entity for answer in found} == {f"e{i}" for i in range(7)}
     for answer in found:
         assert answer.score == 0 and (answer.through[0], "in", answer.entity) in facts
 
 
-def test_a_relation_may_be_called_like_an_inverse():
-    graph = dh.Graph.from_labels([("a", "~r", "b"), ("a", "r", "b")])
-    assert read_steps(["~r", "r"], graph.relations) == [graph.relations.id("~r"), graph.relations.id("r")]
-    with pytest.raises(DihedralError, match=r"give a list of relations, such as \['r'\]"):
-        read_steps("r", graph.relations)
+def test_beams_follow_facts_as_walks_over_sets_do(predictor):
+    """The certain answers are exactly the entities that training facts lead to."""
+    graph = predictor.graph
+    facts = graph.train.tolist()
+    path = ["spouse", "~child", "sibling"]
+    for start in range(0, graph.num_entities, 7):
+        here = {start}
+        for name in path:
+            relation = graph.relations.id(name.removeprefix("~"))
+            source, end = (2, 0) if name.startswith("~") else (0, 2)
+            here = {fact[end] for fact in facts if fact[1] == relation and fact[source] in here}
+        steps = torch.tensor([parse_steps(path, graph.relations)])
+        beam = beam_search(predictor.scorer, torch.tensor([start]), steps, facts=graph.train_index, width=3)
+        assert {entity for _, entity in beam.certain[-1]} == here
+        assert (beam.scores[0, list(here)] == 0).all()

@@ -1,4 +1,4 @@
-"""The predictor against brute force: every triple scored one at a time."""
+"""The predictor against brute force: triples scored one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dihedral.models import MODELS, build_model
 
 @pytest.fixture(scope="module", params=["dihedral", "complex", "transe"])
 def any_predictor(request, predictor, family):
-    """The trained DihEdral model, and two others as they start."""
+    """The trained DihEdral model, and two untrained models."""
     if request.param == "dihedral":
         return predictor
     model = build_model(request.param, family.num_entities, family.num_relations, dimension=6, entity_init=1.0, seed=2)
@@ -27,7 +27,7 @@ def facts_of(graph):
 
 
 def brute_force(predictor, head, relation, tail, known):
-    """Every completion, scored one at a time, best first."""
+    """All completions, scored one at a time, best first."""
     graph = predictor.graph
     if head is None:
         triples = [(name, relation, tail) for name in graph.entities]
@@ -41,7 +41,7 @@ def brute_force(predictor, head, relation, tail, known):
 
 
 def assert_best(found, everything, top):
-    """The best of everything, best first, up to the rounding of scores."""
+    """`found` holds the best completions, best first, up to the rounding of scores."""
     assert [p.score for p in found] == pytest.approx([p.score for p in everything[:top]], abs=1e-5)
     scores = {p[:3]: (p.score, p.known) for p in everything}
     for p in found:
@@ -51,7 +51,7 @@ def assert_best(found, everything, top):
 
 
 def test_the_score_is_the_sum_over_components_of_h_times_the_matrix_times_t(predictor, family):
-    """φ(h, r, t) = Σ_l h⁽ˡ⁾ᵀ R⁽ˡ⁾ t⁽ˡ⁾ with the matrices of Eq. 1, written out."""
+    """φ(h, r, t) = Σ_l h⁽ˡ⁾ᵀ R⁽ˡ⁾ t⁽ˡ⁾ with the matrices of Eq. 1."""
     entities, codes, K = predictor.model.entities.detach().double().numpy(), predictor.model.codes.numpy(), 4
     L = codes.shape[1]
     for h, r, t in family.known[:: len(family.known) // 40].tolist():
@@ -67,7 +67,7 @@ def test_the_score_is_the_sum_over_components_of_h_times_the_matrix_times_t(pred
 
 @pytest.mark.parametrize("known", ["include", "exclude"])
 @pytest.mark.parametrize("top", [1, 5, 40])
-def test_tails_are_those_of_brute_force(any_predictor, family, known, top):
+def test_tails_equal_brute_force(any_predictor, family, known, top):
     for head, relation, _ in list(family.labels(family.test))[:6]:
         found = any_predictor.predict(head=head, relation=relation, top=top, known=known)
         assert_best(found, brute_force(any_predictor, head, relation, None, known), top)
@@ -75,7 +75,7 @@ def test_tails_are_those_of_brute_force(any_predictor, family, known, top):
 
 @pytest.mark.parametrize("known", ["include", "exclude"])
 @pytest.mark.parametrize("top", [1, 5, 40])
-def test_heads_are_those_of_brute_force(any_predictor, family, known, top):
+def test_heads_equal_brute_force(any_predictor, family, known, top):
     for _, relation, tail in list(family.labels(family.test))[:6]:
         found = any_predictor.predict(relation=relation, tail=tail, top=top, known=known)
         assert_best(found, brute_force(any_predictor, None, relation, tail, known), top)
@@ -83,7 +83,7 @@ def test_heads_are_those_of_brute_force(any_predictor, family, known, top):
 
 @pytest.mark.parametrize("known", ["include", "exclude"])
 @pytest.mark.parametrize("top", [1, 3, 6])
-def test_relations_are_those_of_brute_force(any_predictor, family, known, top):
+def test_relations_equal_brute_force(any_predictor, family, known, top):
     for head, _, tail in list(family.labels(family.test))[:6]:
         found = any_predictor.predict(head=head, tail=tail, top=top, known=known)
         assert_best(found, brute_force(any_predictor, head, None, tail, known), top)
@@ -106,13 +106,13 @@ def test_facts_of_valid_and_test_are_known_too(predictor, family):
         assert all(p.tail != tail for p in predictor.predict(head=head, relation=relation, top=40, known="exclude"))
 
 
-def test_asking_for_more_than_there_is_gives_all_there_is(predictor, family):
+def test_a_top_beyond_all_answers_gives_all_answers(predictor, family):
     assert len(predictor.predict(head="man_0000", relation="spouse", top=10**6)) == family.num_entities
     assert len(predictor.predict(head="man_0000", tail="woman_0010", top=10**6)) == family.num_relations
     assert len(predictor.predict(head="man_0000", relation="spouse", top=10**6, known="exclude")) == 39
 
 
-def test_a_question_of_which_every_answer_is_known_has_no_new_ones():
+def test_a_question_whose_answers_are_all_known_has_no_new_answers():
     graph = Graph.from_labels([("a", "r", "a"), ("a", "r", "b")])
     small = Predictor(build_model("distmult", 2, 1, dimension=4), graph)
     assert small.predict(head="a", relation="r", known="exclude") == []
@@ -126,7 +126,7 @@ def test_predictions_read_as_triples(predictor):
     assert type(prediction.score) is float and type(prediction.known) is bool
 
 
-def test_predicting_changes_nothing(predictor):
+def test_predictions_do_not_change_the_model(predictor):
     before = predictor.model.entities.clone(), predictor.model.codes.clone()
     assert predictor.predict(head="man_0000", relation="spouse") == predictor.predict(
         head="man_0000", relation="spouse"
@@ -134,7 +134,7 @@ def test_predicting_changes_nothing(predictor):
     assert torch.equal(before[0], predictor.model.entities) and torch.equal(before[1], predictor.model.codes)
 
 
-# --- bad questions ----------------------------------------------------------------------------------
+# --- invalid questions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_predicting_changes_nothing(predictor):
         ({"head": "man_0000", "relation": "spouse", "tail": "woman_0010"}, 3),
     ],
 )
-def test_two_parts_of_a_triple_are_given(predictor, question, count):
+def test_exactly_two_parts_of_a_triple_must_be_given(predictor, question, count):
     with pytest.raises(DihedralError, match=f"{count} of head, relation and tail are given; give two"):
         predictor.predict(**question)
 
@@ -162,32 +162,32 @@ def test_two_parts_of_a_triple_are_given(predictor, question, count):
         ({"head": "man_0000", "relation": "in_law"}, r"relation 'in_law' .*did you mean .*'parent_in_law'"),
     ],
 )
-def test_unknown_names_are_answered_with_close_ones(predictor, question, message):
+def test_errors_about_unknown_names_suggest_close_ones(predictor, question, message):
     with pytest.raises(DihedralError, match=message):
         predictor.predict(**question)
 
 
-def test_unknown_names_in_a_score_are_answered_with_close_ones(predictor):
+def test_errors_about_unknown_names_in_scores_suggest_close_ones(predictor):
     with pytest.raises(DihedralError, match="did you mean 'spouse'"):
         predictor.score("man_0000", "spous", "woman_0010")
 
 
 @pytest.mark.parametrize("top", [0, -1])
-def test_at_least_one_prediction_is_asked_for(predictor, top):
-    with pytest.raises(DihedralError, match=f"top is {top}; ask for at least 1 prediction"):
+def test_top_must_be_positive(predictor, top):
+    with pytest.raises(DihedralError, match=f"top is {top}; ask for at least 1 answer"):
         predictor.predict(head="man_0000", relation="spouse", top=top)
 
 
-def test_known_is_included_or_excluded(predictor):
+def test_known_must_be_include_or_exclude(predictor):
     with pytest.raises(DihedralError, match="known is 'only'; choose include or exclude"):
         predictor.predict(head="man_0000", relation="spouse", known="only")
 
 
-# --- other data -------------------------------------------------------------------------------------
+# --- other graphs -------------------------------------------------------------------------------------
 
 
 def shuffled(graph, seed=0):
-    """The same facts, numbered otherwise."""
+    """The same facts with other ids."""
     rng = np.random.default_rng(seed)
     splits = [list(graph.labels(graph.split(split))) for split in ("train", "valid", "test")]
     return Graph.from_labels(*([part[i] for i in rng.permutation(len(part))] for part in splits), name="shuffled")
@@ -203,7 +203,7 @@ def test_align_renumbers_another_graph(predictor, family):
     assert dh.evaluate(predictor, aligned).mrr == pytest.approx(dh.evaluate(predictor).mrr)
 
 
-def test_align_takes_part_of_the_names(predictor):
+def test_align_accepts_graphs_with_fewer_names(predictor):
     few = Graph.from_labels([("woman_0010", "spouse", "man_0000")])
     aligned = predictor.align(few)
     assert list(aligned.labels(aligned.train)) == [("woman_0010", "spouse", "man_0000")]
@@ -220,16 +220,16 @@ def test_align_takes_part_of_the_names(predictor):
         ),
     ],
 )
-def test_align_refuses_names_the_model_never_saw(predictor, triple, message):
+def test_align_raises_an_error_for_unknown_names(predictor, triple, message):
     with pytest.raises(DihedralError, match=message):
         predictor.align(Graph.from_labels([triple]))
 
 
-def test_a_graph_that_is_numbered_otherwise_is_evaluated_by_its_names(predictor, family):
+def test_graphs_with_other_ids_are_evaluated_by_name(predictor, family):
     assert dh.evaluate(predictor, shuffled(family)).mrr == dh.evaluate(predictor).mrr
 
 
-def test_another_graph_is_filtered_by_the_facts_of_the_model_as_well(predictor, family):
+def test_answers_of_another_graph_are_also_filtered_by_the_facts_of_the_model(predictor, family):
     head, relation, tail = next(family.labels(family.test))
     other = Graph.from_labels([(head, relation, head)], test=[(head, relation, tail)])
     found = dh.evaluate(predictor, other)
@@ -238,13 +238,53 @@ def test_another_graph_is_filtered_by_the_facts_of_the_model_as_well(predictor, 
     assert found.seen.all()
 
 
-def test_repr_says_what_it_is(predictor):
+def test_repr_names_the_model_and_the_graph(predictor):
     assert repr(predictor).startswith("Predictor(dihedral, 2L=16, Graph('family': 40 entities")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_predicts(name, family):
+def test_all_kinds_of_models_predict(name, family):
     model = build_model(name, family.num_entities, family.num_relations, dimension=8, entity_init=1.0)
     made = Predictor(model, family)
     best = made.predict(head="man_0000", relation="spouse", top=3)
     assert_best(best, brute_force(made, "man_0000", "spouse", None, "include"), 3)
+
+
+# --- many questions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_many_questions_at_once_have_the_answers_of_single_questions(any_predictor, family, side):
+    facts = list(family.labels(family.test))[:8]
+    anchors, relations = [fact[0 if side == "tail" else 2] for fact in facts], [fact[1] for fact in facts]
+    together = any_predictor.predict_many(side, anchors, relations, top=4, known="exclude")
+    for anchor, relation, found in zip(anchors, relations, together, strict=True):
+        question = {"head" if side == "tail" else "tail": anchor}
+        expected = any_predictor.predict(relation=relation, top=4, known="exclude", **question)
+        assert [p[:3] for p in found] == [p[:3] for p in expected]
+        assert [p.score for p in found] == pytest.approx([p.score for p in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("relation", ["man_0000"], ["spouse"]), "side is 'relation'; choose head or tail"),
+        (("tail", ["man_0000"], ["spouse", "child"]), "1 entities and 2 relations are given; give one per question"),
+    ],
+)
+def test_invalid_questions_are_named_in_the_error(predictor, arguments, message):
+    with pytest.raises(DihedralError, match=message):
+        predictor.predict_many(*arguments)
+
+
+def test_similar_entities_have_the_highest_cosines(predictor, family):
+    vectors = predictor.model.entities.detach().double().numpy()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    own = family.entities.id("man_0003")
+    cosines = {name: float(unit[i] @ unit[own]) for i, name in enumerate(family.entities) if i != own}
+    found = predictor.similar("man_0003", top=5)
+    assert [each.entity for each in found] == sorted(cosines, key=lambda name: -cosines[name])[:5]
+    assert [each.similarity for each in found] == pytest.approx(sorted(cosines.values(), reverse=True)[:5], abs=1e-5)
+    assert len(predictor.similar("man_0003", top=10**6)) == family.num_entities - 1
+    with pytest.raises(DihedralError, match="top is 0; ask for at least 1 entity"):
+        predictor.similar("man_0003", top=0)

@@ -1,14 +1,16 @@
-"""Explanations: real paths of known facts, never the triple itself, and a clear word where nothing supports it."""
+"""Explanations: paths of training facts, never the triple itself, and a clear message where nothing supports it."""
 
 from __future__ import annotations
 
-import json
+import itertools
 
 import pytest
+import torch
 
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.interpretation.explanations import explain
+from dihedral.models import build_model
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +23,25 @@ def named_facts(predictor) -> set[tuple[str, str, str]]:
     return set(predictor.graph.labels(predictor.graph.train))
 
 
-def test_paths_are_made_of_known_facts_from_head_to_tail(predictor):
+def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
+    return dh.Predictor(build_model(kind, graph.num_entities, graph.num_relations, dimension=8), graph)
+
+
+def connections(predictor, head: str, tail: str) -> set[tuple[str, ...]]:
+    """The signed relations of one or two training facts that lead from head to tail."""
+    edges = {(h, r, t) for h, r, t in named_facts(predictor)}
+    edges |= {(t, f"~{r}", h) for h, r, t in edges}
+    direct = {(r,) for h, r, t in edges if (h, t) == (head, tail)}
+    out, into = ([edge for edge in edges if edge[place] == name] for place, name in ((0, head), (2, tail)))
+    return direct | {(first[1], last[1]) for first, last in itertools.product(out, into) if first[2] == last[0]}
+
+
+def test_paths_consist_of_training_facts_from_head_to_tail(predictor):
     facts = named_facts(predictor)
-    for triple in list(predictor.graph.labels(predictor.graph.test))[:10]:
-        found = explain(predictor, *triple)
+    explained = [explain(predictor, *triple) for triple in list(predictor.graph.labels(predictor.graph.test))[:10]]
+    assert any(found.paths for found in explained)
+    for found in explained:
+        triple = found.triple
         for path in found.paths:
             assert (path.entities[0], path.entities[-1]) == (triple[0], triple[2])
             assert len(path.relations) == len(path.entities) - 1 == len(path.facts)
@@ -33,15 +50,66 @@ def test_paths_are_made_of_known_facts_from_head_to_tail(predictor):
         assert supports == sorted(supports, reverse=True) and all(0.3 <= s <= 1.0001 for s in supports)
 
 
-def test_a_triple_is_no_reason_for_itself(predictor):
+@torch.no_grad()
+def test_the_support_and_the_counts_of_a_path_follow_their_definitions(predictor):
+    graph, scorer = predictor.graph, predictor.scorer
+    pairs = {name: {(h, t) for h, r, t in named_facts(predictor) if r == name} for name in graph.relations}
+    pairs |= {f"~{name}": {(t, h) for h, t in held} for name, held in pairs.items()}
+    units = torch.eye(scorer.entities.shape[1])
+    dense = {
+        name: scorer.model.relations.queries(scorer.operators, torch.full((len(units),), number), units, "tail")
+        for number, name in enumerate(graph.relations)
+    }
+    dense |= {f"~{name}": matrix.T for name, matrix in dense.items()}
+    triple = next(fact for fact in graph.labels(graph.train) if len(explain(predictor, *fact).paths) >= 2)
+    head, relation, tail = triple
+    h, t = (scorer.entities[graph.entities.id(name)] for name in (head, tail))
+    for path in explain(predictor, *triple).paths:
+        product, joined = units, {(name, name) for name in graph.entities}
+        for step in path.relations:
+            product = product @ dense[step]
+            joined = {(a, d) for (a, b), (c, d) in itertools.product(joined, pairs[step]) if b == c}
+        cosines = (
+            torch.cosine_similarity(h @ product, h @ dense[relation], dim=0),
+            torch.cosine_similarity(product @ t, dense[relation] @ t, dim=0),
+        )
+        assert path.support == pytest.approx(float(sum(cosines)) / 2, abs=1e-4)
+        assert path.pairs == len(joined)
+        assert path.confidence == pytest.approx(len(joined & pairs[relation]) / len(joined))
+        assert path.relations in connections(predictor, head, tail)
+
+
+def test_a_triple_is_not_evidence_for_itself(predictor):
     for triple in list(predictor.graph.labels(predictor.graph.train))[:40:4]:
         found = explain(predictor, *triple)
-        assert found.known
+        assert found.known and found.split == "train"
         assert triple not in [fact for path in found.paths for fact in path.facts]
-        assert triple not in [each.fact for each in found.alike]
+        assert triple not in [each.fact for each in found.similar_facts]
 
 
-def test_a_spouse_is_supported_by_the_same_fact_the_other_way(predictor):
+def test_the_split_of_a_known_triple_is_named(predictor):
+    graph = predictor.graph
+    for split in ("train", "valid", "test"):
+        found = explain(predictor, *next(graph.labels(graph.split(split))))
+        assert found.split == split and found.known and f"a known fact ({split})" in str(found)
+        assert found.to_dict()["known"] is True and found.to_dict()["split"] == split
+    unknown = explain(predictor, "man_0000", "spouse", "man_0001")
+    assert unknown.split is None and not unknown.known and "known fact" not in str(unknown)
+
+
+def test_similar_facts_have_the_highest_products_of_cosines(predictor):
+    graph, entities = predictor.graph, predictor.scorer.entities.double()
+    head, relation, tail = triple = next(graph.labels(graph.test))
+    cosine = lambda a, b: max(0.0, float(torch.cosine_similarity(entities[a], entities[b], dim=0)))  # noqa: E731
+    h, t = graph.entities.id(head), graph.entities.id(tail)
+    facts = [fact for fact in graph.train.tolist() if graph.relations[fact[1]] == relation]
+    expected = sorted((cosine(a, h) * cosine(b, t) for a, _, b in facts), reverse=True)[:5]
+    found = explain(predictor, *triple, top=5).similar_facts
+    assert [each.similarity for each in found] == pytest.approx(expected, abs=1e-5)
+    assert all(each.fact in named_facts(predictor) and each.fact[1] == relation for each in found)
+
+
+def test_a_spouse_is_supported_by_the_same_fact_backwards(predictor):
     facts = named_facts(predictor)
     head, _, tail = next(f for f in sorted(facts) if f[1] == "spouse" and (f[2], "spouse", f[0]) in facts)
     best = explain(predictor, head, "spouse", tail).paths[0]
@@ -55,44 +123,27 @@ def test_the_elements_add_up_to_the_score(predictor):
     assert list(found.elements.values()) == sorted(found.elements.values(), reverse=True)
 
 
-def test_what_nothing_supports_says_so(predictor):
-    strangers = explain(predictor, "man_0000", "spouse", "man_0001")
-    if not strangers.paths:
-        assert not strangers.supported and "no path of known facts" in str(strangers)
-    lonely = dh.Graph.from_labels([("a", "r", "b"), ("c", "r", "d")])
-    alone = dh.train(lonely, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu")
-    found = explain(alone, "a", "r", "d")
-    assert not found.supported and not found.known and "no path of known facts" in str(found)
+def test_a_triple_without_support_says_so(predictor):
+    names = list(predictor.graph.entities)
+    strangers = next((a, b) for a, b in itertools.combinations(names, 2) if not connections(predictor, a, b))
+    found = explain(predictor, strangers[0], "spouse", strangers[1])
+    assert not found.paths and not found.supported
+    assert "no path of training facts between the two supports it" in str(found)
 
 
-def test_models_without_elements_are_refused():
-    recipe = dh.Recipe(model="complex", dimension=8, epochs=1)
-    predictor = dh.train(dh.make_family(40), recipe, progress=False, device="cpu")
+def test_models_without_elements_have_no_explanations(family):
+    predictor = untrained(family, "complex")
     with pytest.raises(DihedralError, match="no group elements"):
         explain(predictor, "man_0000", "spouse", "man_0001")
 
 
-def test_the_command_prints_text_and_json_and_draws(cli, predictor, tmp_path):
-    predictor.save(tmp_path / "model")
-    triple = next(iter(predictor.graph.labels(predictor.graph.test)))
-    figure = tmp_path / "why.svg"
-    done = cli("explain", tmp_path / "model", *triple, "--figure", figure)
-    assert done.code == 0 and "similar facts" in done.out and figure.stat().st_size > 1000
-    content = json.loads(cli("explain", tmp_path / "model", *triple, "--json").out)
-    assert content["triple"] == list(triple) and "supported" in content
-    assert cli("explain", tmp_path / "model", *triple, "--figure", tmp_path / "why.gif").code == 2
-    assert cli("explain", tmp_path / "model", "nobody", triple[1], triple[2]).code == 2
-
-
-def test_a_fact_of_an_entity_and_itself_does_not_support_itself():
+def test_a_fact_with_equal_head_and_tail_does_not_support_itself():
     graph = dh.Graph.from_labels([("a", "r", "a"), ("a", "s", "b"), ("b", "r", "b")])
-    predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu")
-    found = dh.explain(predictor, "a", "r", "a", top=20)
+    found = dh.explain(untrained(graph), "a", "r", "a", top=20)
     assert all(("a", "r", "a") not in path.facts for path in found.paths)
 
 
-def test_ranks_of_predictions_are_whole_numbers_as_those_of_facts_are(predictor):
-    """The best unknown answer, with known ones left out, is first."""
+def test_the_best_unknown_answer_has_rank_one(predictor):
     for head in ("man_0000", "woman_0100"):
         best = predictor.predict(head=head, relation="sibling", top=1, known="exclude")[0]
         assert explain(predictor, head, "sibling", best.tail).ranks["tail"] == 1

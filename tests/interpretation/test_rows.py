@@ -1,4 +1,4 @@
-"""Rows of group elements, on codes made by hand."""
+"""Rows of group elements, with codes made by hand."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def matrices(codes: np.ndarray) -> np.ndarray:
     return D4.matrices[codes]
 
 
-# --- rows combine as mathematics reads -----------------------------------------------------------
+# --- products, inverses and powers ---------------------------------------------------------------
 
 
-def test_at_multiplies_the_matrices_in_the_order_written(kin):
+def test_a_product_multiplies_the_matrices_in_the_order_written(kin):
     product = kin["spouse"] @ kin["parent"]
     expected = matrices(kin["spouse"].codes) @ matrices(kin["parent"].codes)
     np.testing.assert_array_equal(matrices(product.codes), expected)
     assert (product.codes == kin["parent_in_law"].codes).all()
 
 
-def test_a_product_is_named_as_it_is_written(kin):
+def test_the_name_of_a_product_lists_its_factors(kin):
     assert (kin["spouse"] @ kin["parent"]).name == "spouse · parent"
     assert (kin["spouse"] @ kin["parent"] @ kin["child"]).name == "spouse · parent · child"
 
 
-def test_the_tilde_inverts(kin):
+def test_the_tilde_gives_the_inverse(kin):
     assert ((~kin["parent"]).codes == kin["child"].codes).all()
     assert (~kin["parent"]).name == "parent⁻¹"
     assert (kin["parent"] @ ~kin["parent"]).identity() == 1.0
 
 
-def test_the_inverse_of_a_product_turns_its_order_around(kin):
+def test_the_inverse_of_a_product_reverses_its_order(kin):
     spouse, parent = kin["spouse"], kin["parent"]
     assert (~(spouse @ parent)).agreement(~parent @ ~spouse) == 1.0
     assert (~(spouse @ parent)).name == "(spouse · parent)⁻¹"
@@ -78,13 +78,13 @@ def test_powers_repeat_the_product(kin):
     assert ((kin["spouse"] @ parent) ** 2).name == "(spouse · parent)^2"
 
 
-def test_operations_leave_the_relations_as_they_are(kin):
+def test_operations_do_not_change_the_relations(kin):
     before = kin.codes.copy()
     ~((kin["spouse"] @ kin["parent"]) ** 2)
     assert (kin.codes == before).all()
 
 
-# --- what a row says -----------------------------------------------------------------------------
+# --- shares of one row ----------------------------------------------------------------------------
 
 
 def test_shares_are_counted_over_components():
@@ -100,7 +100,7 @@ def test_no_component_of_d6_is_skew():
     assert row.symmetry() == 8 / 12
 
 
-def test_elements_are_counted_by_name():
+def test_elements_are_counted_per_name():
     row = make({"r": [O1, O1, F3, O0]})["r"]
     assert row.elements() == {
         "O4^0": 1, "O4^1": 2, "O4^2": 0, "O4^3": 0, "F4^0": 0, "F4^1": 0, "F4^2": 0, "F4^3": 1,
@@ -113,28 +113,28 @@ def test_agreement_is_the_share_of_equal_components():
     assert a["p"].agreement(a["p"]) == 1.0
 
 
-def test_commutation_counts_the_components_whose_order_does_not_matter():
+def test_commutation_is_the_share_of_components_whose_order_does_not_matter():
     a = make({"p": [O1, O1, F0, F0, O2], "q": [O3, F0, F1, F2, F3]})
     # O1·O3: yes; O1·F0 = F1, F0·O1 = F3: no; F0·F1 = O3, F1·F0 = O1: no; F0·F2 = O2 both ways; O2 always commutes
     assert a["p"].commutation(a["q"]) == 3 / 5
     assert a["p"].commutation(a["q"]) == a["q"].commutation(a["p"])
 
 
-def test_nearest_lists_relations_by_their_agreement():
+def test_nearest_sorts_relations_by_agreement():
     a = make({"far": [F0, F0, F0, F0], "near": [O1, O1, O1, F0], "same": [O1, O1, O1, O1]})
     assert a["same"].nearest(2) == [Match("same", 1.0), Match("near", 0.75)]
 
 
-def test_nearest_keeps_the_order_of_the_graph_among_equals():
+def test_nearest_keeps_the_order_of_the_graph_for_equal_shares():
     a = make({"b": [O1, O2], "a": [O1, O3], "c": [O1, F1]})
     assert [match.relation for match in (a["b"] @ ~a["b"]).nearest()] == ["b", "a", "c"]
 
 
-def test_nearest_has_no_more_answers_than_relations():
+def test_nearest_has_at_most_one_answer_per_relation():
     assert len(make({"p": [O1], "q": [O2]})["p"].nearest(10)) == 2
 
 
-def test_a_product_finds_the_relation_it_is(kin):
+def test_nearest_finds_the_relation_that_a_product_equals(kin):
     assert (kin["spouse"] @ kin["parent"]).nearest(1) == [Match("parent_in_law", 1.0)]
     assert (kin["parent"] @ kin["spouse"]).nearest(1)[0].share < 1.0
 
@@ -145,7 +145,7 @@ def test_a_row_shows_its_first_elements():
     assert repr(make({"r": [O1, F2]})["r"]) == "Row(r: O4^1 F4^2)"
 
 
-# --- what all rows say together --------------------------------------------------------------------
+# --- shares of all rows --------------------------------------------------------------------------
 
 
 def test_inverse_pairs_come_first_and_involutions_pair_with_themselves(kin):
@@ -158,7 +158,7 @@ def test_inverse_pairs_come_first_and_involutions_pair_with_themselves(kin):
     assert str(Rule(("parent", "child"), "identity", 1.0)) == "parent · child = identity"
 
 
-def test_inverse_pairs_are_those_of_brute_force(kin):
+def test_inverse_pairs_equal_brute_force(kin):
     names = list(kin.names)
     expected = {
         (p, q): (D4.product(kin[p].codes, kin[q].codes) == 0).mean()
@@ -169,7 +169,7 @@ def test_inverse_pairs_are_those_of_brute_force(kin):
     assert [rule.share for rule in found] == sorted((rule.share for rule in found), reverse=True)
 
 
-def test_compositions_are_those_of_brute_force(kin):
+def test_compositions_equal_brute_force(kin):
     names = list(kin.names)
     expected = {
         (p, q, r): (D4.product(kin[p].codes, kin[q].codes) == kin[r].codes).mean()
@@ -182,7 +182,7 @@ def test_compositions_are_those_of_brute_force(kin):
 
 def test_the_best_compositions_are_the_exact_ones(kin):
     exact = {str(rule) for rule in kin.compositions(top=4) if rule.share == 1.0}
-    # spouse · parent, what follows from spouse · spouse = 1 and from parent · child = 1
+    # the first by definition, the others because spouse · spouse = 1 and parent · child = 1
     assert exact == {
         "spouse · parent = parent_in_law",
         "spouse · parent_in_law = parent",
@@ -190,11 +190,11 @@ def test_the_best_compositions_are_the_exact_ones(kin):
     }
 
 
-def test_top_limits_what_is_listed(kin):
+def test_top_limits_the_number_of_rules(kin):
     assert len(kin.compositions(top=2)) == len(kin.inverse_pairs(top=2)) == 2
 
 
-# --- doors -----------------------------------------------------------------------------------------
+# --- access ----------------------------------------------------------------------------------------
 
 
 def test_an_algebra_is_a_collection_of_rows(kin):
@@ -203,7 +203,7 @@ def test_an_algebra_is_a_collection_of_rows(kin):
     assert all((row.codes == kin[row.name].codes).all() for row in kin)
 
 
-def test_an_unknown_relation_is_answered_with_a_close_one(kin):
+def test_the_error_about_an_unknown_relation_suggests_a_close_one(kin):
     with pytest.raises(DihedralError, match=r"relation 'spose'.*did you mean 'spouse'"):
         kin["spose"]
 

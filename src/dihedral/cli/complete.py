@@ -12,7 +12,8 @@ from dihedral.cli.options import Json, Known, ModelFolder
 from dihedral.cli.output import counted_bar, print_json, print_table, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
-from dihedral.inference.completion import check_table_path, complete, missing_facts, read_questions, write_table
+from dihedral.inference.completion import complete, missing_facts
+from dihedral.inference.tables import check_table_path, read_questions, write_table
 
 
 def command(

@@ -154,9 +154,9 @@ class Evaluator:
             self.drawn_from = len(self.triples)
             drawn = np.random.default_rng(check_seed(seed)).choice(len(self.triples), sample, replace=False)
             self.triples = np.ascontiguousarray(self.triples[np.sort(drawn)])
-        asked = np.zeros(graph.num_entities, dtype=bool)
-        asked[self.triples[:, 0]] = asked[self.triples[:, 2]] = True
-        self.known = index.about(asked).to(device)
+        anchors = np.zeros(graph.num_entities, dtype=bool)
+        anchors[self.triples[:, 0]] = anchors[self.triples[:, 2]] = True
+        self.known = index.about(anchors).to(device)
         self.on_device = torch.from_numpy(self.triples).to(device)
         trained = np.zeros(graph.num_entities, dtype=bool)
         trained[graph.train[:, 0]] = trained[graph.train[:, 2]] = True

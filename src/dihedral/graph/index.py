@@ -19,7 +19,6 @@ from torch import Tensor
 from dihedral.graph.triples import SPLITS, Graph, Triples
 
 FEW_QUESTIONS, MANY_FACTS = 4, 1_000_000  # a scan of the facts is faster than building an index
-NUM_SPLITS = len(SPLITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,8 @@ class GraphIndex:
     def edges_of(self, entity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Steps, ends and splits of the edges that leave an entity."""
         count = 2 * self.num_relations
-        first, last = torch.searchsorted(self.keys, torch.tensor([entity * count, (entity + 1) * count])).tolist()
+        first_keys = torch.tensor([entity * count, (entity + 1) * count], device=self.keys.device)
+        first, last = torch.searchsorted(self.keys, first_keys).tolist()
         here = slice(int(self.starts[first]), int(self.starts[last]))
         sizes = self.starts[first : last + 1].diff()
         steps = torch.repeat_interleave(self.keys[first:last] % count, sizes)
@@ -170,10 +170,10 @@ class GraphIndex:
         """The pairs that a step joins as a sparse 0/1 matrix [N, N]."""
         from scipy import sparse  # on first use: its import takes longer than that of this package
 
-        here = self.steps == step
-        places = self.sources[here].numpy(), self.ends[here].numpy()
-        shape = self.num_entities, self.num_entities
-        return sparse.csr_array((np.ones(len(places[0]), np.int32), places), shape=shape)
+        members = self.members(step)
+        row, ends = self.answers(members, torch.full_like(members, step))
+        places = members[row].numpy(), ends.numpy()
+        return sparse.csr_array((np.ones(len(ends), np.int32), places), shape=(self.num_entities, self.num_entities))
 
 
 def _sorted_edges(
@@ -204,7 +204,7 @@ def _sorted_edges(
 class KnownAnswers:
     """Decides which answers are known: those of train, valid and test together.
 
-    A few questions about a large graph are answered by a scan of its facts, until its index is built.
+    As long as a large graph has no index, a few questions about it are answered by a scan of its facts.
     """
 
     def __init__(self, graph: Graph, device: torch.device | str = "cpu") -> None:
@@ -217,11 +217,11 @@ class KnownAnswers:
     def __call__(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         """All known answers of questions (entities [n], steps [n]), flat: (row in the batch, answer)."""
         graph = self.graph
-        if "index" in vars(self) or len(entities) > FEW_QUESTIONS or graph.num_triples < MANY_FACTS:
+        if "index" in vars(graph) or len(entities) > FEW_QUESTIONS or graph.num_triples < MANY_FACTS:
             return self.index.answers(entities, steps)
-        asked = entities.cpu().numpy()
-        about = [part[np.isin(part[:, 0], asked) | np.isin(part[:, 2], asked)] for part in map(graph.split, SPLITS)]
-        few = GraphIndex.build(about, graph.num_entities, graph.num_relations)
+        anchors = entities.cpu().numpy()
+        parts = [part[np.isin(part[:, 0], anchors) | np.isin(part[:, 2], anchors)] for part in map(graph.split, SPLITS)]
+        few = GraphIndex.build(parts, graph.num_entities, graph.num_relations)
         return few.to(self.device).answers(entities, steps)
 
     def contains(self, entities: Tensor, steps: Tensor, ends: Tensor) -> Tensor:

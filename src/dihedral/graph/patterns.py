@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dihedral.graph.index import GraphIndex
@@ -61,13 +62,12 @@ def find_reversals(index: GraphIndex) -> Reversals:
 
 def skew_relations(index: GraphIndex) -> NDArray[np.bool_]:
     """Definitely skew-symmetric relations [R]: they have facts, and not one reversed pair; head = tail is left out."""
-    edges = (index.steps < index.num_relations) & (index.sources != index.ends)
-    source, step, end = index.sources[edges], index.steps[edges], index.ends[edges]
-    reversed_too = index.locate(source, step + index.num_relations, end) >= 0
-    skew = np.zeros(index.num_relations, dtype=bool)
-    skew[step.numpy()] = True
-    skew[step[reversed_too].numpy()] = False
-    return skew
+    head, relation, tail = (torch.from_numpy(column) for column in index.facts())
+    reversed_too = index.locate(tail, relation, head) >= 0
+    skew = torch.zeros(index.num_relations, dtype=torch.bool)
+    skew[relation[head != tail]] = True
+    skew[relation[reversed_too & (head != tail)]] = False
+    return skew.numpy()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Signed steps: a relation walked forwards or backwards.
 
-Of R relations, step id r walks relation r forwards and step id R + r walks it backwards. The question (head, relation, ?)
-is a step forwards from the head; (?, relation, tail) is a step backwards from the tail. So one numbering serves questions,
-known answers, walks, paths and rules.
+Of R relations, step id r walks relation r forwards and step id R + r walks it backwards. The question (head, r, ?) is a
+step forwards from the head; (?, r, tail) is a step backwards from the tail. So one numbering serves questions, known
+answers, walks, paths and rules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, relations: Any) -> Step:
-        """`name` or `~name`; a relation whose own name starts with `~` is taken literally."""
+        """`name`, or `~name` for the relation walked backwards; a relation that is itself called `~name` wins."""
         if text.startswith(INVERSE) and text not in relations:
             return cls(relations.id(text.removeprefix(INVERSE)), backwards=True)
         return cls(relations.id(text))

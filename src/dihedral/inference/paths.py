@@ -1,8 +1,8 @@
 """Path queries: where do these relations lead from here?
 
 Relations compose, so a path is one product of operators and one inner product with all entities (`path_vectors`).
-The other way goes step by step and keeps the most probable entities after each (`beam_search`). It is slower, uses known
-facts where there are any, and names the entities between. Its probabilities follow QTO (Bai et al. 2023).
+`beam_search` goes step by step instead and keeps the most probable entities after each. It is slower, takes known facts
+as certain, and names the entities between. Its probabilities follow QTO (Bai et al. 2023).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_AT_ONCE = 1 << 24  # probabilities in memory
 
 @torch.no_grad()
 def path_vectors(scorer: Scorer, anchors: Tensor, steps: Tensor) -> Tensor:
-    """The queries [n, 2L] of whole paths from entities [n] along steps [n, length]."""
+    """The queries [n, 2L] of paths from entities [n] along steps [n, length]."""
     vectors = scorer.entities[anchors]
     for number in range(steps.shape[1]):
         vectors = scorer.walk(vectors, steps[:, number])

@@ -228,21 +228,20 @@ class Predictor:
         ]
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
-        graph = self.graph
-        head_id, tail_id = graph.entities.id(head), graph.entities.id(tail)
-        relations = torch.arange(graph.num_relations, device=self.device)
-        heads, tails = torch.full_like(relations, head_id), torch.full_like(relations, tail_id)
+        names, kinds = self.graph.entities, self.graph.relations
+        h, t = names.id(head), names.id(tail)
+        relations = torch.arange(len(kinds), device=self.device)
+        heads, tails = torch.full_like(relations, h), torch.full_like(relations, t)
         scores = self.scorer.score(torch.stack([heads, relations, tails], dim=1))
         is_known = self.known.contains(heads, relations, tails)
         order = scores.argsort(descending=True)
         if known == "exclude":
             order = order[~is_known[order]]
+        best = order[:top]
         return [
-            Prediction(
-                graph.entities[head_id], graph.relations[i], graph.entities[tail_id], float(scores[i]), bool(is_known[i]), p
-            )
-            for i, p in zip(order[:top].tolist(), self._probabilities(scores[order[:top]], order[:top]), strict=True)
-        ]  # fmt: skip
+            Prediction(names[h], kinds[i], names[t], float(scores[i]), bool(is_known[i]), p)
+            for i, p in zip(best.tolist(), self._probabilities(scores[best], best), strict=True)
+        ]
 
     def query(
         self,
@@ -255,9 +254,8 @@ class Predictor:
     ) -> list[PathAnswer]:
         """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
 
-        mode: "product" multiplies the relations and asks once for the whole path. "beam" goes step by step, takes the
-        training facts as certain and keeps the `width` most probable entities after each step; scores are then
-        log-probabilities.
+        mode: "product" multiplies the relations and scores all entities once. "beam" goes step by step, takes training
+        facts as certain and keeps the `width` most probable entities after each step; scores are log-probabilities.
         """
         if mode not in ("product", "beam"):
             raise DihedralError(f"mode is {mode!r}; choose product or beam")

@@ -63,8 +63,9 @@ class Scorer:
     @torch.no_grad()
     def score(self, triples: Tensor) -> Tensor:
         """φ(h, r, t) = hᵀRt of each triple [n, 3]."""
-        parts = [self.model.score(part, self.operators) for part in triples.to(self.device).split(CHUNK)]
-        return torch.cat(parts) if parts else torch.zeros(0, device=self.device)
+        if not len(triples):
+            return torch.zeros(0, device=self.device)
+        return torch.cat([self.model.score(part, self.operators) for part in triples.to(self.device).split(CHUNK)])
 
     @torch.no_grad()
     def relation_scores(self, heads: Tensor, tails: Tensor) -> Tensor:
@@ -146,9 +147,9 @@ class Scorer:
             if allowed is not None:
                 scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
             found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
-        ids, values = zip(*found, strict=True) if found else ((), ())
         if not found:
-            return torch.zeros(0, count, dtype=torch.int64), torch.zeros(0, count)
+            return steps.long().new_empty(0, count), self.candidates.new_empty(0, count)
+        ids, values = zip(*found, strict=True)
         return torch.cat(ids), torch.cat(values)
 
     # --- ranks ---------------------------------------------------------------------------------
@@ -171,6 +172,8 @@ class Scorer:
         keys, order = torch.sort(anchors * (2 * self.num_relations) + steps, stable=True)
         greater = torch.empty(len(triples), dtype=torch.long, device=triples.device)
         equal = torch.empty_like(greater)
+        if not len(triples):
+            return greater, equal
         scratch = Scratch()
         for part, key in zip(order.split(rows), keys.split(rows), strict=True):
             question, row = torch.unique_consecutive(key, return_inverse=True)

@@ -1,4 +1,4 @@
-"""What the codes say: relations as rows of group elements, their inverses, compositions and rules."""
+"""What a model has learned: relations as rows of group elements, their inverses, compositions and rules."""
 
 from dihedral.interpretation.explanations import Explanation, explain
 from dihedral.interpretation.rows import Algebra, Match, Row, Rule, Share, algebra

@@ -1,11 +1,11 @@
 """The belief score: how far a model believes in a rule r₁ · … · rₙ ⇒ r₃.
 
-From a head h of r₁, the product R₁…Rₙ leads to an entity t with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ. The
-model's belief in (h, r₃, t) is min(1, exp(hᵀR₃t - level)), where the level is the mean score of the facts of r₃. So even
-some facts of r₃ count less than 1. The mean belief where the body leads, weighted by those probabilities, is the rule's
-confidence as the model sees it. It is computed from up to 64 random heads, each with its 4 most probable tails. The same
-is computed backwards from the tails of rₙ, and the score is the geometric mean of the two. The score ranks the rules of
-one model. It is not a probability, and its level differs between models.
+From a head h of r₁, the product R₁…Rₙ leads to an entity t with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ.
+The model's belief in (h, r₃, t) is min(1, exp(hᵀR₃t - level)), where the level is the mean score of the facts of r₃, so
+facts that score below their mean count less than 1. The mean belief where the body leads, weighted by those
+probabilities, is the rule's confidence according to the model. It is computed from up to 64 random heads, each with its
+4 most probable tails, and in the same way backwards from the tails of rₙ. The score is the geometric mean of the two.
+It ranks the rules of one model; it is not a probability, and its level differs between models.
 
 Only single training facts are used: which entities a relation joins, and their scores.
 """

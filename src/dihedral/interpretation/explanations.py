@@ -1,7 +1,8 @@
 """Why a triple is predicted: supporting paths in the graph, similar facts, and the components that carry its score.
 
-A path from head to tail supports (h, r, t) as far as the product of its relations moves h and t like r does: the mean of
-two cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. Its confidence, counted in training, is given beside it.
+The support of a path for (h, r, t) says how far the product of its relations moves h and t like r does: it is the mean
+of two cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path, counted in training, stands
+beside it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,16 @@
+"""`dihedral explain`."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_explanations_are_printed_as_text_and_json_and_drawn(cli, model_folder, family, tmp_path):
+    triple = next(iter(family.labels(family.test)))
+    figure = tmp_path / "why.svg"
+    done = cli("explain", model_folder, *triple, "--figure", figure)
+    assert done.code == 0 and "similar facts" in done.out and figure.stat().st_size > 1000
+    content = json.loads(cli("explain", model_folder, *triple, "--json").out)
+    assert content["triple"] == list(triple) and content["known"] is True and "supported" in content
+    assert cli("explain", model_folder, *triple, "--figure", tmp_path / "why.gif").code == 2
+    assert cli("explain", model_folder, "nobody", triple[1], triple[2]).code == 2
