@@ -24,8 +24,8 @@ from soak.traffic import Ask, Client, Tally, asks
 
 import dihedral as dh
 from dihedral.serving.app import create_app
-from dihedral.serving.served import read_models
-from dihedral.serving.server import listen, reopen_models
+from dihedral.serving.served_model import read_models
+from dihedral.serving.server import listen, reload_models
 
 HASTY = """
 import dihedral.serving.connections as c, dihedral.serving.guard as g
@@ -104,7 +104,7 @@ def test_a_model_that_was_swapped_is_freed(family_folder):
         old = weakref.ref(app.state.batchers["model"].served)
         for path in ("/v1/relations", "/v1/rules", "/v1/missing", "/v1/predict?head=man_0000&relation=spouse"):
             assert client.get(path).status_code == 200
-        asyncio.run(reopen_models(app, lambda text: None))
+        asyncio.run(reload_models(app, lambda text: None))
         gc.collect()
         assert old() is None and client.get("/v1/relations").status_code == 200
 
