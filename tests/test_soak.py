@@ -1,4 +1,4 @@
-"""The fault campaign in short: the same code as `make soak`, with few kills and mutations."""
+"""A short fault campaign: the code of `make soak` with few kills and mutations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def campaign(python, tmp_path, monkeypatch):
-    """campaign("disk"): what a part found, as it is recorded."""
+    """campaign("disk"): the record of each part."""
 
     def run(*parts, **amounts):
         words = [word for part in parts for word in ("--part", part)]
@@ -28,8 +28,8 @@ def test_kills_full_disks_and_damaged_files_lose_nothing(campaign):
     assert [loss for part in found.values() for loss in part["losses"]] == []
     counts = found["kills"]["counts"]
     assert sum(number for kind, number in counts.items() if kind.startswith("kills of ")) == 12
-    assert counts["runs that ended as if never killed"] > 0
-    assert counts["searches by trials that ended as if never killed"] > 0
+    assert counts["runs identical to an uninterrupted one"] > 0
+    assert counts["Optuna searches identical to an uninterrupted one"] > 0
     assert sum(found["mutations"]["counts"].values()) == 300
 
 

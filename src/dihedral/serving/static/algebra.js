@@ -140,7 +140,7 @@ export async function composePage(steps, model, info) {
       el("form", { class: "card calculator", onsubmit: add },
         steps.length > 0 && el("ol", { class: "factors", "aria-label": "Factors" }, chips.flatMap((chip, i) => i ? [el("li", { class: "dot", "aria-hidden": "true" }, "·"), chip] : [chip])),
         el("div", { class: "row" }, select, el("button", { type: "submit", disabled: steps.length >= 16 }, "Add"),
-          steps.length > 1 && el("button", { type: "button", class: "quiet", onclick: () => go(steps.toReversed()) }, "Reverse the order"),
+          steps.length > 1 && el("button", { type: "button", class: "quiet", onclick: () => go(steps.toReversed()) }, "Reverse"),
           steps.length > 0 && el("button", { type: "button", class: "quiet", onclick: () => go([]) }, "Clear")),
         examples),
       product && el("div", { class: "two" },
