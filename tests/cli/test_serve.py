@@ -36,7 +36,7 @@ def test_a_port_that_is_taken_is_one_sentence(cli, model_folder):
 
 
 def test_listening_beyond_this_machine_without_a_key_is_remarked_on(cli, tmp_path):
-    warning = "other machines may ask without a key"
+    warning = "other machines can send requests without a key"
     assert warning in cli("serve", tmp_path, "--host", "0.0.0.0", "--port", 0).err
     assert warning not in cli("serve", tmp_path, "--host", "0.0.0.0", "--port", 0, "--api-key", "sesame").err
     assert warning not in cli("serve", tmp_path, "--port", 0).err
@@ -48,7 +48,7 @@ def test_a_descriptor_that_is_no_listening_socket_is_refused(cli, model_folder, 
         assert done.code == 2 and "is not a socket" in done.err
     with socket.socket() as deaf:
         done = cli("serve", model_folder, "--fd", deaf.detach())
-    assert done.code == 2 and "does not listen" in done.err
+    assert done.code == 2 and "is not listening" in done.err
 
 
 def test_a_folder_without_a_model_is_refused(cli, tmp_path):

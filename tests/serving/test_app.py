@@ -275,13 +275,13 @@ def test_an_incomplete_last_line_of_the_training_log_is_ignored(family_folder, m
     served = ServedModel("copy", models["family"].predictor, family_folder)
     assert len(served.curve) == 20
     log = family_folder / "training" / "log.jsonl"
-    whole = log.read_text()
+    content = log.read_text()
     try:
-        log.write_text(whole + '{"epoch": 21, "lo')
+        log.write_text(content + '{"epoch": 21, "lo')
         again = ServedModel("copy", models["family"].predictor, family_folder)
         assert len(again.curve) == 20
     finally:
-        log.write_text(whole)
+        log.write_text(content)
 
 
 @pytest.mark.parametrize(
