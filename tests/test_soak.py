@@ -14,7 +14,7 @@ def campaign(python, tmp_path, monkeypatch):
     def run(*parts, **amounts):
         words = [word for part in parts for word in ("--part", part)]
         words += [word for name, value in amounts.items() for word in (f"--{name}", value)]
-        done = python("-m", "soak", *words, "--out", tmp_path)
+        done = python("-m", "soak", *words, "--out", tmp_path, timeout=900)  # a hang, not a slow machine
         assert (tmp_path / "soak.json").exists(), done.stderr
         record = json.loads((tmp_path / "soak.json").read_text())
         assert done.returncode == (1 if record["losses"] else 0)
