@@ -25,7 +25,7 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.inference.predictor import Predictor
 from dihedral.models import build_model
-from dihedral.serving.batching import AT_ONCE
+from dihedral.serving.batching import MAX_BATCH
 
 
 def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
@@ -33,9 +33,9 @@ def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
     Predictor(model.requires_grad_(False), graph).save(folder)
 
 
-def start_server(models: list[str], at_once: int = AT_ONCE) -> tuple[subprocess.Popen[str], str]:
+def start_server(models: list[str], at_once: int = MAX_BATCH) -> tuple[subprocess.Popen[str], str]:
     """Start a server and return its process and address; with at_once=1 it answers every query separately."""
-    script = f"import dihedral.serving.batching as b; b.AT_ONCE = {at_once}; from dihedral.cli.main import main; main()"
+    script = f"import dihedral.cli.main as m, dihedral.serving.batching as b; b.MAX_BATCH = {at_once}; m.main()"
     command = [sys.executable, "-c", script, "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
@@ -95,7 +95,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder) / "model", graph, options.dimension)
-        for at_once in (AT_ONCE, 1):
+        for at_once in (MAX_BATCH, 1):
             server, address = start_server([str(Path(folder) / "model")], at_once)
             try:
                 load(address, paths, 8, 2, None)

@@ -1,1 +1,1 @@
-"""Fault campaigns: what the library promises, tried by force."""
+"""Fault-injection campaigns that test the promises of the library."""

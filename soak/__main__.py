@@ -1,15 +1,15 @@
-"""`python -m soak`: the fault campaign, recorded in results/soak.json; exit code 1 if anything was lost.
+"""`python -m soak`: run the fault campaign and record it in results/soak.json. Exit code 1 if anything was lost.
 
-kills: SIGKILL at random moments of training, saving, downloading and tuning. disk: one that fills up or turns
-read-only in mid-save. folders: two runs into one. mutations: damaged models, archives, Parquet, text and RDF files.
-archives: bombs and path escapes. clock: one that jumps by hours.
+kills: SIGKILL at random times during training, saving, downloading and tuning. disk: a disk that fills up or becomes
+read-only during a write. folders: two runs into one folder. mutations: damaged models, archives, Parquet, text and RDF
+files. archives: bombs and path traversal. clock: a clock that jumps by hours.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: one order of adding up, and no threads to fork with
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: deterministic sums, and no threads when forking
 
 import argparse
 import shlex
@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from soak import archives, clock, disk, folders, kills, mutations
 from soak.tally import Tally
 
-KILLS, MUTATIONS = 200, 10_000
+NUM_KILLS, NUM_MUTATIONS = 200, 10_000
 PARTS: dict[str, Callable[[Tally, int, int, Path], None]] = {
     "kills": kills.run,
     "disk": disk.run,
@@ -40,9 +40,9 @@ PARTS: dict[str, Callable[[Tally, int, int, Path], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=KILLS)
-    parser.add_argument("--mutations", type=int, default=MUTATIONS)
-    parser.add_argument("--part", choices=PARTS, action="append", help="Only this part; may be given again.")
+    parser.add_argument("--kills", type=int, default=NUM_KILLS)
+    parser.add_argument("--mutations", type=int, default=NUM_MUTATIONS)
+    parser.add_argument("--part", choices=PARTS, action="append", help="Run only this part; can be repeated.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -54,22 +54,36 @@ def main() -> None:
         "archives": len(archives.CASES),
         "clock": 5,
     }
-    record: dict[str, Any] = {
-        "command": shlex.join(["python", "-m", "soak", *sys.argv[1:]]), "seed": options.seed, "parts": {},
-    }  # fmt: skip
     kills.warm_up()
-    with Progress(
-        TextColumn("{task.description:10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[lost]} lost"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,
-    ) as bar:  # fmt: skip  (it refreshes in this thread: a process with others must not fork)
-        for name in options.part or PARTS:
-            task = bar.add_task(name, total=amounts[name], lost=0)
+    parts = run_parts({name: amounts[name] for name in options.part or PARTS}, options.seed)
+    losses = [f"{name}: {loss}" for name, part in parts.items() for loss in part["losses"]]
+    record: dict[str, Any] = {
+        "command": shlex.join(["python", "-m", "soak", *sys.argv[1:]]), "seed": options.seed, "parts": parts,
+        "losses": len(losses), "seconds": round(sum(part["seconds"] for part in parts.values()), 1),
+    }  # fmt: skip
+    path = save("soak", record, options.out)
+    for name, part in parts.items():
+        counts = ", ".join(f"{number} {kind}" for kind, number in part["counts"].items())
+        print(f"{name}: {counts}; {part['seconds']} s")
+        for reason in part["skipped"]:
+            print(f"  skipped: {reason}")
+    for loss in losses:
+        print(f"LOST {loss}", file=sys.stderr)
+    print(f"{len(losses)} lost; recorded in {path}")
+    sys.exit(1 if losses else 0)
+
+
+def run_parts(amounts: dict[str, int], seed: int) -> dict[str, dict[str, Any]]:
+    """Run parts with a progress bar; returns the record of each."""
+    parts = {}
+    columns = (
+        TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[lost]} lost"),
+        TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    # no auto_refresh: it would start a thread, and a process with threads must not fork
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+        for name, amount in amounts.items():
+            task = bar.add_task(name, total=amount, lost=0)
             tally = Tally()
 
             def advance(task: Any = task, tally: Tally = tally) -> None:
@@ -79,21 +93,9 @@ def main() -> None:
             tally.advance = advance
             started = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-                PARTS[name](tally, amounts[name], options.seed, Path(folder))
-            record["parts"][name] = {**tally.to_dict(), "seconds": round(time.monotonic() - started, 1)}
-    losses = [f"{name}: {loss}" for name, part in record["parts"].items() for loss in part["losses"]]
-    record["losses"] = len(losses)
-    record["seconds"] = round(sum(part["seconds"] for part in record["parts"].values()), 1)
-    path = save("soak", record, options.out)
-    for name, part in record["parts"].items():
-        counts = ", ".join(f"{number} {kind}" for kind, number in part["counts"].items())
-        print(f"{name}: {counts}; {part['seconds']} s")
-        for sentence in part["skipped"]:
-            print(f"  not made here: {sentence}")
-    for loss in losses:
-        print(f"LOST {loss}", file=sys.stderr)
-    print(f"{len(losses)} lost; recorded in {path}")
-    sys.exit(1 if losses else 0)
+                PARTS[name](tally, amount, seed, Path(folder))
+            parts[name] = {**tally.to_dict(), "seconds": round(time.monotonic() - started, 1)}
+    return parts
 
 
 if __name__ == "__main__":

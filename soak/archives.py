@@ -1,6 +1,6 @@
-"""Archives made to do harm: bombs, huge declared sizes, path escapes, links and devices.
+"""Malicious archives: bombs, huge declared sizes, path traversal, links and devices.
 
-Each is refused in one sentence or read harmlessly, within seconds and a bound of memory, and writes nothing.
+Each is refused in one sentence or read safely, within limits on time and memory, and writes nothing.
 """
 
 from __future__ import annotations
@@ -17,46 +17,47 @@ from pathlib import Path
 from typing import Any
 
 import dihedral as dh
-from soak.children import GIB, ask, is_clear
+from soak.children import GIB, is_clear, run_child
 from soak.tally import Tally
 
-SECONDS = 20.0
-MEMORY = 192 << 20
+MAX_SECONDS = 20.0
+MAX_MEMORY = 192 << 20
 BOMB_MIB = 256
 TRIPLES = b"a\tr\tb\nb\tr\tc\nc\tr\ta\n"
 SECRET = "secret-of-another-file"
 
 
 def run(tally: Tally, amount: int, seed: int, folder: Path) -> None:
-    """Open every archive; the content of a file beside them must not come out of any."""
+    """Open every archive; none may expose the content of a file outside it."""
     for name, make, refused in CASES:
         place = folder / name
         place.mkdir()
         (place / "secret.txt").write_text(f"{SECRET}\tr\t{SECRET}\n")
-        ending = ask(functools.partial(make, place), seconds=120)
-        if tally.check(ending.how == "done", f"{name} could not be made: {ending}"):
+        ending = run_child(functools.partial(make, place), seconds=120)
+        if tally.check(ending.how == "done", f"{name} could not be created: {ending}"):
             before = sorted(folder.rglob("*"))
-            ending = ask(functools.partial(open_archive, place / ending.value), seconds=SECONDS, memory=2 * GIB)
+            work = functools.partial(open_archive, place / ending.value)
+            ending = run_child(work, seconds=MAX_SECONDS, memory=2 * GIB)
             tally.count(ending.how)
-            wanted = "refused" if refused else "done"
-            if tally.check(ending.how == wanted, f"{name} was to be {wanted}, but {ending}"):
+            expected = "refused" if refused else "done"
+            if tally.check(ending.how == expected, f"{name} should be {expected}, but {ending}"):
                 peak, names = ending.value if not refused else (0, "")
-                tally.check(not refused or is_clear(ending.value), f"{name} was refused unclearly: {ending.value}")
-                tally.check(peak < MEMORY, f"{name} took {peak >> 20} MiB")
+                tally.check(not refused or is_clear(ending.value), f"{name}: unclear message: {ending.value}")
+                tally.check(peak < MAX_MEMORY, f"{name} used {peak >> 20} MiB")
                 tally.check(SECRET not in names, f"{name} read a file outside itself")
             tally.check(sorted(folder.rglob("*")) == before, f"{name} wrote files")
         tally.advance()
 
 
 def open_archive(path: Path) -> tuple[int, str]:
-    """Read a graph: the memory it took, and its names."""
+    """Read a graph; returns the memory used and the names."""
     before = _peak()
     try:
         graph = dh.load_graph(path)
         return _peak() - before, " ".join(graph.entities)
     finally:
-        if _peak() - before > MEMORY:  # a refusal that comes too late is none
-            raise RuntimeError(f"{(_peak() - before) >> 20} MiB were taken")
+        if _peak() - before > MAX_MEMORY:  # also if it was refused, but too late
+            raise RuntimeError(f"{(_peak() - before) >> 20} MiB were used")
 
 
 def _peak() -> int:
@@ -67,7 +68,7 @@ def _peak() -> int:
 
 
 def zip_bomb(folder: Path) -> str:
-    """One member, a thousand times as large as it is packed."""
+    """One member that is a thousand times larger than its compressed size."""
     (folder / "train.txt").write_bytes(b"".join(_repeated(BOMB_MIB)))
     with zipfile.ZipFile(folder / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(folder / "train.txt", "train.txt")
@@ -75,8 +76,8 @@ def zip_bomb(folder: Path) -> str:
     return "bomb.zip"
 
 
-def zip_with_lying_size(folder: Path) -> str:
-    """A member whose header says that it is small."""
+def zip_with_false_size(folder: Path) -> str:
+    """A member whose header declares a small size."""
     zip_bomb(folder)
     path = folder / "bomb.zip"
     content = bytearray(path.read_bytes())
@@ -88,7 +89,7 @@ def zip_with_lying_size(folder: Path) -> str:
 
 
 def nested_zip(folder: Path) -> str:
-    """Zips in zips, which are never opened."""
+    """Nested zip files, which are never opened."""
     content = b"0" * (1 << 20)
     for level in range(6):
         packed = io.BytesIO()
@@ -108,7 +109,7 @@ def many_members(folder: Path) -> str:
 
 
 def overlapping_members(folder: Path) -> str:
-    """Many names for the same packed bytes, as in the better zip bombs; only the named one counts."""
+    """Many members that share the same compressed bytes, as in advanced zip bombs; only train.txt is read."""
     with zipfile.ZipFile(folder / "overlap.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("train.txt", TRIPLES * 100_000)
         first = archive.infolist()[0]
@@ -121,7 +122,7 @@ def overlapping_members(folder: Path) -> str:
 
 
 def zip_escape(folder: Path) -> str:
-    """Members that would land elsewhere if they were unpacked."""
+    """Members that extraction would write outside the target folder."""
     with zipfile.ZipFile(folder / "escape.zip", "w") as archive:
         for name in ("../train.txt", "/tmp/valid.txt", "..\\..\\test.txt"):
             archive.writestr(name, TRIPLES)
@@ -129,7 +130,7 @@ def zip_escape(folder: Path) -> str:
 
 
 def zip_link(folder: Path) -> str:
-    """A symbolic link as zips store it: its target is the member's content."""
+    """A symbolic link in the format of zip files: the content of the member is the target."""
     with zipfile.ZipFile(folder / "link.zip", "w") as archive:
         member = zipfile.ZipInfo("train.txt")
         member.create_system, member.external_attr = 3, 0o120777 << 16
@@ -141,7 +142,7 @@ def zip_link(folder: Path) -> str:
 
 
 def tar_bomb(folder: Path, name: str = "bomb.tar.gz", member: str = "train.txt") -> str:
-    """One line for ever."""
+    """One line, repeated."""
     info = tarfile.TarInfo(member)
     info.size = BOMB_MIB << 20
     packer: Any = lzma if name.endswith("xz") else gzip
@@ -155,7 +156,7 @@ def tar_bomb(folder: Path, name: str = "bomb.tar.gz", member: str = "train.txt")
 
 
 def tar_of_headers(folder: Path) -> str:
-    """Millions of empty members, which pack to nothing."""
+    """Millions of empty members, which compress to almost nothing."""
     header = tarfile.TarInfo("x").tobuf()
     with gzip.open(folder / "headers.tar.gz", "wb") as stream:
         for _ in range(1000):
@@ -164,7 +165,7 @@ def tar_of_headers(folder: Path) -> str:
 
 
 def huge_pax_header(folder: Path) -> str:
-    """An extended header, which tar readers take into memory whole."""
+    """An extended header, which tar readers load completely into memory."""
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, BOMB_MIB << 20
     with gzip.open(folder / "pax.tar.gz", "wb") as stream:
@@ -175,7 +176,7 @@ def huge_pax_header(folder: Path) -> str:
 
 
 def huge_declared_size(folder: Path) -> str:
-    """A member of eight EiB by its header."""
+    """A member with a declared size of 8 EiB."""
     info = tarfile.TarInfo("train.txt")
     info.size = 8 << 60
     (folder / "huge.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + TRIPLES)
@@ -183,7 +184,7 @@ def huge_declared_size(folder: Path) -> str:
 
 
 def sparse_tar(folder: Path) -> str:
-    """A file of a TiB that is all holes."""
+    """A sparse file of 1 TiB without data."""
     info = tarfile.TarInfo("train.txt")
     info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
     header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
@@ -203,15 +204,15 @@ def tar_of(folder: Path, **kinds: tuple[bytes, str]) -> None:
 
 
 def links_and_devices(folder: Path) -> str:
-    """Links to another file and to a device, a device and a pipe; none is a file of triples."""
+    """A symbolic link, a hard link, a device and a pipe; none is a regular file."""
     secret = str(folder / "secret.txt")
     tar_of(folder, train=(tarfile.SYMTYPE, secret), valid=(tarfile.LNKTYPE, secret), test=(tarfile.CHRTYPE, ""),
            pipe=(tarfile.FIFOTYPE, ""))  # fmt: skip
     return "links.tar"
 
 
-def file_and_link_of_one_name(folder: Path) -> str:
-    """A regular file, and after it a link of the same name to a file outside."""
+def file_and_link_with_same_name(folder: Path) -> str:
+    """A regular file, followed by a link with the same name to a file outside the archive."""
     with tarfile.open(folder / "links.tar", "w") as archive:
         info = tarfile.TarInfo("train.txt")
         info.size = len(TRIPLES)
@@ -238,22 +239,22 @@ def _repeated(mib: int) -> Iterator[bytes]:
         yield block[: 1 << 20]
 
 
-CASES: list[tuple[str, Callable[[Path], str], bool]] = [  # a name, what makes it, and whether it is refused
+CASES: list[tuple[str, Callable[[Path], str], bool]] = [  # name, function that creates it, and whether it is refused
     ("a zip bomb", zip_bomb, True),
-    ("a zip with a lying size", zip_with_lying_size, True),
-    ("zips in zips", nested_zip, True),
+    ("a zip with a false size", zip_with_false_size, True),
+    ("nested zips", nested_zip, True),
     ("a zip of 60,000 files", many_members, True),
     ("a zip of overlapping members", overlapping_members, False),
-    ("a zip with path escapes", zip_escape, False),
+    ("a zip with path traversal", zip_escape, False),
     ("a zip with a link", zip_link, True),
     ("a tar.gz bomb", tar_bomb, True),
     ("a tar.xz bomb", functools.partial(tar_bomb, name="bomb.tar.xz"), True),
-    ("a tar.gz bomb in a member nobody wants", functools.partial(tar_bomb, member="other.bin"), True),
+    ("a tar.gz bomb in an unused member", functools.partial(tar_bomb, member="other.bin"), True),
     ("a tar.gz of two million headers", tar_of_headers, True),
     ("a tar.gz with a huge extended header", huge_pax_header, True),
     ("a tar with a member of 8 EiB", huge_declared_size, True),
-    ("a sparse tar of a TiB", sparse_tar, True),
+    ("a sparse tar of 1 TiB", sparse_tar, True),
     ("a tar of links and devices", links_and_devices, True),
-    ("a tar with a file and a link of one name", file_and_link_of_one_name, False),
-    ("a tar with path escapes", tar_escape, False),
+    ("a tar with a file and a link of the same name", file_and_link_with_same_name, False),
+    ("a tar with path traversal", tar_escape, False),
 ]

@@ -1,6 +1,6 @@
-"""Work in forked processes: they start in milliseconds with everything imported, and may be killed or crash.
+"""Run work in forked processes, which start in milliseconds with everything imported and may be killed or crash.
 
-The parent must run no threads, so it does nothing but fork, wait and compare. A child leaves its result as JSON.
+The parent must not run threads; it only forks, waits and compares. A child writes its result as JSON.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ POLL_SECONDS = 0.002
 class Ending:
     """How a child ended.
 
-    done: with `value`; refused: by a DihedralError or a command's error, which `value` holds; raised: by another
-    exception, whose traceback it is; killed: by the campaign; crashed: by a signal of its own; hung: past its time.
+    done: returned `value`; refused: by a DihedralError or a command's error, with its message as `value`; raised: by
+    another exception, with its traceback; killed: by the campaign; crashed: by a signal; hung: past its time limit.
     """
 
     how: Literal["done", "refused", "raised", "killed", "crashed", "hung"]
@@ -40,10 +40,10 @@ class Ending:
 
 
 class Child:
-    """A forked process at work."""
+    """A forked process."""
 
     def __init__(self, work: Callable[[], Any], *, memory: int | None = None) -> None:
-        """memory: bytes that it may map beyond what it begins with."""
+        """memory: bytes that it may map in addition to what is mapped at the start."""
         self.folder = tempfile.TemporaryDirectory(prefix="soak-")
         self.result = Path(self.folder.name) / "result.json"
         self.printed = Path(self.folder.name) / "printed.txt"
@@ -51,9 +51,9 @@ class Child:
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            self._live(work, memory)
+            self._run(work, memory)
 
-    def _live(self, work: Callable[[], Any], memory: int | None) -> None:
+    def _run(self, work: Callable[[], Any], memory: int | None) -> None:
         try:
             found: dict[str, Any] = {}
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -68,11 +68,11 @@ class Child:
                 json.dumps(found)
             except DihedralError as error:
                 found["refused"] = str(error)
-            except SystemExit as end:  # a command's
+            except SystemExit as end:  # raised by commands
                 sys.stdout.flush()
                 sys.stderr.flush()
                 found["refused" if end.code else "done"] = self._error_line()
-            except BaseException:  # noqa: BLE001  what else comes is a finding
+            except BaseException:  # noqa: BLE001  any other exception is a finding
                 found = {"raised": traceback.format_exc()}
             partial = self.result.with_suffix(".partial")
             partial.write_text(json.dumps(found), encoding="utf-8")
@@ -81,20 +81,20 @@ class Child:
             os._exit(0)
 
     def _error_line(self) -> str:
-        """What a command said on its error, whole: it should be one line."""
+        """The complete error message of a command, which should be one line."""
         text = self.printed.read_text(encoding="utf-8", errors="replace")
         return text[start:].strip() if (start := ("\n" + text).rfind("\nerror: ")) >= 0 else text.strip()
 
     def wait(self, seconds: float = 120.0) -> Ending:
-        """Let it end by itself; one that takes longer is killed, and counts as hung."""
+        """Wait until it ends; a child that takes longer is killed and counts as hung."""
         status = self._reap(seconds)
         if status is None:
             self._kill()
-            return self._close(Ending("hung", f"no end within {seconds:.0f} s"))
+            return self._close(Ending("hung", f"did not end within {seconds:.0f} s"))
         return self._close(self._ending(status))
 
     def kill_after(self, seconds: float) -> Ending:
-        """Send SIGKILL after a while, if it has not ended by then."""
+        """Send SIGKILL after some time, unless it has already ended."""
         status = self._reap(seconds)
         if status is None:
             self._kill()
@@ -118,8 +118,8 @@ class Child:
 
     def _ending(self, status: int) -> Ending:
         if os.WIFSIGNALED(status) or not self.result.exists():
-            said = self.printed.read_text(encoding="utf-8", errors="replace") if self.printed.exists() else ""
-            return Ending("crashed", f"signal {os.WTERMSIG(status)} {said}")
+            output = self.printed.read_text(encoding="utf-8", errors="replace") if self.printed.exists() else ""
+            return Ending("crashed", f"signal {os.WTERMSIG(status)} {output}")
         (how, value), *_ = json.loads(self.result.read_text(encoding="utf-8")).items()
         return Ending(how, value)
 
@@ -128,8 +128,8 @@ class Child:
         return ending
 
 
-def ask(work: Callable[[], Any], *, seconds: float = 120.0, memory: int | None = None) -> Ending:
-    """Run work in a child to its end."""
+def run_child(work: Callable[[], Any], *, seconds: float = 120.0, memory: int | None = None) -> Ending:
+    """Run work in a child and wait until it ends."""
     return Child(work, memory=memory).wait(seconds)
 
 
@@ -147,7 +147,7 @@ def command(*words: object) -> Callable[[], Any]:
 
 
 def is_clear(sentence: str) -> bool:
-    """One line that is no traceback."""
+    """Whether a message is one line and not a traceback."""
     return bool(sentence.strip()) and len(sentence.strip().splitlines()) == 1 and "Traceback" not in sentence
 
 

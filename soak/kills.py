@@ -1,7 +1,7 @@
-"""SIGKILL at random moments of training, saving, downloading and tuning.
+"""SIGKILL at random times during training, saving, downloading and tuning.
 
-After each kill every file under its final name must be whole, and the same command must go on; in the end the result
-must be the one of a run that was never killed, bit for bit.
+After each kill, every file under its final name must be complete, and the same command must resume. The final result
+must be bit-identical to that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dihedral.models import build_model
 from dihedral.storage.folder import holds_model
 from dihedral.training.recipe import load_recipe
 from dihedral.tuning.optuna_search import Search, search
-from soak.children import Child, Ending, ask, command
+from soak.children import Child, Ending, command, run_child
 from soak.tally import Tally
 
 EPOCHS = 60
@@ -47,8 +47,8 @@ TRIALS = 8
 
 
 def run(tally: Tally, kills: int, seed: int, folder: Path) -> None:
-    """Spread the kills evenly over the four kinds of work."""
-    chance = random.Random(seed)
+    """Distribute the kills over the kinds of work."""
+    rng = random.Random(seed)
     data = folder / "data"
     write_folder(small_graph(), data)
     kinds = [
@@ -56,53 +56,53 @@ def run(tally: Tally, kills: int, seed: int, folder: Path) -> None:
         ("saving", kill_saving),
         ("downloading", kill_downloading),
         ("grid search", functools.partial(kill_grid, data=data)),
-        ("search by trials", kill_search),
+        ("Optuna search", kill_search),
     ]
     shares = [kills // 4, kills // 4, kills // 4, kills // 8]
     for (kind, work), share in zip(kinds, [*shares, kills - sum(shares)], strict=True):
         place = folder / kind.replace(" ", "-")
         place.mkdir()
         if share:
-            work(Killer(tally, kind, share, chance), folder=place)
+            work(Killer(tally, kind, share, rng), folder=place)
 
 
 class Killer:
-    """Starts work and kills it at random moments until its share of kills is spent."""
+    """Starts work and kills it at random times until no kills are left."""
 
-    def __init__(self, tally: Tally, kind: str, kills: int, chance: random.Random) -> None:
-        self.tally, self.kind, self.left, self.chance = tally, kind, kills, chance
+    def __init__(self, tally: Tally, kind: str, kills: int, rng: random.Random) -> None:
+        self.tally, self.kind, self.left, self.rng = tally, kind, kills, rng
 
-    def start(self, work: Callable[[], Any], longest: float) -> Ending:
-        """Start work and kill it within `longest` seconds; when all kills are spent, let it end."""
+    def start(self, work: Callable[[], Any], max_seconds: float) -> Ending:
+        """Start work and kill it within `max_seconds`; if no kills are left, let it finish."""
         child = Child(work)
-        ending = child.kill_after(self.chance.uniform(0, longest)) if self.left else child.wait()
+        ending = child.kill_after(self.rng.uniform(0, max_seconds)) if self.left else child.wait()
         if ending.how == "killed":
             self.left -= 1
             self.tally.count(f"kills of {self.kind}")
             self.tally.advance()
         else:
-            self.lose_unless(ending.how == "done", f"was to go on after {self.killed}, but {ending}")
+            self.check(ending.how == "done", f"should resume after {self.killed}, but {ending}")
         return ending
 
     @property
     def killed(self) -> str:
         return f"{self.tally.counts[f'kills of {self.kind}']} kills"
 
-    def lose_unless(self, held: bool, loss: str) -> bool:
-        return self.tally.check(held, f"{self.kind} {loss}")
+    def check(self, condition: bool, loss: str) -> bool:
+        return self.tally.check(condition, f"{self.kind} {loss}")
 
 
 # --- training -----------------------------------------------------------------------------------------
 
 
 def kill_training(killer: Killer, *, folder: Path, data: Path) -> None:
-    """Runs with a checkpoint an epoch, each killed several times before it ends."""
+    """Runs with one checkpoint per epoch, each killed several times before it completes."""
     train = ("train", data, *TRAINING, "--out")
     started = time.monotonic()
-    whole = ask(command(*train, folder / "whole"))
+    uninterrupted = run_child(command(*train, folder / "uninterrupted"))
     seconds = time.monotonic() - started
-    expected = ask(functools.partial(digest, folder / "whole")).value
-    if not killer.lose_unless(whole.how == "done" and expected is not None, f"did not end by itself: {whole}"):
+    expected = run_child(functools.partial(digest, folder / "uninterrupted")).value
+    if not killer.check(uninterrupted.how == "done" and expected is not None, f"did not complete: {uninterrupted}"):
         return
     number = 0
     while killer.left:
@@ -114,16 +114,16 @@ def kill_training(killer: Killer, *, folder: Path, data: Path) -> None:
             ending = killer.start(command(*train, out, *(["--resume"] if begun else [])), 0.6 * seconds)
             if ending.how == "killed":
                 _count_moment(killer, out)
-                found = ask(functools.partial(damaged_files, out))
-                killer.lose_unless(found == Ending("done", []), f"killed left {found}")
-                # an epoch is logged before its checkpoint is written, so one may have to be trained again
-                killer.lose_unless(_epochs(out) >= before - 1, f"went back from epoch {before} to {_epochs(out)}")
+                found = run_child(functools.partial(damaged_files, out))
+                killer.check(found == Ending("done", []), f"killed left {found}")
+                # an epoch is logged before its checkpoint is written, so one epoch may be repeated
+                killer.check(_epochs(out) >= before - 1, f"went back from epoch {before} to {_epochs(out)}")
                 continue
             break
         if holds_model(out):
-            found = ask(functools.partial(digest, out))
-            killer.lose_unless(found.value == expected, f"ended otherwise than without kills: {found}")
-            killer.tally.count("runs that ended as if never killed", found.value == expected)
+            found = run_child(functools.partial(digest, out))
+            killer.check(found.value == expected, f"differs from an uninterrupted one: {found}")
+            killer.tally.count("runs identical to an uninterrupted one", found.value == expected)
 
 
 def _epochs(out: Path) -> int:
@@ -132,17 +132,17 @@ def _epochs(out: Path) -> int:
 
 
 def _count_moment(killer: Killer, out: Path) -> None:
-    """A temporary file shows that the kill came in the middle of writing one."""
+    """Count when the kill happened; a temporary file shows that a file was being written."""
     if any(out.rglob(".*")):
-        killer.tally.count("kills with a file half written")
+        killer.tally.count("kills during a write")
     if not (out / "training" / "log.jsonl").exists():
-        killer.tally.count("kills before training began")
+        killer.tally.count("kills before the first epoch")
     if holds_model(out):
-        killer.tally.count("kills after the model was there")
+        killer.tally.count("kills after the model was saved")
 
 
 def digest(folder: Path) -> dict[str, Any]:
-    """A model in short: the sums of its tensors and names, and what was measured apart from seconds."""
+    """A summary of a model: checksums of its tensors and graph, and its metrics except times."""
     predictor = dh.load(folder)
     tensors = {"entities": predictor.model.entities, **predictor.model.relations.stored()}
     sums = {name: hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in tensors.items()}
@@ -151,19 +151,19 @@ def digest(folder: Path) -> dict[str, Any]:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Files under their final names that are not whole; a dot before the name of a file or folder says: not final."""
+    """Incomplete files under their final names; a leading dot marks files and folders that are not final."""
     damaged = []
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
         try:
-            _read_whole(path)
-        except Exception as error:  # noqa: BLE001  whatever a reader says
+            _read_completely(path)
+        except Exception as error:  # noqa: BLE001  any error of a reader
             damaged.append(f"{path.relative_to(folder)}: {error!r}")
     return damaged
 
 
-def _read_whole(path: Path) -> None:
+def _read_completely(path: Path) -> None:
     if path.suffix == ".safetensors":
         with safe_open(path, framework="pt") as stream:
             for name in stream.keys():  # noqa: SIM118
@@ -181,7 +181,7 @@ def _read_whole(path: Path) -> None:
 
 
 def kill_saving(killer: Killer, *, folder: Path) -> None:
-    """A process saves two models in turn over each other; one of them must be there, whole."""
+    """A process overwrites one model with another, again and again; one of the two must always be complete."""
     graph = dh.make_family(1200, seed=1)
     pair = [random_predictor(graph, seed) for seed in (0, 1)]
     expected, seconds = [], 0.0
@@ -191,7 +191,7 @@ def kill_saving(killer: Killer, *, folder: Path) -> None:
         predictor.save(folder / f"{number}", shard_mb=0.1, overwrite=True)
         seconds = time.monotonic() - started
         expected.append(digest(folder / f"{number}"))
-    out, there = folder / "model", 1
+    out, current = folder / "model", 1
 
     def save(first: int, times: int) -> None:
         for number in range(first, first + times):
@@ -199,23 +199,23 @@ def kill_saving(killer: Killer, *, folder: Path) -> None:
 
     while killer.left:
         before = set(out.glob(".*"))
-        killer.start(functools.partial(save, 1 - there, 10_000), 2 * seconds)
-        killer.tally.count("kills with a file half written", bool(set(out.glob(".*")) - before))
-        if not holds_model(out):  # killed in the first save; from now on there is a model to lose
-            ask(functools.partial(save, 0, 1))
-        found = ask(functools.partial(digest, out))
-        if killer.lose_unless(found.value in expected, f"left a model that is neither: {found}"):
-            there = expected.index(found.value)
-        killer.tally.count("saves that left the model before or the one after", found.value in expected)
+        killer.start(functools.partial(save, 1 - current, 10_000), 2 * seconds)
+        killer.tally.count("kills during a write", bool(set(out.glob(".*")) - before))
+        if not holds_model(out):  # killed during the first save; from now on there is a model to lose
+            run_child(functools.partial(save, 0, 1))
+        found = run_child(functools.partial(digest, out))
+        if killer.check(found.value in expected, f"left neither of the two models: {found}"):
+            current = expected.index(found.value)
+        killer.tally.count("saves that left the old or the new model", found.value in expected)
     killer.start(functools.partial(save, 0, 2), 0)
-    found = ask(functools.partial(digest, out))
-    killer.lose_unless(found.value == expected[1], f"did not go on: {found}")
+    found = run_child(functools.partial(digest, out))
+    killer.check(found.value == expected[1], f"did not continue: {found}")
     left = sorted(path.name for path in out.glob(".*"))
-    killer.lose_unless(not left, f"left {len(left)} unfinished files that no later save removes, such as {left[:1]}")
+    killer.check(not left, f"left {len(left)} temporary files that a later save does not remove, such as {left[:1]}")
 
 
 def random_predictor(graph: dh.Graph, seed: int) -> dh.Predictor:
-    """A model that nobody trained."""
+    """An untrained model."""
     model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=64, seed=seed)
     return dh.Predictor(model.requires_grad_(False), graph, metrics={"seed": seed})
 
@@ -224,7 +224,7 @@ def random_predictor(graph: dh.Graph, seed: int) -> dh.Predictor:
 
 
 def kill_downloading(killer: Killer, *, folder: Path) -> None:
-    """A benchmark from a slow server on loopback, as one archive and as text files."""
+    """Download a benchmark from a slow local server, as one archive and as text files."""
     graph = dh.make_family(400, seed=1)
     write_folder(graph, folder / "files")
     files = {f"{split}.txt": (folder / "files" / f"{split}.txt").read_bytes() for split in SPLITS}
@@ -241,10 +241,10 @@ def kill_downloading(killer: Killer, *, folder: Path) -> None:
         while not port_file.exists():
             time.sleep(0.01)
         address = f"http://127.0.0.1:{port_file.read_text()}"
-        packed_one = Benchmark("soak-graph", (0, 0, 0, 0, 0), (f"{address}/soak.tar.gz",), sums)
+        archived = Benchmark("soak-graph", (0, 0, 0, 0, 0), (f"{address}/soak.tar.gz",), sums)
         texts = tuple(f"{address}/{name}" for name in files)
-        in_parts = replace(packed_one, sources=texts, joined=tuple((name,) for name in files))
-        for number, benchmark in enumerate((packed_one, in_parts)):
+        separate = replace(archived, sources=texts, joined=tuple((name,) for name in files))
+        for number, benchmark in enumerate((archived, separate)):
             share = killer.left // 2 if number == 0 else killer.left
             _kill_downloads(killer, benchmark, killer.left - share, folder / f"cache-{number}")
     finally:
@@ -252,21 +252,21 @@ def kill_downloading(killer: Killer, *, folder: Path) -> None:
 
 
 def _kill_downloads(killer: Killer, benchmark: Benchmark, until: int, folder: Path) -> None:
-    """Download again and again until so many kills are left."""
+    """Download repeatedly until `until` kills are left."""
     started = time.monotonic()
-    expected = ask(functools.partial(download, benchmark, folder / "whole"))
+    expected = run_child(functools.partial(download, benchmark, folder / "uninterrupted"))
     seconds = time.monotonic() - started
-    if not killer.lose_unless(expected.how == "done", f"did not end by itself: {expected}"):
+    if not killer.check(expected.how == "done", f"did not complete: {expected}"):
         return
     number, ending = 0, expected
     while killer.left > until or ending.how == "killed":
         cache = folder / f"{number}"
         ending = killer.start(functools.partial(download, benchmark, cache), seconds)
-        found = ask(functools.partial(whole_download, benchmark, cache))
-        killer.lose_unless(found.how == "done", f"left {found}")
+        found = run_child(functools.partial(check_download, benchmark, cache))
+        killer.check(found.how == "done", f"left {found}")
         if ending.how != "killed":
-            killer.lose_unless(ending.value == expected.value, f"ended otherwise than without kills: {ending}")
-            killer.tally.count("downloads that ended whole after kills")
+            killer.check(ending.value == expected.value, f"differs from an uninterrupted one: {ending}")
+            killer.tally.count("downloads completed after kills")
             number += 1
 
 
@@ -275,8 +275,8 @@ def download(benchmark: Benchmark, cache: Path) -> str:
     return dh.load_graph(benchmark.name).fingerprint
 
 
-def whole_download(benchmark: Benchmark, cache: Path) -> bool:
-    """Whether there is a download; one that is there must be the published file."""
+def check_download(benchmark: Benchmark, cache: Path) -> bool:
+    """Whether the download exists; if so, it must match the published checksums."""
     _point_to(benchmark, cache)
     path = locate(benchmark)
     if path is not None:
@@ -285,14 +285,14 @@ def whole_download(benchmark: Benchmark, cache: Path) -> bool:
 
 
 def _point_to(benchmark: Benchmark, cache: Path) -> None:
-    """In this process, the benchmark is downloaded into `cache`."""
+    """Make this process download the benchmark into `cache`."""
     os.environ.pop("DIHEDRAL_DATA", None)
     os.environ["XDG_CACHE_HOME"] = str(cache)
     BENCHMARKS[benchmark.name] = benchmark
 
 
 def _serve(files: dict[str, bytes], port_file: Path) -> None:
-    """A web server that sends a few KiB each millisecond."""
+    """A web server that sends about 1 KiB per millisecond."""
 
     class Slow(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -316,7 +316,7 @@ def _serve(files: dict[str, bytes], port_file: Path) -> None:
 
 
 def kill_grid(killer: Killer, *, folder: Path, data: Path) -> None:
-    """`dihedral tune --grid`, whose log must hold each combination once, as if never killed."""
+    """`dihedral tune --grid`: its log must contain each combination once, as without kills."""
     words = ["tune", data, "--grid", "--recipe", "demo/family", "--device", "cpu", "--choose", "K=4,6", "--choose",
              "lr=0.1,0.5", "--choose", "seed=0,1"]  # fmt: skip
     words += [word for key, value in TUNING.items() for word in ("--set", f"{key}={value}")]
@@ -326,10 +326,10 @@ def kill_grid(killer: Killer, *, folder: Path, data: Path) -> None:
         return [{key: value for key, value in row.items() if key not in ignored} for row in read_lines(log)]
 
     started = time.monotonic()
-    ending = ask(command(*words, "--log", folder / "whole.jsonl"))
+    ending = run_child(command(*words, "--log", folder / "uninterrupted.jsonl"))
     seconds = time.monotonic() - started
-    expected = rows(folder / "whole.jsonl")
-    if not killer.lose_unless(ending.how == "done" and len(expected) == 8, f"did not end by itself: {ending}"):
+    expected = rows(folder / "uninterrupted.jsonl")
+    if not killer.check(ending.how == "done" and len(expected) == 8, f"did not complete: {ending}"):
         return
     number = 0
     while killer.left or ending.how == "killed":
@@ -337,32 +337,32 @@ def kill_grid(killer: Killer, *, folder: Path, data: Path) -> None:
         before = len(rows(log))
         ending = killer.start(command(*words, "--log", log), seconds / 2)
         found = rows(log)
-        killer.lose_unless(found == expected[: len(found)], f"left another log after {killer.killed}")
-        killer.lose_unless(len(found) >= before, f"lost {before - len(found)} of {before} rows")
+        killer.check(found == expected[: len(found)], f"left a different log after {killer.killed}")
+        killer.check(len(found) >= before, f"lost {before - len(found)} of {before} rows")
         if ending.how != "killed":
-            killer.lose_unless(found == expected, f"ended with {len(found)} rows that differ")
-            killer.tally.count("grid searches that ended as if never killed", found == expected)
+            killer.check(found == expected, f"completed with {len(found)} rows that differ")
+            killer.tally.count("grid searches identical to an uninterrupted one", found == expected)
             number += 1
 
 
 def kill_search(killer: Killer, *, folder: Path) -> None:
-    """A search by Optuna: its trials must be those of a search that was never killed."""
+    """A search with Optuna: its trials must be those of an uninterrupted search."""
     started = time.monotonic()
-    expected = ask(functools.partial(trials, folder / "whole"))
+    expected = run_child(functools.partial(trials, folder / "uninterrupted"))
     seconds = time.monotonic() - started
-    if not killer.lose_unless(expected.how == "done" and len(expected.value) > 1, f"did not end: {expected}"):
+    if not killer.check(expected.how == "done" and len(expected.value) > 1, f"did not complete: {expected}"):
         return
     number, ending = 0, expected
     while killer.left or ending.how == "killed":
         ending = killer.start(functools.partial(trials, folder / f"{number}"), seconds / 2)
         if ending.how != "killed":
-            killer.lose_unless(ending.value == expected.value, f"ended otherwise than without kills: {ending}")
-            killer.tally.count("searches by trials that ended as if never killed", ending.value == expected.value)
+            killer.check(ending.value == expected.value, f"differs from an uninterrupted one: {ending}")
+            killer.tally.count("Optuna searches identical to an uninterrupted one", ending.value == expected.value)
             number += 1
 
 
 def trials(folder: Path) -> list[dict[str, Any]]:
-    """The trials of a search in their order, without numbers and seconds."""
+    """The trials of a search in order, without numbers and times."""
     recipe = load_recipe("demo/family").replace(**TUNING)
     space: Any = {"K": [4, 6], "entity_lr": (0.03, 1.0), "relation_lr": (0.03, 1.0)}
     rows = search(Search(small_graph(), recipe, space, folder, seed=3, device="cpu"), trials=TRIALS)
@@ -378,8 +378,8 @@ def small_graph() -> dh.Graph:
 
 
 def warm_up() -> None:
-    """Import and compile in this process what children need, with one thread."""
+    """Import and compile in this process what the children need, with one thread."""
     torch.set_num_threads(1)
     for model in ("dihedral-gumbel", "dihedral-ste"):
         dh.train(small_graph(), "demo/family", model=model, epochs=1, dimension=8, progress=False)
-    CliRunner().invoke(app, ["train", "nowhere", "--out", "nowhere"])  # what typer imports late
+    CliRunner().invoke(app, ["train", "nowhere", "--out", "nowhere"])  # imports that typer delays

@@ -1,8 +1,7 @@
-"""A server under load and attack: mixed traffic, a model swap and a restart in the middle, and no failed request.
+"""A server under load and attack: mixed traffic, a replaced model, a restart, and no failed request.
 
-Clients and attackers are processes of their own on the same machine. At a third of the time the model's folder is
-overwritten and the server told to open it again; at two thirds a second server takes the socket over and the first is
-told to stop.
+Clients and attackers run in separate processes on the same machine. After a third of the time, the model folder is
+overwritten and the server reloads it. After two thirds, a second server takes over the socket and the first stops.
 """
 
 from __future__ import annotations
@@ -27,21 +26,22 @@ import numpy as np
 from benchmarks.record import RESULTS, save
 
 import dihedral as dh
-from dihedral.serving.connections import HEAD_SECONDS, SEND_SECONDS
+from dihedral.serving.connections import MAX_HEAD_SECONDS, MAX_READ_SECONDS
 from dihedral.serving.server import listen
 from soak.attacks import attack
-from soak.traffic import Ask, Client, Tally, asks
+from soak.traffic import Client, TrafficRequest, TrafficStats, generate_requests
 
-PAUSE = 0.1  # mean seconds between an answer and a client's next request
-WARM_SECONDS = 60  # after its start a server's memory may grow: caches fill, threads start
-MAX_GROWTH = 64.0  # MB between the least and the most memory of a warm server
-MAX_SLOPE = 60.0  # MB an hour over the second half of a server's life
-SLOPE_SECONDS = 240  # of which a slope says something
-SLACK = 10.0  # seconds that a slow client may be held beyond the limits, on a busy machine
+MEAN_PAUSE = 0.1  # seconds between a response and the client's next request
+WARMUP_SECONDS = 60  # in which memory may grow: caches fill, threads start
+MAX_GROWTH = 64.0  # MB between minimum and maximum memory after the warm-up
+MAX_SLOPE = 60.0  # MB per hour over the second half of a server's life
+MIN_SLOPE_SECONDS = 240  # a slope over a shorter time is not judged
+SLACK = 10.0  # seconds that a slow client may exceed the limits on a busy machine
+MAX_CLIENT_SECONDS = max(MAX_HEAD_SECONDS, MAX_READ_SECONDS)
 
 
 class Running:
-    """A server as a process, that takes a listening socket over."""
+    """A server process that inherits a listening socket."""
 
     def __init__(self, folder: Path, listener: socket.socket, script: str = "") -> None:
         fd = listener.fileno()
@@ -69,14 +69,14 @@ class Running:
         self.process.kill()
         self.process.communicate()
 
-    def swap(self) -> str:
-        """Tell it to open its model again; what it says to that."""
+    def reload(self) -> str:
+        """Make the server reload its model; returns its message."""
         assert self.process.stderr is not None
         self.process.send_signal(signal.SIGHUP)
         return self.process.stderr.readline().strip()
 
     def stop(self) -> tuple[int, str]:
-        """The exit code, and what it said."""
+        """Stop the server; returns the exit code and its messages."""
         self.process.send_signal(signal.SIGTERM)
         _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors.strip()
@@ -93,30 +93,30 @@ def train_model(seed: int) -> dh.Predictor:
     return dh.train(dh.make_family(300), "demo/family", epochs=30, seed=seed, progress=False, device="cpu")
 
 
-def clients(address: str, number: int, seconds: float, seed: int, found: Any) -> None:
-    """Good clients for a while, each a thread; a process of its own."""
-    graph, tally, end = dh.make_family(300), Tally(), time.monotonic() + seconds
+def run_clients(address: str, num_clients: int, seconds: float, seed: int, results: Any) -> None:
+    """Well-behaved clients, one thread each; runs in a separate process."""
+    graph, stats, end = dh.make_family(300), TrafficStats(), time.monotonic() + seconds
 
     def work(client: int) -> None:
         rng = random.Random(seed + client)
-        http = Client(address, tally)
-        for asked in asks(graph, rng):
+        http = Client(address, stats)
+        for request in generate_requests(graph, rng):
             if time.monotonic() > end:
                 break
-            http.ask(asked)
-            time.sleep(rng.expovariate(1 / PAUSE))
+            http.send(request)
+            time.sleep(rng.expovariate(1 / MEAN_PAUSE))
         http.close()
 
-    threads = [threading.Thread(target=work, args=(client,)) for client in range(number)]
+    threads = [threading.Thread(target=work, args=(client,)) for client in range(num_clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    found.put((dict(tally.seconds), dict(tally.losses), tally.reopened))
+    results.put((dict(stats.seconds), dict(stats.losses), stats.reopened))
 
 
-def campaign(seconds: float, number: int, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The figures, and what was lost."""
+def run_campaign(seconds: float, num_clients: int, folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The measurements and the losses of a campaign."""
     train_model(1).save(folder)
     second_model = train_model(2)
     losses: list[str] = []
@@ -130,94 +130,107 @@ def campaign(seconds: float, number: int, folder: Path) -> tuple[dict[str, Any],
         servers = [start()]
         context = multiprocessing.get_context("spawn")
         good, bad = context.Queue(), context.Queue()
-        held_limit = max(HEAD_SECONDS, SEND_SECONDS) + 2 * SLACK
         processes = [
-            context.Process(target=clients, args=(address, number, seconds, 0, good), daemon=True),
-            context.Process(target=attack, args=((host, port), seconds, 4, held_limit, 0, bad), daemon=True),
+            context.Process(target=run_clients, args=(address, num_clients, seconds, 0, good), daemon=True),
+            context.Process(
+                target=attack, args=((host, port), seconds, 4, MAX_CLIENT_SECONDS + 2 * SLACK, 0, bad), daemon=True
+            ),
         ]
         for process in processes:
             process.start()
-        begin = time.monotonic()
+        started = time.monotonic()
 
         def watch_until(share: float) -> None:
-            while time.monotonic() < begin + share * seconds:
+            while time.monotonic() < started + share * seconds:
                 servers[-1].sample()
                 time.sleep(1)
 
-        def seed_served() -> Any:
-            return json.loads(Client(address, Tally()).ask(Ask("info", "/v1/info")))["metrics"]["seed"]
-
         watch_until(1 / 3)
         second_model.save(folder, overwrite=True)
-        said = servers[0].swap()
-        if "was opened again" not in said or seed_served() != 2:
-            losses.append(f"the model was not swapped: {said}")
+        message = servers[0].reload()
+        if "was reloaded" not in message or served_seed(address) != 2:
+            losses.append(f"the model was not replaced: {message}")
         watch_until(2 / 3)
         servers.append(start())
         losses += _check_stop(servers[0])
         watch_until(1)
-        times, failed, reopened = good.get()
-        statuses, held = bad.get()
+        traffic, attacks = good.get(), bad.get()
         for process in processes:
             process.join()
         losses += _check_stop(servers[1])
-    losses += [f"{count} x {loss}" for loss, count in failed.items()]
+    measurements, more = _evaluate(traffic, attacks, [_memory(server) for server in servers])
+    return measurements, losses + more
+
+
+def served_seed(address: str) -> int:
+    """The seed of the model that a server uses now."""
+    content = Client(address, TrafficStats()).send(TrafficRequest("info", "/v1/info"))
+    return int(json.loads(content)["metrics"]["seed"])
+
+
+def _evaluate(traffic: Any, attacks: Any, memory: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Measurements and losses from what the clients and the attackers observed."""
+    times, failed, reopened = traffic
+    statuses, held = attacks
+    losses = [f"{count} x {loss}" for loss, count in failed.items()]
     losses += [f"an attack, {each}" for each in statuses if _is_loss(each)]
-    longest = max(HEAD_SECONDS, SEND_SECONDS) + SLACK
-    losses += [f"a client, {kind}, held for {most:.0f} s" for kind, (_, most) in held.items() if most > longest]
-    memory = [_memory(server) for server in servers]
+    losses += [
+        f"a client, {kind}, held for {longest:.0f} s"
+        for kind, (_, longest) in held.items()
+        if longest > MAX_CLIENT_SECONDS + SLACK
+    ]
     losses += [f"memory is not flat: {each}" for each in memory if not _is_flat(each)]
     everything = np.concatenate([np.array(each) for each in times.values()])
-    figures = {
+    measurements = {
         "requests": len(everything), "failed": sum(failed.values()), "reopened_connections": reopened,
         "latency_ms": {"all": _latency(everything)} | {kind: _latency(np.array(times[kind])) for kind in sorted(times)},
         "memory": memory,
         "attacks": dict(sorted(statuses.items())),
         "slow_clients": {
-            kind: {"connections": count, "longest_s": round(most, 1)} for kind, (count, most) in held.items()
+            kind: {"connections": count, "max_s": round(longest, 1)} for kind, (count, longest) in held.items()
         },
     }  # fmt: skip
-    return figures, losses
+    return measurements, losses
 
 
 def _check_stop(server: Running) -> list[str]:
-    code, said = server.stop()
-    return [] if (code, said) == (0, "stopped") else [f"a server ended with {code}: {said[-1000:]}"]
+    code, message = server.stop()
+    return [] if (code, message) == (0, "stopped") else [f"a server exited with {code}: {message[-1000:]}"]
 
 
 def _is_loss(attack: str) -> bool:
-    """Whether an attack led to 5xx or hung, or a trick with a path to an answer."""
+    """Whether an attack led to a status of 5xx or a hang, or a path trick to a status of 2xx."""
     kind, status = attack.split(": ")
     return status[0] in "5h" or (kind == "path tricks" and status[0] == "2")
 
 
 def _is_flat(memory: dict[str, Any]) -> bool:
-    """A server that lived for less than its warm-up is not judged, nor a slope over less than minutes."""
+    """Whether memory is flat; short runs and short slopes are not judged."""
     if "judged" in memory:
         return True
-    steady = memory["slope_over_s"] < SLOPE_SECONDS or memory["slope_mb_per_hour"] < MAX_SLOPE
+    steady = memory["slope_over_s"] < MIN_SLOPE_SECONDS or memory["slope_mb_per_hour"] < MAX_SLOPE
     return steady and memory["range_mb"] < MAX_GROWTH
 
 
 def _latency(seconds: Any) -> dict[str, Any]:
     p50, p95, p99 = (round(1000 * float(value), 1) for value in np.percentile(seconds, [50, 95, 99]))
-    most = round(1000 * float(seconds.max()), 1)
-    return {"requests": len(seconds), "p50": p50, "p95": p95, "p99": p99, "max": most}
+    longest = round(1000 * float(seconds.max()), 1)
+    return {"requests": len(seconds), "p50": p50, "p95": p95, "p99": p99, "max": longest}
 
 
 def _memory(server: Running) -> dict[str, Any]:
-    """Over time, and once the server is warm: least, most, and the slope of the second half."""
+    """Memory over time, and after the warm-up its minimum, maximum, and slope over the second half."""
     found: dict[str, Any] = {
         "seconds": round(server.memory[-1][0]),
         "mb_every_10_s": [round(mb, 1) for _, mb in server.memory[::10]],
     }
-    warm = np.array([each for each in server.memory if each[0] > WARM_SECONDS])
+    warm = np.array([each for each in server.memory if each[0] > WARMUP_SECONDS])
     late = warm[len(warm) // 2 :]
     if len(late) < 2:
-        return found | {"judged": "no: it did not live long enough"}
+        return found | {"judged": "no: it did not run long enough"}
     slope = 3600 * float(np.polyfit(late[:, 0], late[:, 1], 1)[0])
     return found | {
-        "least_mb": round(float(warm[:, 1].min()), 1), "most_mb": round(float(warm[:, 1].max()), 1),
+        "min_mb": round(float(warm[:, 1].min()), 1), "max_mb": round(float(warm[:, 1].max()), 1),
         "range_mb": round(float(np.ptp(warm[:, 1])), 1), "slope_mb_per_hour": round(slope, 1),
         "slope_over_s": round(float(np.ptp(late[:, 0]))),
     }  # fmt: skip
@@ -230,10 +243,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures, losses = campaign(60 * options.minutes, options.clients, Path(folder) / "model")
+        measurements, losses = run_campaign(60 * options.minutes, options.clients, Path(folder) / "model")
     about = {"minutes": options.minutes, "clients": options.clients, "losses": losses}
-    path = save("soak-server", about | figures, options.out)
-    print(json.dumps({"requests": figures["requests"], **about, "memory": figures["memory"]}))
+    path = save("soak-server", about | measurements, options.out)
+    print(json.dumps({"requests": measurements["requests"], **about, "memory": measurements["memory"]}))
     print(f"written to {path}")
     sys.exit(1 if losses else 0)
 

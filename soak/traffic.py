@@ -1,4 +1,4 @@
-"""Requests of every kind with the status that is right for them, and a plain client that asks them."""
+"""Requests of every kind with their expected status, and a simple client that sends them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from urllib.parse import quote, urlencode
 
 from dihedral.graph import Graph
 
-STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
-TIMEOUT = 30.0
+CLOSED_ERRORS = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Ask:
+class TrafficRequest:
     kind: str
     path: str
     body: Any = None
@@ -27,36 +27,37 @@ class Ask:
     method: str | None = None
 
 
-def asks(graph: Graph, rng: random.Random) -> Iterator[Ask]:
-    """Without end: good requests of all kinds, and wrong ones whose right answer is an error."""
-    makers: list[Callable[[str, str, str], Ask]] = [
-        lambda h, r, t: Ask("predict tail", _url("predict", head=h, relation=r)),
-        lambda h, r, t: Ask("predict head", _url("predict", tail=t, relation=r, known="exclude", among="range")),
-        lambda h, r, t: Ask("predict relation", "/v1/predict", {"head": h, "tail": t}),
-        lambda h, r, t: Ask("predict batch", "/v1/predict", {"questions": _questions(graph, rng)}),
-        lambda h, r, t: Ask("classify", "/v1/classify", {"triples": [{"head": h, "relation": r, "tail": t}] * 20}),
-        lambda h, r, t: Ask("query product", _url("query", start=h, via=[r, f"~{r}"])),
-        lambda h, r, t: Ask("query beam", "/v1/query", {"start": h, "via": [r, r], "mode": "beam"}),
-        lambda h, r, t: Ask("explain", _url("explain", head=h, relation=r, tail=t)),
-        lambda h, r, t: Ask("search", _url("entities", search=h[: rng.randint(1, 6)])),
-        lambda h, r, t: Ask("entity", f"/v1/entities/{quote(h, safe='')}"),
-        lambda h, r, t: Ask("relations", "/v1/relations"),
-        lambda h, r, t: Ask("relation", f"/v1/relations/{quote(r, safe='')}"),
-        lambda h, r, t: Ask("compose", _url("compose", steps=[r, f"~{r}"])),
-        lambda h, r, t: Ask("rules", _url("rules", top=20)),
-        lambda h, r, t: Ask("missing", _url("missing", relation=r, top=5)),
-        lambda h, r, t: Ask("models", "/v1/models"),
-        lambda h, r, t: Ask("info", "/v1/info"),
-        lambda h, r, t: Ask("metrics", "/metrics"),
-        lambda h, r, t: Ask("page", rng.choice(["/", "/docs", "/static/explorer.js", "/static/explorer.css"])),
-        lambda h, r, t: Ask("openapi", "/openapi.json"),
-        lambda h, r, t: Ask("health", "/healthz"),
-        lambda h, r, t: Ask("unknown entity", _url("predict", head=f"{h}x", relation=r), status=404),
-        lambda h, r, t: Ask("unknown path", f"/v1/{r}", status=404),
-        lambda h, r, t: Ask("wrong method", "/v1/rules", method="DELETE", status=405),
-        lambda h, r, t: Ask("wrong field", "/v1/predict", {"head": h, "relation": r, "top": 0}, status=422),
-        lambda h, r, t: Ask("not JSON", "/v1/predict", b'{"head": ', status=400),
-        lambda h, r, t: Ask("too large", "/v1/predict", b" " * (1 << 20) + b"{}", status=413),
+def generate_requests(graph: Graph, rng: random.Random) -> Iterator[TrafficRequest]:
+    """An endless stream of random requests, valid and invalid, with their expected status."""
+    make = TrafficRequest
+    makers: list[Callable[[str, str, str], TrafficRequest]] = [
+        lambda h, r, t: make("predict tail", _url("predict", head=h, relation=r)),
+        lambda h, r, t: make("predict head", _url("predict", tail=t, relation=r, known="exclude", among="range")),
+        lambda h, r, t: make("predict relation", "/v1/predict", {"head": h, "tail": t}),
+        lambda h, r, t: make("predict batch", "/v1/predict", {"questions": _questions(graph, rng)}),
+        lambda h, r, t: make("classify", "/v1/classify", {"triples": [{"head": h, "relation": r, "tail": t}] * 20}),
+        lambda h, r, t: make("query product", _url("query", start=h, via=[r, f"~{r}"])),
+        lambda h, r, t: make("query beam", "/v1/query", {"start": h, "via": [r, r], "mode": "beam"}),
+        lambda h, r, t: make("explain", _url("explain", head=h, relation=r, tail=t)),
+        lambda h, r, t: make("search", _url("entities", search=h[: rng.randint(1, 6)])),
+        lambda h, r, t: make("entity", f"/v1/entities/{quote(h, safe='')}"),
+        lambda h, r, t: make("relations", "/v1/relations"),
+        lambda h, r, t: make("relation", f"/v1/relations/{quote(r, safe='')}"),
+        lambda h, r, t: make("compose", _url("compose", steps=[r, f"~{r}"])),
+        lambda h, r, t: make("rules", _url("rules", top=20)),
+        lambda h, r, t: make("missing", _url("missing", relation=r, top=5)),
+        lambda h, r, t: make("models", "/v1/models"),
+        lambda h, r, t: make("info", "/v1/info"),
+        lambda h, r, t: make("metrics", "/metrics"),
+        lambda h, r, t: make("page", rng.choice(["/", "/docs", "/static/explorer.js", "/static/explorer.css"])),
+        lambda h, r, t: make("openapi", "/openapi.json"),
+        lambda h, r, t: make("health", "/healthz"),
+        lambda h, r, t: make("unknown entity", _url("predict", head=f"{h}x", relation=r), status=404),
+        lambda h, r, t: make("unknown path", f"/v1/{r}", status=404),
+        lambda h, r, t: make("wrong method", "/v1/rules", method="DELETE", status=405),
+        lambda h, r, t: make("wrong field", "/v1/predict", {"head": h, "relation": r, "top": 0}, status=422),
+        lambda h, r, t: make("not JSON", "/v1/predict", b'{"head": ', status=400),
+        lambda h, r, t: make("too large", "/v1/predict", b" " * (1 << 20) + b"{}", status=413),
     ]
     while True:
         yield rng.choice(makers)(*_fact(graph, rng))
@@ -76,54 +77,54 @@ def _url(name: str, **parameters: Any) -> str:
 
 
 @dataclass
-class Tally:
-    """What clients saw."""
+class TrafficStats:
+    """What the clients observed."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # by kind
     losses: Counter[str] = field(default_factory=Counter)
-    reopened: int = 0  # connections that turned out to be closed when used again
+    reopened: int = 0  # connections that the server had closed before the next request
 
 
 class Client:
-    """One open connection, opened again once where the server has closed it, as clients do (RFC 9112, 9.3.1)."""
+    """One persistent connection; if the server has closed it, the client reconnects once (RFC 9112, 9.3.1)."""
 
-    def __init__(self, address: str, tally: Tally) -> None:
+    def __init__(self, address: str, stats: TrafficStats) -> None:
         self.address = address
-        self.tally = tally
+        self.stats = stats
         self.connection: http.client.HTTPConnection | None = None
 
-    def ask(self, asked: Ask) -> bytes:
-        begin = time.perf_counter()
+    def send(self, request: TrafficRequest) -> bytes:
+        started = time.perf_counter()
         try:
-            status, content = self._ask(asked)
+            status, content = self._send_or_reconnect(request)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            self.tally.losses[f"{asked.kind}: {type(error).__name__}: {error}"] += 1
+            self.stats.losses[f"{request.kind}: {type(error).__name__}: {error}"] += 1
             return b""
-        self.tally.seconds[asked.kind].append(time.perf_counter() - begin)
-        if status != asked.status:
-            self.tally.losses[f"{asked.kind}: status {status}, not {asked.status}: {content[:200]!r}"] += 1
+        self.stats.seconds[request.kind].append(time.perf_counter() - started)
+        if status != request.status:
+            self.stats.losses[f"{request.kind}: status {status}, expected {request.status}: {content[:200]!r}"] += 1
         return content
 
-    def _ask(self, asked: Ask) -> tuple[int, bytes]:
+    def _send_or_reconnect(self, request: TrafficRequest) -> tuple[int, bytes]:
         if self.connection is not None:
             try:
-                return self._send(self.connection, asked)
-            except STALE:
+                return self._send(self.connection, request)
+            except CLOSED_ERRORS:
                 self.close()
-                self.tally.reopened += 1
-        self.connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT)
-        return self._send(self.connection, asked)
+                self.stats.reopened += 1
+        self.connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_SECONDS)
+        return self._send(self.connection, request)
 
-    def _send(self, connection: http.client.HTTPConnection, asked: Ask) -> tuple[int, bytes]:
-        body = asked.body if asked.body is None or isinstance(asked.body, bytes) else json.dumps(asked.body)
-        method = asked.method or ("GET" if body is None else "POST")
-        connection.request(method, asked.path, body, {} if body is None else {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        content = answer.read()
-        if answer.will_close:
+    def _send(self, connection: http.client.HTTPConnection, request: TrafficRequest) -> tuple[int, bytes]:
+        body = request.body if request.body is None or isinstance(request.body, bytes) else json.dumps(request.body)
+        method = request.method or ("GET" if body is None else "POST")
+        connection.request(method, request.path, body, {} if body is None else {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        content = response.read()
+        if response.will_close:
             self.close()
-        return answer.status, content
+        return response.status, content
 
     def close(self) -> None:
         if self.connection is not None:

@@ -36,7 +36,7 @@ def test_a_port_in_use_is_reported(cli, model_folder):
 
 
 def test_listening_to_other_machines_without_a_key_prints_a_warning(cli, tmp_path):
-    warning = "other machines may ask without a key"
+    warning = "other machines can send requests without a key"
     assert warning in cli("serve", tmp_path, "--host", "0.0.0.0", "--port", 0).err
     assert warning not in cli("serve", tmp_path, "--host", "0.0.0.0", "--port", 0, "--api-key", "sesame").err
     assert warning not in cli("serve", tmp_path, "--port", 0).err
@@ -48,7 +48,7 @@ def test_a_descriptor_without_a_listening_socket_is_rejected(cli, model_folder, 
         assert done.code == 2 and "is not a socket" in done.err
     with socket.socket() as unbound:
         done = cli("serve", model_folder, "--fd", unbound.detach())
-    assert done.code == 2 and "does not listen" in done.err
+    assert done.code == 2 and "is not listening" in done.err
 
 
 def test_a_folder_without_a_model_is_rejected(cli, tmp_path):

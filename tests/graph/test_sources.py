@@ -90,7 +90,7 @@ def test_links_and_devices_are_not_followed(tmp_path):
     (tmp_path / "secret.txt").write_text(f"{SECRET}\tr\t{SECRET}\n")
     with pytest.raises(DihedralError, match="holds no train file"):
         dh.load_graph(tmp_path / archives.links_and_devices(tmp_path))
-    path = tmp_path / archives.file_and_link_of_one_name(tmp_path)
+    path = tmp_path / archives.file_and_link_with_same_name(tmp_path)
     assert list(dh.load_graph(path).entities) == ["a", "b", "c"]
 
 

@@ -251,7 +251,7 @@ def test_counts_do_not_depend_on_memory_layout_or_compiled_code(plain):
     generator = torch.Generator().manual_seed(1)
     scores = torch.randint(5, (50, 300), generator=generator).float()  # many ties
     targets = torch.randint(300, (50,), generator=generator)
-    with compiled.turned_off() if plain else nullcontext():
+    with compiled.disabled() if plain else nullcontext():
         rows = count_ranks(scores, targets, NO_ANSWERS, NO_ANSWERS)
         columns = count_ranks(scores.T.contiguous().T, targets, NO_ANSWERS, NO_ANSWERS)
     true = scores.gather(1, targets[:, None])

@@ -1,4 +1,4 @@
-"""A small FAMILY model on disk, and the app that serves it."""
+"""Fixtures: small models on disk, and the application that serves them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import dihedral as dh
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving.app import create_app
-from dihedral.serving.served import ServedModel, read_models
+from dihedral.serving.served_model import ServedModel, read_models
 
 
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eighty people, with the log of the training."""
+    """A model of 80 people, with its training log."""
     folder = tmp_path_factory.mktemp("serving") / "family"
     dh.train(dh.make_family(80), "demo/family", dimension=64, epochs=20, progress=False, device="cpu", out=folder)
     return folder
@@ -36,7 +36,7 @@ def plain_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """IRIs with a prefix, a name that no path can hold, a long one, and a relation that looks like an inverse."""
+    """IRIs with a prefix, a name that cannot be part of a path, a long name, and a relation named like an inverse."""
     ex, long = "http://example.org/", "n" * 3000
     entities = Vocabulary([f"{ex}n1", f"{ex}n2", "..", long], prefixes={"ex": ex})
     relations = Vocabulary([f"{ex}knows", "~back", "..", "back"], "relation", {"ex": ex})

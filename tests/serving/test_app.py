@@ -1,4 +1,4 @@
-"""The API: answers that the library gives, errors that help, limits, the key, counts."""
+"""The HTTP API: responses match the library, errors help, and limits, API key and metrics work."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import dihedral as dh
 from dihedral.graph.triples import Graph
 from dihedral.inference.completion import missing_facts
 from dihedral.serving.app import STATIC, create_app
-from dihedral.serving.messages import MAX_QUESTIONS, MAX_STEPS, MAX_TOP
-from dihedral.serving.served import ServedModel, read_models
+from dihedral.serving.schemas import MAX_BATCH_ITEMS, MAX_STEPS, MAX_TOP
+from dihedral.serving.served_model import ServedModel, read_models
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def predictor(models):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "query",
     [
         {"head": "man_0000", "relation": "spouse", "top": 3},
         {"tail": "man_0000", "relation": "parent", "top": 3, "known": "exclude"},
@@ -34,10 +34,10 @@ def predictor(models):
         {"head": "man_0000", "relation": "spouse", "top": 80, "among": "range"},
     ],
 )
-def test_get_and_post_answer_as_the_library_does(client, predictor, asked):
-    expected = predictor.predict(**asked)
-    got = client.get("/v1/predict", params=asked)
-    posted = client.post("/v1/predict", json=asked)
+def test_get_and_post_return_the_predictions_of_the_library(client, predictor, query):
+    expected = predictor.predict(**query)
+    got = client.get("/v1/predict", params=query)
+    posted = client.post("/v1/predict", json=query)
     assert got.status_code == posted.status_code == 200 and got.json() == posted.json()
     found = got.json()["predictions"]
     assert [(p["head"], p["relation"], p["tail"], p["known"]) for p in found] == [
@@ -46,7 +46,7 @@ def test_get_and_post_answer_as_the_library_does(client, predictor, asked):
     assert [p["score"] for p in found] == pytest.approx([p.score for p in expected], rel=1e-4)
 
 
-def test_a_batch_is_answered_in_its_order(client, predictor):
+def test_a_batch_keeps_its_order(client, predictor):
     questions = [
         {"head": "man_0000", "relation": "spouse", "top": 1},
         {"head": "man_0000", "tail": "woman_0020", "top": 6},
@@ -63,19 +63,19 @@ def test_a_batch_is_answered_in_its_order(client, predictor):
         ]
 
 
-def test_triples_are_called_true_or_false_as_the_library_does(client, predictor):
+def test_classify_matches_the_library(client, predictor):
     triples = [*predictor.graph.labels(predictor.graph.test[:5]), ("man_0000", "spouse", "man_0000")]
-    asked = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in triples]
-    found = client.post("/v1/classify", json={"triples": asked}).json()["judgements"]
+    body = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in triples]
+    found = client.post("/v1/classify", json={"triples": body}).json()["judgements"]
     for each, expected in zip(found, predictor.classify(triples), strict=True):
         assert (each["head"], each["true"]) == (expected.head, expected.true)
         assert each["probability"] == pytest.approx(expected.probability, rel=1e-4)
-    wrong = client.post("/v1/classify", json={"triples": [asked[0], asked[1] | {"tail": "nobody"}]})
+    wrong = client.post("/v1/classify", json={"triples": [body[0], body[1] | {"tail": "nobody"}]})
     assert wrong.status_code == 404 and wrong.json()["detail"] == "triple 2: entity 'nobody' is not known"
-    assert client.post("/v1/classify", json={"triples": asked * MAX_QUESTIONS}).status_code == 422
+    assert client.post("/v1/classify", json={"triples": body * MAX_BATCH_ITEMS}).status_code == 422
 
 
-def test_missing_facts_are_those_of_the_library(client, predictor):
+def test_missing_facts_match_the_library(client, predictor):
     for relation in (None, "parent"):
         found = client.get("/v1/missing", params={"top": 7} | ({"relation": relation} if relation else {})).json()
         expected = missing_facts(predictor, relations=[relation] if relation else (), top=7).to_pylist()
@@ -85,29 +85,33 @@ def test_missing_facts_are_those_of_the_library(client, predictor):
         assert not any(p["known"] for p in found["predictions"])
 
 
-def test_missing_facts_of_all_relations_are_refused_where_that_is_too_much(client, models, monkeypatch):
+def test_missing_facts_of_all_relations_are_rejected_above_the_limit(client, models, monkeypatch):
     served = models["family"]
-    monkeypatch.setattr("dihedral.serving.served.MAX_SCORES", int(served.heads.max()) * 80)
-    refused = client.get("/v1/missing")
-    assert refused.status_code == 422 and "name a relation" in refused.json()["detail"]
+    monkeypatch.setattr("dihedral.serving.served_model.MAX_SCORES", int(served.heads.max()) * 80)
+    rejected = client.get("/v1/missing")
+    assert rejected.status_code == 422 and "name a relation" in rejected.json()["detail"]
     assert client.get("/v1/missing?relation=parent").status_code == 200
 
 
-def test_an_explanation_is_that_of_the_library(client, predictor):
+def test_explain_matches_the_library(client, predictor):
     triple = next(iter(predictor.graph.labels(predictor.graph.test)))
-    asked = dict(zip(("head", "relation", "tail"), triple, strict=True))
-    found = client.get("/v1/explain", params=asked).json()
+    query = dict(zip(("head", "relation", "tail"), triple, strict=True))
+    found = client.get("/v1/explain", params=query).json()
     expected = dh.explain(predictor, *triple)
     assert found["score"] == pytest.approx(expected.score, rel=1e-4) and found["ranks"] == expected.ranks
+    assert [(each["head"], each["relation"], each["tail"]) for each in found["similar_facts"]] == [
+        each.fact for each in expected.alike
+    ]
+    assert found["similar_facts"] and all(-1 <= each["similarity"] <= 1 for each in found["similar_facts"])
     assert [path["entities"] for path in found["paths"]] == [list(path.entities) for path in expected.paths]
     assert found["elements"].keys() == expected.elements.keys()
     predicted = predictor.predict(head=triple[0], tail=triple[2], top=6)
     same = next(each for each in predicted if each.relation == triple[1])
     assert same.probability is not None and found["probability"] == pytest.approx(same.probability, rel=1e-4)
-    assert client.post("/v1/explain", json=asked).json() == found
+    assert client.post("/v1/explain", json=query).json() == found
 
 
-def test_an_explanation_names_the_split_that_holds_the_triple(client, predictor):
+def test_explain_names_the_split_of_the_triple(client, predictor):
     graph = predictor.graph
     for split in ("train", "valid", "test"):
         head, relation, tail = next(iter(graph.labels(graph.split(split))))
@@ -118,19 +122,19 @@ def test_an_explanation_names_the_split_that_holds_the_triple(client, predictor)
 
 
 @pytest.mark.parametrize("mode", ["product", "beam"])
-def test_a_path_question_is_answered_by_both_modes(client, predictor, mode):
-    asked = {"start": "man_0000", "via": ["spouse", "~parent"], "top": 3, "mode": mode}
+def test_path_queries_match_the_library_in_both_modes(client, predictor, mode):
+    query = {"start": "man_0000", "via": ["spouse", "~parent"], "top": 3, "mode": mode}
     expected = predictor.query("man_0000", ["spouse", "~parent"], top=3, mode=mode)
-    found = client.get("/v1/query", params=asked).json()
-    assert found == client.post("/v1/query", json=asked).json()
+    found = client.get("/v1/query", params=query).json()
+    assert found == client.post("/v1/query", json=query).json()
     assert [each["entity"] for each in found["answers"]] == [each.entity for each in expected]
     assert [tuple(each["through"]) for each in found["answers"]] == [each.through for each in expected]
 
 
-# --- the algebra ----------------------------------------------------------------------------------
+# --- algebra ----------------------------------------------------------------------------------
 
 
-def test_relations_are_listed_with_facts_symmetry_and_inverse(client, predictor):
+def test_relations_have_facts_symmetry_and_inverses(client, predictor):
     found = {row["name"]: row for row in client.get("/v1/relations").json()["relations"]}
     assert list(found) == list(predictor.graph.relations)
     a, graph = dh.algebra(predictor), predictor.graph
@@ -140,15 +144,16 @@ def test_relations_are_listed_with_facts_symmetry_and_inverse(client, predictor)
         assert found[name]["inverses"][0]["share"]["weighted"] == pytest.approx(float((~a[name]).nearest(1)[0].share))
 
 
-def test_one_relation_has_its_elements_and_its_rules(client, predictor):
+def test_a_relation_has_elements_and_compositions(client, predictor):
     found = client.get("/v1/relations/parent").json()
     assert found["elements"] == dh.algebra(predictor)["parent"].elements() and found["K"] == 4
     assert len(found["inverses"]) == 5
+    assert found["compositions"]
     for rule in found["compositions"]:
         assert "parent" in [rule["head"], *(step.lstrip("~") for step in rule["body"])]
 
 
-def test_a_product_is_that_of_the_algebra(client, predictor):
+def test_compose_matches_the_algebra(client, predictor):
     a = dh.algebra(predictor)
     product = a["spouse"] @ ~a["parent"]
     found = client.get("/v1/compose", params={"steps": ["spouse", "~parent"], "top": 2}).json()
@@ -157,21 +162,21 @@ def test_a_product_is_that_of_the_algebra(client, predictor):
     assert client.post("/v1/compose", json={"steps": ["spouse", "~parent"], "top": 2}).json() == found
 
 
-def test_rules_are_those_of_the_library(client, predictor):
+def test_rules_match_the_library(client, predictor):
     found = client.get("/v1/rules", params={"kind": "composition", "top": 3}).json()["rules"]
     expected = dh.find_rules(predictor, kinds=("composition",), top=3)
     assert found == json.loads(json.dumps([asdict(rule) for rule in expected]))
 
 
-def test_a_model_without_elements_predicts_and_says_that_it_has_no_algebra(client):
+def test_a_model_without_elements_predicts_but_has_no_algebra(client):
     model = {"model": "other"}
     assert client.get("/v1/predict", params={"head": "man_0000", "relation": "spouse"} | model).status_code == 200
     relations = client.get("/v1/relations", params=model).json()["relations"]
     assert relations[0]["symmetry"] is None and relations[0]["inverses"] == []
     assert client.get("/v1/relations/spouse", params=model).json()["elements"] == {}
     for path in ("/v1/rules", "/v1/compose"):
-        refused = client.get(path, params=model | ({"steps": "spouse"} if path == "/v1/compose" else {}))
-        assert refused.status_code == 422 and "without group elements" in refused.json()["detail"]
+        rejected = client.get(path, params=model | ({"steps": "spouse"} if path == "/v1/compose" else {}))
+        assert rejected.status_code == 422 and "without group elements" in rejected.json()["detail"]
 
 
 # --- entities and models --------------------------------------------------------------------------
@@ -183,7 +188,7 @@ def test_entities_are_found_by_a_part_of_their_name(client):
     assert found["total"] == 80
 
 
-def test_without_a_search_the_entities_with_most_facts_come_first(client):
+def test_without_a_search_entities_are_sorted_by_facts(client):
     counts = [each["facts"] for each in client.get("/v1/entities", params={"top": 80}).json()["entities"]]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
 
@@ -197,7 +202,7 @@ def test_the_facts_of_an_entity_have_a_direction(client, predictor):
         assert (out if fact["direction"] == "out" else out[::-1]) in facts
 
 
-def test_names_with_slashes_and_spaces_are_names(tmp_path):
+def test_names_may_contain_slashes_and_spaces(tmp_path):
     graph = Graph.from_labels([("/m/a b", "/people/born?", "ü%#/.."), ("ü%#/..", "/people/born?", "/m/a b")])
     predictor = dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu")
     with TestClient(create_app({"odd": ServedModel("odd", predictor)})) as client:
@@ -214,7 +219,7 @@ def odd_client(odd_folder):
         yield client
 
 
-def test_a_prefix_stands_for_its_namespace_everywhere(odd_client):
+def test_prefixes_are_expanded_by_all_endpoints(odd_client):
     n1, n2, knows = "http://example.org/n1", "http://example.org/n2", "http://example.org/knows"
     found = odd_client.get("/v1/predict?head=ex:n1&relation=ex:knows&top=1").json()["predictions"][0]
     assert (found["head"], found["relation"]) == (n1, knows)
@@ -229,30 +234,30 @@ def test_a_prefix_stands_for_its_namespace_everywhere(odd_client):
     assert odd_client.get("/v1/entities/ex:n7").status_code == 404
 
 
-def test_a_model_without_thresholds_says_so(odd_client):
-    refused = odd_client.post("/v1/classify", json={"triples": [{"head": "..", "relation": "..", "tail": ".."}]})
-    assert refused.status_code == 422 and "no thresholds" in refused.json()["detail"]
+def test_classify_rejects_a_model_without_thresholds(odd_client):
+    rejected = odd_client.post("/v1/classify", json={"triples": [{"head": "..", "relation": "..", "tail": ".."}]})
+    assert rejected.status_code == 422 and "no thresholds" in rejected.json()["detail"]
 
 
-def test_a_name_that_no_path_can_hold_is_asked_for_by_a_parameter(odd_client):
+def test_a_name_that_cannot_be_part_of_a_path_is_a_query_parameter(odd_client):
     assert odd_client.get("/v1/entity", params={"name": ".."}).json()["total"] == 8
     assert odd_client.get("/v1/relation", params={"name": ".."}).json()["facts"] == 4
 
 
-def test_a_long_name_is_a_name(odd_client):
+def test_names_may_be_long(odd_client):
     long = "n" * 3000
     assert odd_client.get("/v1/entity", params={"name": long}).json()["name"] == long
     assert odd_client.post("/v1/predict", json={"head": long, "relation": "back"}).status_code == 200
 
 
-def test_a_relation_that_is_called_like_an_inverse_is_meant_before_the_inverse(odd_client):
+def test_a_relation_named_like_an_inverse_takes_precedence(odd_client):
     one = odd_client.get("/v1/compose", params={"steps": "~back"}).json()
     assert one["elements"] == odd_client.get("/v1/relation", params={"name": "~back"}).json()["elements"]
     both = odd_client.get("/v1/compose", params={"steps": ["~~back", "~back"]}).json()
     assert both["identity"]["count"] == 1
 
 
-def test_models_are_named_and_chosen_by_name(client):
+def test_models_are_listed_and_selected_by_name(client):
     found = client.get("/v1/models").json()
     assert found["default"] == "family" and [each["name"] for each in found["models"]] == ["family", "other"]
     assert client.get("/v1/entities", params={"model": "other"}).json()["total"] == 40
@@ -260,30 +265,30 @@ def test_models_are_named_and_chosen_by_name(client):
     assert posted.json()["model"] == "other"
 
 
-def test_info_has_recipe_metrics_and_the_curve_of_the_training(client):
+def test_info_has_recipe_metrics_and_training_curve(client):
     found = client.get("/v1/info").json()
     assert found["recipe"]["name"] == "demo/family" and 0 < found["metrics"]["test"]["both"]["mrr"] <= 1
     assert [row["epoch"] for row in found["curve"]] == list(range(1, 21))
 
 
-def test_a_curve_cut_off_in_the_middle_of_a_line_is_read_up_to_there(family_folder, models):
+def test_an_incomplete_last_line_of_the_training_log_is_ignored(family_folder, models):
     served = ServedModel("copy", models["family"].predictor, family_folder)
     assert len(served.curve) == 20
     log = family_folder / "training" / "log.jsonl"
-    whole = log.read_text()
+    content = log.read_text()
     try:
-        log.write_text(whole + '{"epoch": 21, "lo')
+        log.write_text(content + '{"epoch": 21, "lo')
         again = ServedModel("copy", models["family"].predictor, family_folder)
         assert len(again.curve) == 20
     finally:
-        log.write_text(whole)
+        log.write_text(content)
 
 
 @pytest.mark.parametrize(
     ("folders", "message"),
     [([], "no model"), (["a={0}", "a={0}"], "two models"), (["={0}"], "no name"), (["nowhere"], "not a model folder")],
 )
-def test_wrong_model_arguments_are_refused(family_folder, folders, message):
+def test_invalid_model_arguments_are_rejected(family_folder, folders, message):
     with pytest.raises(dh.DihedralError, match=message):
         read_models([folder.format(family_folder) for folder in folders])
 
@@ -304,10 +309,10 @@ def test_wrong_model_arguments_are_refused(family_folder, folders, message):
         ("/v1/info?model=famly", "family"),
     ],
 )
-def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
-    refused = client.get(path)
-    assert refused.status_code == 404
-    assert suggestion in refused.json()["suggestions"] and "is not known" in refused.json()["detail"]
+def test_an_unknown_name_is_404_with_suggestions(client, path, suggestion):
+    rejected = client.get(path)
+    assert rejected.status_code == 404
+    assert suggestion in rejected.json()["suggestions"] and "is not known" in rejected.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,7 @@ def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "tpo": 3}),
         ("/v1/predict", {"head": 5, "relation": "spouse"}),
         ("/v1/predict", {"questions": []}),
-        ("/v1/predict", {"questions": [{"head": "man_0000", "relation": "spouse"}] * (MAX_QUESTIONS + 1)}),
+        ("/v1/predict", {"questions": [{"head": "man_0000", "relation": "spouse"}] * (MAX_BATCH_ITEMS + 1)}),
         ("/v1/predict", [1, 2]),
         ("/v1/query", {"start": "man_0000", "via": []}),
         ("/v1/query", {"start": "man_0000", "via": ["spouse"] * (MAX_STEPS + 1)}),
@@ -332,23 +337,30 @@ def test_an_unknown_name_is_404_with_close_ones(client, path, suggestion):
         ("/v1/explain", {"head": "man_0000", "relation": "spouse"}),
     ],
 )
-def test_what_makes_no_sense_is_422_with_one_line(client, path, body):
-    refused = client.post(path, json=body)
-    assert refused.status_code == 422
-    assert isinstance(refused.json()["detail"], str) and "\n" not in refused.json()["detail"]
+def test_an_invalid_request_is_422_with_one_line(client, path, body):
+    rejected = client.post(path, json=body)
+    assert rejected.status_code == 422
+    assert isinstance(rejected.json()["detail"], str) and "\n" not in rejected.json()["detail"]
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"\xff\xfe", b'{"\\ud800": 1}', b'{"head": "\\ud800", "relation": "spouse"}', b""]
+    ("body", "status"),
+    [
+        (b"{", 400),
+        (b"\xff\xfe", 400),
+        (b'{"\\ud800": 1}', 422),
+        (b'{"head": "\\ud800", "relation": "spouse"}', 422),
+        (b"", 422),
+    ],
 )
-def test_a_body_that_is_no_json_is_refused(client, body):
-    refused = client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
-    assert refused.status_code in (400, 422) and refused.json()["detail"]
+def test_an_unreadable_body_is_rejected(client, body, status):
+    rejected = client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert rejected.status_code == status and rejected.json()["detail"]
 
 
-def test_broken_json_is_400_and_says_so(client):
-    refused = client.post("/v1/predict", content=b'{"head": ', headers={"content-type": "application/json"})
-    assert refused.status_code == 400 and refused.json()["detail"].startswith("the body is not JSON: ")
+def test_invalid_json_is_400_with_the_position(client):
+    rejected = client.post("/v1/predict", content=b'{"head": ', headers={"content-type": "application/json"})
+    assert rejected.status_code == 400 and rejected.json()["detail"].startswith("the body is not JSON: ")
 
 
 @pytest.mark.parametrize(
@@ -359,19 +371,19 @@ def test_broken_json_is_400_and_says_so(client):
         ([1, 2], "the body: "),
     ],
 )
-def test_a_wrong_field_is_called_by_its_name(client, body, detail):
+def test_an_invalid_field_is_named_as_in_the_request(client, body, detail):
     found = client.post("/v1/predict", json=body).json()["detail"]
-    assert found.startswith(detail) and "body." not in found and "one" not in found
+    assert found.startswith(detail) and "body." not in found and "single" not in found and "batch" not in found
 
 
-def test_an_unknown_name_in_a_batch_says_in_which_question(client):
+def test_an_unknown_name_in_a_batch_names_the_question(client):
     questions = [{"head": "man_0000", "relation": "spouse"}, {"head": "man_000", "relation": "spouse"}]
-    refused = client.post("/v1/predict", json={"questions": questions})
-    assert refused.status_code == 404 and refused.json()["detail"] == "question 2: entity 'man_000' is not known"
-    assert "man_0000" in refused.json()["suggestions"]
+    rejected = client.post("/v1/predict", json={"questions": questions})
+    assert rejected.status_code == 404 and rejected.json()["detail"] == "question 2: entity 'man_000' is not known"
+    assert "man_0000" in rejected.json()["suggestions"]
 
 
-def test_an_unknown_model_is_told_which_there_are(client):
+def test_an_unknown_model_lists_the_models(client):
     detail = client.get("/v1/info?model=zzz").json()["detail"]
     assert detail == "model 'zzz' is not known; this server has 'family', 'other'"
 
@@ -388,27 +400,27 @@ def test_a_body_may_name_the_model(client, path, body):
     assert client.post(f"/v1/{path}", json=body | {"model": "other"}).json()["model"] == "other"
 
 
-def test_monitors_may_ask_for_the_head_only(client):
+def test_healthz_supports_head(client):
     assert client.head("/healthz").status_code == 200 and client.head("/healthz").content == b""
 
 
-def test_a_large_body_is_413_with_or_without_its_length(models):
-    with TestClient(create_app(models, body_limit=1000)) as client:
+def test_a_large_body_is_413_with_and_without_a_content_length(models):
+    with TestClient(create_app(models, max_body_bytes=1000)) as client:
         body = json.dumps({"questions": [{"head": "man_0000", "relation": "spouse"}] * 100}).encode()
         headers = {"content-type": "application/json"}
         assert client.post("/v1/predict", content=body, headers=headers).status_code == 413
         parts = (body[i : i + 100] for i in range(0, len(body), 100))
-        refused = client.post("/v1/predict", content=parts, headers=headers)
-        assert refused.status_code == 413 and "1000 bytes" in refused.json()["detail"]
+        rejected = client.post("/v1/predict", content=parts, headers=headers)
+        assert rejected.status_code == 413 and "1000 bytes" in rejected.json()["detail"]
 
 
-def test_a_batch_may_not_ask_for_too_many_answers(client):
+def test_the_total_number_of_answers_is_limited(client):
     questions = [{"head": "man_0000", "relation": "spouse", "top": MAX_TOP}] * 26
-    refused = client.post("/v1/predict", json={"questions": questions})
-    assert refused.status_code == 422 and "26,000 answers together" in refused.json()["detail"]
+    rejected = client.post("/v1/predict", json={"questions": questions})
+    assert rejected.status_code == 422 and "26,000 answers in total" in rejected.json()["detail"]
 
 
-def test_the_key_is_asked_for_everywhere_but_for_health_and_the_page(models):
+def test_the_key_is_required_except_for_health_and_pages(models):
     with TestClient(create_app(models, api_key="sesame")) as client:
         for path in ("/v1/models", "/metrics", "/openapi.json"):
             assert client.get(path).status_code == 401
@@ -419,25 +431,25 @@ def test_the_key_is_asked_for_everywhere_but_for_health_and_the_page(models):
             assert client.get(path).status_code == 200
 
 
-def test_a_wrong_key_of_any_length_is_refused_and_no_key_is_logged(models, caplog, capfd):
+def test_a_wrong_key_of_any_length_is_rejected_and_no_key_is_logged(models, caplog, capfd):
     caplog.set_level("DEBUG")
     with TestClient(create_app(models, api_key="open-sesame-47")) as client:
         for wrong in ("", "o", "open-sesame-4", "open-sesame-48", "open-sesame-477", "x" * 10_000, "OPEN-SESAME-47"):
-            refused = client.get("/v1/models", headers={"X-API-Key": wrong})
-            assert refused.status_code == 401 and "open-sesame-47" not in refused.text
+            rejected = client.get("/v1/models", headers={"X-API-Key": wrong})
+            assert rejected.status_code == 401 and "open-sesame-47" not in rejected.text
         assert client.get("/v1/models", headers={"X-API-Key": "open-sesame-47"}).status_code == 200
         assert client.get("/v1/predict?head=nobody", headers={"X-API-Key": "open-sesame-47"}).status_code == 422
     assert "open-sesame-47" not in caplog.text + "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("key", ["sésame", "open\nsesame", " sesame"])
-def test_a_key_that_no_header_can_carry_is_refused_at_the_start(models, key):
-    with pytest.raises(dh.DihedralError, match="ASCII") as refused:
+def test_a_key_that_a_header_cannot_carry_is_rejected_at_startup(models, key):
+    with pytest.raises(dh.DihedralError, match="ASCII") as rejected:
         create_app(models, api_key=key)
-    assert key not in str(refused.value)
+    assert key not in str(rejected.value)
 
 
-def test_metrics_count_requests_by_pattern_status_and_time(models):
+def test_metrics_count_requests_by_route_and_status(models):
     with TestClient(create_app(models)) as client:
         for name in ("man_0000", "man_0001", "nobody"):
             client.get(f"/v1/entities/{name}")
@@ -454,13 +466,13 @@ def test_metrics_count_requests_by_pattern_status_and_time(models):
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def test_every_answer_forbids_scripts_from_elsewhere(client):
+def test_every_response_forbids_scripts_of_other_hosts(client):
     for path in ("/", "/docs", "/v1/models", "/v1/nothing", "/static/explorer.css"):
         assert client.get(path).headers["content-security-policy"].startswith("default-src 'self'")
     assert "access-control-allow-origin" not in client.get("/v1/models", headers={"Origin": "http://x"}).headers
 
 
-def test_no_asset_names_another_host():
+def test_no_asset_refers_to_another_host():
     files = [path for path in STATIC.iterdir() if path.is_file()]
     assert {path.suffix for path in files} == {".html", ".css", ".js", ".svg"}
     for path in files:
@@ -475,7 +487,26 @@ def test_names_never_become_markup(path):
         assert word not in text
 
 
-def test_the_api_describes_itself(client):
+def test_the_openapi_schema_lists_the_endpoints(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert {"get", "post"} <= paths["/v1/predict"].keys()
     assert "/v1/relations/{name}" in paths and "/healthz" in paths
+    assert paths["/v1/predict"]["post"]["responses"]["422"]["description"] == "The request is invalid."
+    assert [each["name"] for each in paths["/v1/explain"]["post"]["parameters"]] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("explain", {"head": "man_0000", "relation": "spouse", "tail": "woman_0020"}),
+        ("query", {"start": "man_0000", "via": ["spouse"]}),
+        ("compose", {"steps": ["spouse"]}),
+    ],
+)
+def test_get_and_post_accept_the_model_in_the_query(client, path, body):
+    for model in ("family", "nobody"):
+        statuses = [
+            client.get(f"/v1/{path}", params=body | {"model": model}).status_code,
+            client.post(f"/v1/{path}", params={"model": model}, json=body).status_code,
+        ]
+        assert statuses == [200 if model == "family" else 404] * 2

@@ -1,4 +1,4 @@
-"""The explorer in a real browser: search, look, click a prediction, see why; nothing from elsewhere."""
+"""The explorer in a real browser: search, facts, predictions, explanations; no request to another host."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ ARGUMENTS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
 def address(family_folder: Path, plain_folder: Path, odd_folder: Path) -> Iterator[str]:
-    """A server of its own process."""
+    """The address of a server in another process."""
     folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}"]
     command = [sys.executable, "-m", "dihedral", "serve", *folders, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
@@ -32,15 +33,21 @@ def address(family_folder: Path, plain_folder: Path, odd_folder: Path) -> Iterat
     assert server.wait(timeout=20) == 0
 
 
+def require_chromium(installed_by_playwright: str) -> str:
+    """The path of a Chromium; without one, the test is skipped, or fails if CI=true."""
+    for program in (installed_by_playwright, *PROGRAMS):
+        if path := shutil.which(program):
+            return path
+    message = "these tests need Chromium; run `playwright install chromium` or `apt install chromium`"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
 @pytest.fixture(scope="module")
 def browser():
-    program = shutil.which("chromium")
-    if program is None:
-        message = "chromium is not installed; the explorer's tests need it (Debian: apt install chromium)"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
     with sync_playwright() as playwright:
+        program = require_chromium(playwright.chromium.executable_path)
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield browser
         browser.close()
@@ -48,8 +55,8 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, address):
-    """open_page("#/relations"): a page; at the end, nothing may have gone wrong or outside on any."""
-    contexts, requests, complaints = [], [], []
+    """open_page("#/relations"): a page. Errors in the console and requests to other hosts fail the test."""
+    contexts, requests, errors = [], [], []
 
     def open_it(route: str, width: int = 1200, height: int = 900, scheme: str = "light"):
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -57,8 +64,8 @@ def open_page(browser, address):
         page = context.new_page()
         page.set_default_timeout(10_000)
         page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(f"{address}/{route}")
         page.wait_for_selector("main h1")
         return page
@@ -67,7 +74,7 @@ def open_page(browser, address):
     for context in contexts:
         context.close()
     assert [url for url in requests if not url.startswith(address)] == []
-    assert complaints == []
+    assert errors == []
 
 
 def test_from_a_search_to_an_explanation(open_page):
@@ -84,7 +91,7 @@ def test_from_a_search_to_an_explanation(open_page):
     page.wait_for_selector("main[data-page=why] .graph svg")
     assert page.locator(".graph .edge").count() >= 1 and page.locator(".graph .node").count() >= 2
     assert page.inner_text(".badge") == "predicted"
-    assert page.locator(".alike li").count() > 0 and page.locator(".carried svg").count() > 0
+    assert page.locator(".similar-facts li").count() > 0 and page.locator(".contributions svg").count() > 0
 
 
 def test_a_supported_fact_shows_its_paths(open_page, models):
@@ -101,28 +108,28 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
     assert page.inner_text("h1") == tail
 
 
-def test_a_fact_of_the_test_split_is_called_so(open_page, models):
+def test_a_fact_of_the_test_split_is_labelled(open_page, models):
     graph = models["family"].graph
     page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.labels(graph.test)))))
     assert page.inner_text(".badge") == "known, test split"
 
 
-def test_no_triple_is_called_certain_and_a_tooltip_says_among_what(open_page, models):
+def test_no_probability_is_shown_as_certain(open_page, models):
     predictor = models["family"].predictor
     likeliest = max(
         predictor.classify(list(predictor.graph.labels(predictor.graph.train))), key=lambda j: j.probability
     )
     assert likeliest.probability > 0.995
     page = open_page(f"#/why/{likeliest.head}/{likeliest.relation}/{likeliest.tail}")
-    shown = page.locator(".figures div").first
+    shown = page.locator(".numbers div").first
     assert shown.locator("dd").inner_text() == "> 99 %"
-    assert shown.get_attribute("title") == "among as many true as false triples"
+    assert shown.get_attribute("title") == "assuming as many true as false triples"
 
 
-def test_a_model_without_elements_has_no_dead_ends(open_page):
+def test_a_model_without_elements_links_to_no_empty_page(open_page):
     page = open_page("#/entity/man_0000?model=plain")
     page.wait_for_selector(".guesses a")
-    assert "see why" not in page.inner_text("main")
+    assert "explanation" not in page.inner_text("main")
     assert page.locator("nav [data-page=compose]").is_hidden()
     assert page.locator(".guesses a").first.get_attribute("href").startswith("#/entity/")
     page.goto(page.url.replace("entity/man_0000", "relations"))
@@ -130,7 +137,7 @@ def test_a_model_without_elements_has_no_dead_ends(open_page):
     assert page.locator("thead th").count() == 2 and "Read off" not in page.inner_text("main")
 
 
-def test_iris_are_shown_with_prefixes_and_odd_names_have_pages(open_page):
+def test_iris_have_prefixes_and_unusual_names_have_pages(open_page):
     page = open_page("#/entity/ex:n1?model=odd")
     assert page.inner_text("h1") == "ex:n1" and page.locator("h1").get_attribute("title") == "http://example.org/n1"
     link = page.locator(".chips a", has_text="ex:n2").first
@@ -164,7 +171,7 @@ def test_the_calculator_multiplies_inverts_and_removes(open_page):
     expect(page.locator(".chip")).to_have_count(2)
 
 
-def test_relations_are_sorted_by_a_click_and_lead_to_their_elements(open_page):
+def test_relations_are_sortable_and_link_to_their_elements(open_page):
     page = open_page("#/relations")
     expect(page.locator("main")).not_to_contain_text("…")
     page.click("[data-sort=name]")
@@ -184,7 +191,7 @@ def test_the_model_page_has_metrics_and_curves(open_page):
     assert page.locator(".curve polyline").count() == 2
 
 
-def test_another_model_is_chosen_and_kept_along_links(open_page):
+def test_the_selected_model_is_kept_across_links(open_page):
     page = open_page("#/")
     page.select_option("#models", "plain")
     expect(page.locator("h1")).to_have_text("plain")
@@ -195,13 +202,13 @@ def test_another_model_is_chosen_and_kept_along_links(open_page):
     expect(page.locator("main")).to_contain_text("no group elements")
 
 
-def test_a_wrong_address_says_so_and_suggests(browser, address):
+def test_an_unknown_name_or_page_shows_an_error(browser, address):
     page = browser.new_page()
     page.goto(f"{address}/#/entity/man_000")
     page.wait_for_selector("main a")
     assert "not known" in page.inner_text("main") and "man_0000" in page.inner_text("main")
     page.goto(f"{address}/#/nowhere")
-    page.wait_for_selector("text=There is no such page.")
+    page.wait_for_selector("text=This page does not exist.")
     page.close()
 
 
@@ -210,13 +217,13 @@ def test_a_wrong_address_says_so_and_suggests(browser, address):
     ["", "#/entity/man_0000", "#/why/man_0000/spouse/woman_0020", "#/relations", "#/relation/parent",
      "#/compose/spouse/~parent/child_in_law", "#/model", "docs"],
 )  # fmt: skip
-def test_a_phone_need_not_scroll_sideways(open_page, route):
+def test_pages_fit_the_width_of_a_phone(open_page, route):
     page = open_page(route, width=360, height=740)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_dark_where_the_reader_prefers_it(open_page):
+def test_the_dark_colour_scheme_is_used_if_preferred(open_page):
     def lightness(scheme: str) -> int:
         colour = open_page("#/", scheme=scheme).evaluate("getComputedStyle(document.documentElement).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour)[:3]))
@@ -224,13 +231,13 @@ def test_dark_where_the_reader_prefers_it(open_page):
     assert lightness("dark") < 120 < 640 < lightness("light")
 
 
-def test_the_docs_page_lists_the_endpoints(open_page):
+def test_the_api_reference_lists_the_endpoints(open_page):
     page = open_page("docs")
     page.wait_for_selector(".endpoint")
     assert "/v1/predict" in page.inner_text("main") and page.locator(".endpoint").count() > 12
 
 
-def test_a_key_is_asked_for_and_used(browser, family_folder):
+def test_the_explorer_asks_for_the_key_and_uses_it(browser, family_folder):
     command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "DIHEDRAL_API_KEY": "sesame"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

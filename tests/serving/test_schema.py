@@ -1,4 +1,4 @@
-"""Whatever the schema allows, and much that it does not, never makes the server fail."""
+"""Requests generated from the OpenAPI schema, valid and invalid, never make the server fail."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from schemathesis.specs.openapi.checks import (
 
 from dihedral.serving.app import create_app
 
-schema = schemathesis.openapi.from_asgi("/openapi.json", create_app({}))  # the schema is the same whatever the models
+schema = schemathesis.openapi.from_asgi("/openapi.json", create_app({}))  # the schema does not depend on the models
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 NAMES = {"head": "man_0000", "tail": "woman_0020", "start": "man_0001", "relation": "spouse", "model": "family"}
 
 
-def name_what_is_there(content: Any) -> None:
-    """Random names are never known; real ones in their places lead further into the server."""
+def insert_real_names(content: Any) -> None:
+    """Replace random names, which are always unknown, by real ones to reach more code."""
     if isinstance(content, list):
         for each in content:
-            name_what_is_there(each)
+            insert_real_names(each)
     elif isinstance(content, dict):
         for key, value in content.items():
             if key in NAMES and isinstance(value, str):
@@ -32,7 +32,7 @@ def name_what_is_there(content: Any) -> None:
             elif key in ("via", "steps") and isinstance(value, list):
                 content[key] = [("spouse", "~parent")[len(str(each)) % 2] for each in value]
             else:
-                name_what_is_there(value)
+                insert_real_names(value)
 
 
 @schema.parametrize()
@@ -42,8 +42,8 @@ def name_what_is_there(content: Any) -> None:
 )  # fmt: skip
 def test_no_request_makes_the_server_fail(case, app):
     case.call_and_validate(app=app, checks=CHECKS)
-    name_what_is_there(case.query)
-    name_what_is_there(case.body)
+    insert_real_names(case.query)
+    insert_real_names(case.body)
     if "name" in (case.path_parameters or {}):
         case.path_parameters["name"] = "spouse" if "relations" in case.operation.path else "man_0000"
     case.call_and_validate(app=app, checks=CHECKS)

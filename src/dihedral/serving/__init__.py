@@ -1,1 +1,1 @@
-"""Models over HTTP, and the explorer: a web page to look at them (`pip install 'dihedral[serve]'`)."""
+"""Serve models over HTTP, with the explorer as web interface (`pip install 'dihedral[serve]'`)."""

@@ -1,4 +1,4 @@
-"""The app: routes, error handlers, and what every request passes."""
+"""The FastAPI application: routes, error handlers and middleware."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from starlette.exceptions import HTTPException
 import dihedral as dh
 from dihedral.errors import DihedralError
 from dihedral.serving.batching import Batcher
-from dihedral.serving.guard import Guard, Metrics, check_key, problem
+from dihedral.serving.guard import Guard, Metrics, check_key, error_response
 from dihedral.serving.routes import algebra, lookups, pages, predictions
 from dihedral.serving.routes.pages import STATIC
-from dihedral.serving.served import ServedModel, UnknownNameError
+from dihedral.serving.served_model import ServedModel, UnknownNameError
 
-BODY_LIMIT = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 WORKERS = max(1, min(4, os.cpu_count() or 1))
 
 
-def create_app(models: dict[str, ServedModel], *, api_key: str | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
-    """The app that serves these models; the first is the one meant where none is named."""
+def create_app(
+    models: dict[str, ServedModel], *, api_key: str | None = None, max_body_bytes: int = MAX_BODY_BYTES
+) -> FastAPI:
+    """The application that serves these models; the first one is the default."""
     check_key(api_key)
     metrics = Metrics()
 
     @asynccontextmanager
-    async def run(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
         yield
 
@@ -40,27 +42,26 @@ def create_app(models: dict[str, ServedModel], *, api_key: str | None = None, bo
         title="dihedral",
         version=dh.__version__,
         description="Link prediction with relations that are readable elements of a dihedral group.",
-        lifespan=run,
-        docs_url=None,  # FastAPI's own pages load scripts from elsewhere; ours is at /docs too
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's page loads scripts from another host; /docs has our own
         redoc_url=None,
-        responses={},
     )
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
-    app.state.slow = anyio.CapacityLimiter(1)  # mining rules, missing facts: one at a time
+    app.state.slow_limiter = anyio.CapacityLimiter(1)  # rule mining and missing facts: one request at a time
     for routes in (predictions, algebra, lookups, pages):
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(UnknownNameError, _unknown_name)
-    app.add_exception_handler(DihedralError, _wrong_input)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_middleware(Guard, metrics=metrics, api_key=api_key, body_limit=body_limit)
+    app.add_exception_handler(DihedralError, _invalid_input)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_middleware(Guard, metrics=metrics, api_key=api_key, max_body_bytes=max_body_bytes)
     return app
 
 
 def set_threads() -> None:
-    """Torch's threads, so that all workers together use the cores once."""
+    """Set the number of torch threads, so that all workers together use every core once."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // WORKERS))
 
 
@@ -68,29 +69,30 @@ def set_threads() -> None:
 
 
 async def _unknown_name(request: Request, error: Any) -> Response:
-    return problem(404, str(error), error.suggestions)
+    return error_response(404, str(error), error.suggestions)
 
 
-async def _wrong_input(request: Request, error: Exception) -> Response:
-    return problem(422, str(error))
+async def _invalid_input(request: Request, error: Exception) -> Response:
+    return error_response(422, str(error))
 
 
-async def _malformed(request: Request, error: Any) -> Response:
+async def _validation_error(request: Request, error: Any) -> Response:
     errors = error.errors()
     if errors[0]["type"] == "json_invalid":
-        return problem(400, f"the body is not JSON: {errors[0]['ctx']['error']} at character {errors[0]['loc'][-1]}")
-    return problem(422, "; ".join(_sentence(each) for each in errors[:5]))
+        reason, position = errors[0]["ctx"]["error"], errors[0]["loc"][-1]
+        return error_response(400, f"the body is not JSON: {reason} at character {position}")
+    return error_response(422, "; ".join(_describe(each) for each in errors[:5]))
 
 
-def _sentence(error: dict[str, Any]) -> str:
-    """What is wrong with a field, called as the asker calls it."""
+def _describe(error: dict[str, Any]) -> str:
+    """The validation message, with the field named as in the request."""
     place, *loc = error["loc"]
-    if place == "body" and loc[:1] in (["one"], ["many"]):  # our own name for the kind of body
+    if place == "body" and loc[:1] in (["single"], ["batch"]):  # the discriminator's tag
         loc = loc[1:]
     if loc[:1] in (["questions"], ["triples"]) and len(loc) > 1:
         loc = [f"{loc[0][:-1]} {loc[1] + 1}", *loc[2:]]
     return f"{': '.join(map(str, loc)) or f'the {place}'}: {error['msg']}"
 
 
-async def _refused(request: Request, error: Any) -> Response:
-    return problem(error.status_code, str(error.detail), headers=error.headers)
+async def _http_error(request: Request, error: Any) -> Response:
+    return error_response(error.status_code, str(error.detail), headers=error.headers)

@@ -1,7 +1,7 @@
-"""Questions that arrive together are answered together: one product for all of them.
+"""Micro-batching: questions that arrive concurrently are answered by one matrix product.
 
-Nobody waits for company. While a batch is worked on, new questions gather, and they are the next batch; a single
-question on an idle server goes at once.
+No request waits for a batch to fill up. Questions that arrive while a batch is processed form the next batch; on an
+idle server, a single question is answered at once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import anyio
 from dihedral.graph.steps import Side
 from dihedral.inference.predictor import Prediction
 from dihedral.inference.questions import Known
-from dihedral.serving.served import ServedModel
+from dihedral.serving.served_model import ServedModel
 
-AT_ONCE = 64  # questions in one product
+MAX_BATCH = 64  # questions per matrix product
 
 
 @dataclass(frozen=True)
 class Question:
     """(anchor, relation, ?) or (?, relation, anchor)."""
 
-    side: Side  # that is asked for
+    side: Side  # to predict
     anchor: str
     relation: str
     top: int
@@ -35,54 +35,54 @@ class Question:
 
 
 class Batcher:
-    """Answers questions about one model; to be used from one event loop."""
+    """Collects questions to one model into batches. Use it from one event loop only."""
 
     def __init__(self, served: ServedModel, on_batch: Callable[[int], None] = lambda size: None) -> None:
         self.served = served
         self.on_batch = on_batch
         self.waiting: list[tuple[Question, asyncio.Future[list[Prediction]]]] = []
-        self.work: asyncio.Task[None] | None = None
+        self.worker: asyncio.Task[None] | None = None
 
-    async def ask(self, questions: list[Question]) -> list[list[Prediction]]:
-        """The answers of questions whose names are known to be right."""
+    async def submit(self, questions: list[Question]) -> list[list[Prediction]]:
+        """Answer questions whose names are already validated."""
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in questions]
         self.waiting += zip(questions, futures, strict=True)
-        if self.work is None or self.work.done():
-            self.work = loop.create_task(self._work())
+        if self.worker is None or self.worker.done():
+            self.worker = loop.create_task(self._work())
         return await asyncio.gather(*futures)
 
     async def _work(self) -> None:
-        limiter = anyio.CapacityLimiter(1)  # its own: slow requests of other kinds do not hold predictions up
+        limiter = anyio.CapacityLimiter(1)  # separate, so that slow requests of other kinds do not delay predictions
         while self.waiting:
-            batch, self.waiting = self.waiting[:AT_ONCE], self.waiting[AT_ONCE:]
+            batch, self.waiting = self.waiting[:MAX_BATCH], self.waiting[MAX_BATCH:]
             self.on_batch(len(batch))
             try:
                 answers = await anyio.to_thread.run_sync(
                     answer, self.served, [question for question, _ in batch], limiter=limiter
                 )
-            except Exception as error:  # noqa: BLE001  each asker gets it; the next batch goes on
+            except Exception as error:  # noqa: BLE001  passed to each request of the batch; the next batch continues
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
                 continue
             for (_, future), found in zip(batch, answers, strict=True):
-                if not future.done():  # an asker may have gone away
+                if not future.done():  # the request may have been cancelled
                     future.set_result(found)
 
 
 def answer(served: ServedModel, questions: list[Question]) -> list[list[Prediction]]:
-    """All questions of one side, kind and top in one product; where entities are limited, those of one relation."""
-    alike: dict[tuple[Side, Known, int, str | None], list[int]] = defaultdict(list)
+    """Answer questions, with one product per group of equal side, `known`, `top` and, with `among`, relation."""
+    groups: dict[tuple[Side, Known, int, str | None], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
-        limited_by = question.relation if question.among else None
-        alike[question.side, question.known, question.top, limited_by].append(number)
+        range_of = question.relation if question.among else None
+        groups[question.side, question.known, question.top, range_of].append(number)
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
-    for (side, known, top, limited_by), numbers in alike.items():
+    for (side, known, top, range_of), numbers in groups.items():
         allowed = None
-        if limited_by is not None:
-            allowed = predictor.allowed("range", limited_by, side)
+        if range_of is not None:
+            allowed = predictor.allowed("range", range_of, side)
         found = predictor.predict_many(
             side,
             [questions[i].anchor for i in numbers],

@@ -1,7 +1,7 @@
-"""A connection that waits only so long for its client, and the number of connections kept small.
+"""Timeouts for slow clients, and a limit on the number of connections.
 
-uvicorn waits for ever for the head of a request and for an answer to be taken, and at its end closes idle connections
-on which a request may be under way. Bodies are timed by the guard, which can say what is wrong.
+uvicorn waits indefinitely for the head of a request and for the client to read a response. On shutdown it closes idle
+connections at once, although a request may be on its way. The guard times bodies, since it can send an error response.
 """
 
 from __future__ import annotations
@@ -10,79 +10,84 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 20  # for the head of a request to arrive
-SEND_SECONDS = 60  # for an answer to be taken
-LAST_SECONDS = 2  # for a last request on an idle connection, when the server stops
-REST_SECONDS = 10  # for the rest of a body or of an answer to pass, when the server stops
-MAX_CONNECTIONS = 500  # below the 1024 files that a process may usually open
+MAX_HEAD_SECONDS = 20  # until the head of a request has arrived
+MAX_READ_SECONDS = 60  # until the client has read a response
+MAX_IDLE_SHUTDOWN_SECONDS = 2  # for a last request on an idle connection during shutdown
+MAX_BUSY_SHUTDOWN_SECONDS = 10  # for the rest of a body or of a response during shutdown
+MAX_CONNECTIONS = 500  # below 1024, the usual limit on open files per process
 
 
 class Connection(H11Protocol):
-    """uvicorn's, with one timer: it runs whenever the client is to do something."""
+    """uvicorn's connection with one timer, which runs whenever the server waits for the client."""
 
     timer: asyncio.TimerHandle | None = None
-    since = 0.0  # when the timer was last started
+    waiting_since = 0.0  # when the timer was last started
 
     @property
     def answering(self) -> bool:
-        """Whether a request is being read or answered."""
+        """Whether a request is being received or answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
-    def waits(self) -> bool:
-        """Whether the client is to do something: send a head or a body, or take an answer."""
+    def waiting(self) -> bool:
+        """Whether the server waits for the client to send a head or a body, or to read a response."""
         return not self.answering or self.cycle.more_body or self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait_for(HEAD_SECONDS)
+        self._start_timer(MAX_HEAD_SECONDS)
         if len(self.connections) > MAX_CONNECTIONS:
-            waiting = [each for each in self.connections if isinstance(each, Connection) and each.waits]  # itself too
-            eldest = min(waiting, key=lambda each: each.since)
-            self.connections.discard(eldest)  # now, not when it is gone: more may come before
-            eldest.transport.abort()
+            waiting = [each for each in self.connections if isinstance(each, Connection) and each.waiting]  # also self
+            oldest = min(waiting, key=lambda each: each.waiting_since)
+            self.connections.discard(oldest)  # now, not in connection_lost: more connections may arrive before that
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.answering and not self.flow.write_paused:
-            self._wait_for(None)
+            self._stop_timer()
 
     def on_response_complete(self) -> None:
         if not self.flow.write_paused:
-            self._wait_for(HEAD_SECONDS)
-        super().on_response_complete()  # which may find the next request in what was sent already
+            self._start_timer(MAX_HEAD_SECONDS)
+        super().on_response_complete()  # may start a pipelined request
         if self.answering and not self.flow.write_paused:
-            self._wait_for(None)
+            self._stop_timer()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait_for(SEND_SECONDS)
+        self._start_timer(MAX_READ_SECONDS)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._wait_for(None if self.answering else HEAD_SECONDS)
+        if self.answering:
+            self._stop_timer()
+        else:
+            self._start_timer(MAX_HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_for(None)
+        self._stop_timer()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Answer a request that is under way; every answer now says that it is the connection's last."""
+        """Finish the current request; every response now announces that the connection closes."""
         if self.answering:
             super().shutdown()
-        if self.waits:
-            self._wait_for(REST_SECONDS if self.answering else LAST_SECONDS)
+        if self.waiting:
+            self._start_timer(MAX_BUSY_SHUTDOWN_SECONDS if self.answering else MAX_IDLE_SHUTDOWN_SECONDS)
 
-    def _wait_for(self, seconds: float | None) -> None:
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self.waiting_since = self.loop.time()
+        self.timer = self.loop.call_later(seconds, self._disconnect)
+
+    def _stop_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
         self.timer = None
-        if seconds is not None:
-            self.since = self.loop.time()
-            self.timer = self.loop.call_later(seconds, self._give_up)
 
-    def _give_up(self) -> None:
+    def _disconnect(self) -> None:
         if self.transport.get_write_buffer_size():
-            self.transport.abort()  # closing would wait for the client to take the rest
+            self.transport.abort()  # close() would wait for the client to read the rest
         else:
             self.transport.close()

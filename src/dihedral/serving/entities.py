@@ -1,4 +1,4 @@
-"""Entities as a server looks them up: names found while one types, and the facts of one entity."""
+"""Lookups for the server: entity names by search text, and the facts of one entity."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, Split
 from dihedral.graph.vocabulary import Vocabulary
 
-MAX_HELD = 1_000_000  # names that are held in lower case; more are looked for in their file
+MAX_NAMES_IN_MEMORY = 1_000_000  # more names are searched in their file
 
 
 def index_names(names: Vocabulary) -> NameIndex | StoredNameIndex:
-    """What finds names while one types; for millions of them, without holding them."""
-    return NameIndex(names) if len(names) <= MAX_HELD else StoredNameIndex(names)
+    """A search index in memory, or for millions of names one that reads their file."""
+    return NameIndex(names) if len(names) <= MAX_NAMES_IN_MEMORY else StoredNameIndex(names)
 
 
 class StoredNameIndex:
-    """Names where they lie, in the order that is stored with them: what is typed is where they begin, as it is written
-    or with a capital.
+    """Searches the stored, sorted names by their beginning: as typed, capitalized, in upper case and in lower case.
 
     >>> StoredNameIndex(Vocabulary(["Ann", "bob", "Anton"])).search("an", 5)
     [0, 2]
@@ -43,12 +42,12 @@ class StoredNameIndex:
         return found
 
     def around(self, wanted: str, count: int) -> list[int]:
-        """The numbers of names that follow a text in order: those that begin most alike are among them."""
+        """The ids of names that follow a text in sorted order; they include those with the longest common prefix."""
         return self.names.after(wanted, count)
 
 
 class NameIndex:
-    """Names in lower case, sorted, and joined to one text: a search is a bisection and a scan by C code.
+    """Searches names in lower case, sorted and joined into one string: one bisection, then one scan by `str.find`.
 
     >>> NameIndex(Vocabulary(["Ann", "bob", "Joanna"])).search("an", 5)
     [0, 2]
@@ -60,26 +59,26 @@ class NameIndex:
         self.keys = [keys[i] for i in self.order]
         self.text = "\n".join(self.keys)
         lengths = np.fromiter((len(key) + 1 for key in self.keys), np.int64, len(self.keys))
-        self.starts = np.cumsum(lengths) - lengths  # where each name begins in the text
+        self.starts = np.cumsum(lengths) - lengths  # offset of each name in the string
 
     def search(self, wanted: str, limit: int) -> list[int]:
-        """The numbers of names that begin with a text, then of those that hold it, each in alphabetical order."""
+        """The ids of names that start with a text, then of those that contain it, each in alphabetical order."""
         key = _key(wanted)
         first = bisect_left(self.keys, key)
         last = first
         while last < len(self.keys) and last - first < limit and self.keys[last].startswith(key):
             last += 1
         found = list(range(first, last))
-        place = 0
-        while key and len(found) < limit and (place := self.text.find(key, place)) >= 0:
-            row = int(np.searchsorted(self.starts, place, side="right")) - 1
+        offset = 0
+        while key and len(found) < limit and (offset := self.text.find(key, offset)) >= 0:
+            row = int(np.searchsorted(self.starts, offset, side="right")) - 1
             if not first <= row < last:
                 found.append(row)
-            place = int(self.starts[row]) + len(self.keys[row])  # on to the next name
+            offset = int(self.starts[row]) + len(self.keys[row])  # continue with the next name
         return [self.order[row] for row in found]
 
     def around(self, wanted: str, count: int) -> list[int]:
-        """The numbers of names that stand next to a text in alphabetical order: those that begin most alike."""
+        """The ids of names around a text in alphabetical order; they have the longest common prefixes with it."""
         first = max(0, bisect_left(self.keys, _key(wanted)) - count // 2)
         return self.order[first : first + count]
 
@@ -89,43 +88,43 @@ def _key(name: str) -> str:
 
 
 class EntityFact(NamedTuple):
-    """A fact as one of its entities sees it."""
+    """A fact from the point of view of one of its entities."""
 
-    direction: Literal["out", "in"]  # out: the entity is the head; in: the tail
+    direction: Literal["out", "in"]  # out: the entity is the head; in: it is the tail
     relation: int
-    entity: int  # the other one
+    entity: int  # the other entity
     split: Split
 
 
 class FactIndex:
-    """The known facts of each entity, both ways, in compressed rows."""
+    """The known facts of each entity in both directions, as compressed sparse rows."""
 
     def __init__(self, graph: Graph) -> None:
         self.triples = graph.known
         self.split = np.repeat(np.arange(len(SPLITS)), [len(graph.split(name)) for name in SPLITS])
         self.out, self.out_starts = _by_entity(self.triples[:, 0], graph.num_entities)
         self.into, self.into_starts = _by_entity(self.triples[:, 2], graph.num_entities)
-        self.counts = np.diff(self.out_starts) + np.diff(self.into_starts)  # facts of each entity: [N]
+        self.counts = np.diff(self.out_starts) + np.diff(self.into_starts)  # facts per entity: [N]
 
     def split_of(self, head: int, relation: int, tail: int) -> Split | None:
-        """The first split that holds a triple."""
+        """The first split that contains a triple."""
         rows = self.out[self.out_starts[head] : self.out_starts[head + 1]]
         held = rows[(self.triples[rows, 1:] == (relation, tail)).all(axis=1)]
         return SPLITS[self.split[held[0]]] if len(held) else None
 
-    def of(self, entity: int, most: int) -> Iterator[EntityFact]:
-        """Facts with the entity as head and those with it as tail, up to `most` of each."""
+    def of(self, entity: int, max_per_side: int) -> Iterator[EntityFact]:
+        """Facts with the entity as head, then facts with it as tail, up to `max_per_side` of each."""
         sides: tuple[tuple[Literal["out", "in"], int, Any, Any], ...] = (
             ("out", 2, self.out, self.out_starts),
             ("in", 0, self.into, self.into_starts),
         )
         for direction, other, rows, starts in sides:
-            for row in rows[starts[entity] : starts[entity + 1]][:most].tolist():
+            for row in rows[starts[entity] : starts[entity + 1]][:max_per_side].tolist():
                 fact = self.triples[row]
                 yield EntityFact(direction, int(fact[1]), int(fact[other]), SPLITS[self.split[row]])
 
 
 def _by_entity(column: NDArray[np.int32], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers ordered by a column, and where those of each entity begin."""
+    """Row numbers sorted by a column, and the offset of the rows of each entity."""
     order = np.argsort(column, kind="stable")
     return order, np.searchsorted(column[order], np.arange(size + 1))

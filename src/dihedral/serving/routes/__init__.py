@@ -1,1 +1,1 @@
-"""One function an endpoint, which asks the library and shapes the answer."""
+"""The endpoints: one function per endpoint, which calls the library and builds the response."""

@@ -1,4 +1,4 @@
-"""What the group's elements say: relations, products, rules."""
+"""Endpoints for the group elements: relations, products and rules."""
 
 from __future__ import annotations
 
@@ -12,61 +12,53 @@ from fastapi import APIRouter, Query, Request
 from dihedral.interpretation import Match, MinedRule
 from dihedral.interpretation import Share as RowShare
 from dihedral.interpretation.rules import Kind
-from dihedral.serving import messages as m
-from dihedral.serving.routes.asked import PROBLEMS, Chosen, ModelParam, NameParam, find_model
-from dihedral.serving.served import ServedModel
+from dihedral.serving import schemas
+from dihedral.serving.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, find_model, get_and_post
+from dihedral.serving.served_model import ServedModel
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS)
-# hundreds of relations take a while, and every page of the explorer asks; weak, or a swapped model would stay
-_tables: WeakKeyDictionary[ServedModel, m.Relations] = WeakKeyDictionary()
+router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
+# Cached because hundreds of relations take a while and every page of the explorer needs the table. The references are
+# weak, so that a replaced model is freed.
+_tables: WeakKeyDictionary[ServedModel, schemas.RelationsResponse] = WeakKeyDictionary()
 
 
 @router.get("/relations", tags=["algebra"])
-def relations(served: Chosen) -> m.Relations:
-    """All relations: their facts, how symmetric they are, and the relation nearest to their inverse."""
+def relations(served: SelectedModel) -> schemas.RelationsResponse:
+    """All relations: number of facts, symmetry, and the relation nearest to the inverse."""
     if served not in _tables:
         summaries = [_summary(served, number, 1) for number in range(served.graph.num_relations)]
-        _tables[served] = m.Relations(model=served.name, relations=summaries)
+        _tables[served] = schemas.RelationsResponse(model=served.name, relations=summaries)
     return _tables[served]
 
 
 @router.get("/relations/{name:path}", tags=["algebra"])
-async def relation(request: Request, served: Chosen, name: str) -> m.RelationDetail:
-    """One relation: its elements of D_K, the relations nearest to its inverse, the compositions it is part of."""
-    return await _relation(request, served, name)
-
-
-@router.get("/relation", tags=["algebra"])
-async def relation_named(request: Request, served: Chosen, name: NameParam) -> m.RelationDetail:
-    """The same for any name, also one such as `..` that no path can hold."""
-    return await _relation(request, served, name)
-
-
-async def _relation(request: Request, served: ServedModel, name: str) -> m.RelationDetail:
+@router.get("/relation", tags=["algebra"])  # for names such as `..` that cannot be part of a path
+async def relation(request: Request, served: SelectedModel, name: NameParam) -> schemas.RelationResponse:
+    """One relation: its elements of D_K, the relations nearest to its inverse, and its compositions."""
     number = served.check_relation(name)
     name = served.graph.relations[number]
     summary, a = _summary(served, number, 5), served.algebra
     if a is None:
-        return m.RelationDetail(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
-    mined = [rule for rule in await _rules(request, served) if rule.kind == "composition"]
-    taking_part = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
-    return m.RelationDetail(
+        return schemas.RelationResponse(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
+    mined = [rule for rule in await _mined_rules(request, served) if rule.kind == "composition"]
+    involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
+    return schemas.RelationResponse(
         **dict(summary),
         model=served.name,
         K=a.group.K,
         elements=a[name].elements(),
-        compositions=[_rule(rule) for rule in taking_part],
+        compositions=[_rule(rule) for rule in involved],
     )
 
 
-def _summary(served: ServedModel, number: int, inverses: int) -> m.RelationSummary:
+def _summary(served: ServedModel, number: int, num_inverses: int) -> schemas.RelationSummary:
     name, facts = served.graph.relations[number], int(served.fact_counts[number])
     if served.algebra is None:
-        return m.RelationSummary(name=name, facts=facts, symmetry=None, skewness=None, inverses=[])
+        return schemas.RelationSummary(name=name, facts=facts, symmetry=None, skewness=None, inverses=[])
     a = served.algebra
     row, names = a[name], served.graph.relations
-    nearest = np.argsort(-served.inverse_shares[number], kind="stable")[:inverses]
-    return m.RelationSummary(
+    nearest = np.argsort(-served.inverse_shares[number], kind="stable")[:num_inverses]
+    return schemas.RelationSummary(
         name=name,
         facts=facts,
         symmetry=_share(row.symmetry()),
@@ -75,57 +67,48 @@ def _summary(served: ServedModel, number: int, inverses: int) -> m.RelationSumma
     )
 
 
-@router.get("/compose", tags=["algebra"])
-def compose(request: Request, asked: Annotated[m.Compose, Query()]) -> m.Product:
+@get_and_post(router, "/compose", tags=["algebra"])
+def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeResponse:
     """The product of relations and inverses: its elements, and the relations nearest to it."""
-    return _compose(find_model(request, asked.model), asked)
-
-
-@router.post("/compose", tags=["algebra"])
-def compose_posted(request: Request, asked: m.Compose, model: ModelParam = None) -> m.Product:
-    """The same, asked by a body."""
-    return _compose(find_model(request, asked.model or model), asked)
-
-
-def _compose(served: ServedModel, asked: m.Compose) -> m.Product:
-    row = served.product(asked.steps)
-    return m.Product(
+    served = find_model(request, body.model)
+    row = served.product(body.steps)
+    return schemas.ComposeResponse(
         model=served.name,
-        steps=asked.steps,
+        steps=body.steps,
         K=row.algebra.group.K,
         elements=row.elements(),
         identity=_share(row.identity()),
         symmetry=_share(row.symmetry()),
         skewness=_share(row.skewness()),
-        nearest=[_nearest(match) for match in row.nearest(asked.top)],
+        nearest=[_nearest(match) for match in row.nearest(body.top)],
     )
 
 
 @router.get("/rules", tags=["algebra"])
 async def rules(
     request: Request,
-    served: Chosen,
+    served: SelectedModel,
     kind: Kind | None = None,
-    top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 100,
-) -> m.Rules:
-    """The rules that the model believes in, with their counts in the graph; the first call takes a while."""
-    found = [rule for rule in await _rules(request, served) if kind is None or rule.kind == kind]
-    return m.Rules(model=served.name, rules=[_rule(rule) for rule in found[:top]])
+    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 100,
+) -> schemas.RulesResponse:
+    """Rules read off the group elements, with their counts in the graph. The first request mines them and is slow."""
+    found = [rule for rule in await _mined_rules(request, served) if kind is None or rule.kind == kind]
+    return schemas.RulesResponse(model=served.name, rules=[_rule(rule) for rule in found[:top]])
 
 
-async def _rules(request: Request, served: ServedModel) -> list[MinedRule]:
-    if "rules" in vars(served):
+async def _mined_rules(request: Request, served: ServedModel) -> list[MinedRule]:
+    if "rules" in vars(served):  # mined already
         return served.rules
-    return await anyio.to_thread.run_sync(lambda: served.rules, limiter=request.app.state.slow)
+    return await anyio.to_thread.run_sync(lambda: served.rules, limiter=request.app.state.slow_limiter)
 
 
-def _rule(rule: MinedRule) -> m.Rule:
-    return m.Rule.model_validate(rule.to_dict())
+def _rule(rule: MinedRule) -> schemas.Rule:
+    return schemas.Rule.model_validate(rule.to_dict())
 
 
-def _share(share: RowShare) -> m.Share:
-    return m.Share(weighted=float(share), count=share.count)
+def _share(share: RowShare) -> schemas.Share:
+    return schemas.Share(weighted=float(share), count=share.count)
 
 
-def _nearest(match: Match) -> m.Nearest:
-    return m.Nearest(relation=match.relation, share=_share(match.share))
+def _nearest(match: Match) -> schemas.NearestRelation:
+    return schemas.NearestRelation(relation=match.relation, share=_share(match.share))

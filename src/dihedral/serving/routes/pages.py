@@ -1,4 +1,4 @@
-"""The explorer's pages, and what monitors ask."""
+"""The explorer's pages, the health check and the metrics."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import FileResponse
 
-from dihedral.serving import messages as m
-from dihedral.serving.routes.asked import PROBLEMS
+from dihedral.serving import schemas
+from dihedral.serving.routes.common import ERROR_RESPONSES
 
 STATIC = Path(__file__).parent.parent / "static"
 
 router = APIRouter()
 
 
-@router.head("/healthz", include_in_schema=False)  # monitors ask so
+@router.head("/healthz", include_in_schema=False)  # used by some monitors
 @router.get("/healthz", tags=["server"])
-async def healthz() -> m.Health:
-    """Whether the server answers."""
-    return m.Health()
+async def healthz() -> schemas.HealthResponse:
+    """Health check."""
+    return schemas.HealthResponse()
 
 
-@router.get("/metrics", tags=["server"], response_class=Response, responses={401: PROBLEMS[401]})
+@router.get("/metrics", tags=["server"], response_class=Response, responses={401: ERROR_RESPONSES[401]})
 async def metrics(request: Request) -> Response:
-    """Counts and times of requests, for Prometheus."""
+    """Counts and durations of requests, for Prometheus."""
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

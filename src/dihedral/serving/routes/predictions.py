@@ -1,4 +1,4 @@
-"""Completions, judgements, missing facts, explanations and path questions."""
+"""Predictions, triple classification, missing facts, explanations and path queries."""
 
 from __future__ import annotations
 
@@ -9,192 +9,171 @@ from typing import Annotated, Any
 
 import anyio
 import torch
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import APIRouter, Query, Request
 
 import dihedral as dh
 from dihedral.errors import DihedralError
 from dihedral.inference.predictor import Prediction
-from dihedral.serving import messages as m
+from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher, Question
-from dihedral.serving.routes.asked import PROBLEMS, Chosen, ModelParam, find_batcher, find_model
-from dihedral.serving.served import ServedModel, UnknownNameError
+from dihedral.serving.routes.common import (
+    ERROR_RESPONSES,
+    ModelParam,
+    SelectedModel,
+    find_batcher,
+    find_model,
+    get_and_post,
+)
+from dihedral.serving.served_model import ServedModel, UnknownNameError
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS)
+router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
 
 
-@router.get("/predict", tags=["predictions"])
-async def predict(request: Request, asked: Annotated[m.PredictOne, Query()]) -> m.Predictions:
-    """The best completions of a triple of which two parts are given."""
-    batcher = find_batcher(request, asked.model)
-    return m.Predictions(model=batcher.served.name, predictions=(await _predict(batcher, [asked]))[0])
-
-
-@router.post("/predict", tags=["predictions"])
-async def predict_batch(
-    request: Request, asked: Annotated[m.Predict, Body()], model: ModelParam = None
-) -> m.Predictions | m.PredictionLists:
-    """The same for one question, or for many as {"questions": [...]}."""
-    batcher = find_batcher(request, asked.model or model)
+@get_and_post(
+    router, "/predict", tags=["predictions"], query=schemas.PredictRequest, query_response=schemas.PredictResponse
+)
+async def predict(
+    request: Request, body: schemas.PredictBody
+) -> schemas.PredictResponse | schemas.PredictBatchResponse:
+    """The best completions of a triple with two given parts. POST also answers a batch, {"questions": [...]}."""
+    batcher = find_batcher(request, body.model)
     name = batcher.served.name
-    if isinstance(asked, m.PredictOne):
-        return m.Predictions(model=name, predictions=(await _predict(batcher, [asked]))[0])
-    return m.PredictionLists(model=name, answers=await _predict(batcher, asked.questions))
+    if isinstance(body, schemas.PredictBatchRequest):
+        return schemas.PredictBatchResponse(model=name, answers=await _predict(batcher, body.questions))
+    return schemas.PredictResponse(model=name, predictions=(await _predict(batcher, [body]))[0])
 
 
-async def _predict(batcher: Batcher, asked: Sequence[m.PredictQuestion]) -> list[list[m.Predicted]]:
+async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion]) -> list[list[schemas.Prediction]]:
     served = batcher.served
-    together = sum(each.top for each in asked)
-    if together > m.MAX_ANSWERS:
+    num_answers = sum(query.top for query in queries)
+    if num_answers > schemas.MAX_BATCH_ANSWERS:
         raise DihedralError(
-            f"the questions ask for {together:,} answers together, a request for at most {m.MAX_ANSWERS:,}; "
-            "ask in smaller batches"
+            f"the questions ask for {num_answers:,} answers in total, and a request may ask for at most "
+            f"{schemas.MAX_BATCH_ANSWERS:,}; use smaller batches"
         )
     questions: list[Question] = []
-    for number, each in enumerate(asked, start=1):
+    for number, query in enumerate(queries, start=1):
         try:
-            _check(served, each)
+            _check(served, query)
         except DihedralError as error:
-            if len(asked) > 1:
+            if len(queries) > 1:
                 error.args = (f"question {number}: {error}",)
             raise
-        if each.relation is not None:
-            anchor = each.head if each.head is not None else each.tail
+        if query.relation is not None:
+            anchor = query.head if query.head is not None else query.tail
             assert anchor is not None
-            side: Any = "tail" if each.head is not None else "head"
-            questions.append(Question(side, anchor, each.relation, each.top, each.known, each.among))
-    found = iter(await batcher.ask(questions))
+            side: Any = "tail" if query.head is not None else "head"
+            questions.append(Question(side, anchor, query.relation, query.top, query.known, query.among))
+    batched = iter(await batcher.submit(questions))
     answers = []
-    for each in asked:
-        if each.relation is None:
-            answers.append(
-                await anyio.to_thread.run_sync(
-                    partial(served.predictor.predict, head=each.head, tail=each.tail, top=each.top, known=each.known)
-                )
-            )
+    for query in queries:
+        if query.relation is None:
+            call = partial(served.predictor.predict, head=query.head, tail=query.tail, top=query.top, known=query.known)
+            answers.append(await anyio.to_thread.run_sync(call))
         else:
-            answers.append(next(found))
-    return [[_predicted(one) for one in answer] for answer in answers]
+            answers.append(next(batched))
+    return [[_prediction(each) for each in answer] for answer in answers]
 
 
-def _check(served: ServedModel, asked: m.PredictQuestion) -> None:
-    given = [part for part in (asked.head, asked.relation, asked.tail) if part is not None]
+def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
+    given = [part for part in (query.head, query.relation, query.tail) if part is not None]
     if len(given) != 2:
-        raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, the third is predicted")
-    for entity in (asked.head, asked.tail):
+        raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, and the third is predicted")
+    for entity in (query.head, query.tail):
         if entity is not None:
             served.check_entity(entity)
-    if asked.relation is not None:
-        served.check_relation(asked.relation)
-    elif asked.among is not None:
-        raise DihedralError("among limits entities, but the relation is asked for; leave it out")
+    if query.relation is not None:
+        served.check_relation(query.relation)
+    elif query.among is not None:
+        raise DihedralError("among restricts entities, but this question predicts the relation; leave it out")
 
 
-def _predicted(one: Prediction) -> m.Predicted:
-    return m.Predicted.model_construct(
-        head=one.head, relation=one.relation, tail=one.tail, score=one.score,
-        probability=one.probability, known=one.known,
+def _prediction(prediction: Prediction) -> schemas.Prediction:
+    return schemas.Prediction.model_construct(
+        head=prediction.head, relation=prediction.relation, tail=prediction.tail, score=prediction.score,
+        probability=prediction.probability, known=prediction.known,
     )  # fmt: skip
 
 
 @router.post("/classify", tags=["predictions"])
-def classify(request: Request, asked: m.Classify, model: ModelParam = None) -> m.Judgements:
-    """True or false for each triple, and how likely it is among as many true as false ones."""
-    served = find_model(request, asked.model or model)
+def classify(request: Request, body: schemas.ClassifyRequest, model: ModelParam = None) -> schemas.ClassifyResponse:
+    """Classify triples as true or false. The probability assumes as many true as false triples."""
+    served = find_model(request, body.model or model)
     if served.predictor.calibration is None:
-        raise DihedralError(
-            f"model {served.name!r} has no thresholds; calibrate it on valid triples before it is saved"
-        )
+        raise DihedralError(f"model {served.name!r} has no thresholds; calibrate it on valid before you save it")
     entities, relations = served.graph.entities, served.graph.relations
     triples = []
-    for number, each in enumerate(asked.triples, start=1):
+    for number, triple in enumerate(body.triples, start=1):
         try:
-            h, t = served.check_entity(each.head), served.check_entity(each.tail)
-            triples.append((entities[h], relations[served.check_relation(each.relation)], entities[t]))
+            h, t = served.check_entity(triple.head), served.check_entity(triple.tail)
+            triples.append((entities[h], relations[served.check_relation(triple.relation)], entities[t]))
         except UnknownNameError as error:
             error.args = (f"triple {number}: {error}",)
             raise
-    found = served.predictor.classify(triples)
-    return m.Judgements(model=served.name, judgements=[m.Judgement(**each._asdict()) for each in found])
+    judgements = [schemas.Judgement(**each._asdict()) for each in served.predictor.classify(triples)]
+    return schemas.ClassifyResponse(model=served.name, judgements=judgements)
 
 
 @router.get("/missing", tags=["predictions"])
 async def missing(
     request: Request,
-    served: Chosen,
+    served: SelectedModel,
     relation: Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")] = None,
-    top: Annotated[int, Query(ge=1, le=m.MAX_TOP)] = 10,
-) -> m.Predictions:
-    """The likeliest facts that the graph lacks, among entities that training has on that side of the relation."""
-    work = partial(served.missing, relation, top)
-    found = await anyio.to_thread.run_sync(work, limiter=request.app.state.slow)
-    return m.Predictions(model=served.name, predictions=[m.Predicted(**each) for each in found])
+    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
+) -> schemas.PredictResponse:
+    """The most likely facts missing from the graph, among entities that occur on that side of the relation."""
+    call = partial(served.missing, relation, top)
+    found = await anyio.to_thread.run_sync(call, limiter=request.app.state.slow_limiter)
+    return schemas.PredictResponse(model=served.name, predictions=[schemas.Prediction(**each) for each in found])
 
 
-@router.get("/explain", tags=["predictions"])
-def explain(request: Request, asked: Annotated[m.Explain, Query()]) -> m.Explained:
-    """The paths of known facts that support a triple, similar facts, and the elements that carry its score."""
-    return _explain(find_model(request, asked.model), asked)
-
-
-@router.post("/explain", tags=["predictions"])
-def explain_posted(request: Request, asked: m.Explain, model: ModelParam = None) -> m.Explained:
-    """The same, asked by a body."""
-    return _explain(find_model(request, asked.model or model), asked)
-
-
-def _explain(served: ServedModel, asked: m.Explain) -> m.Explained:
-    h, t = served.check_entity(asked.head), served.check_entity(asked.tail)
-    r = served.check_relation(asked.relation)
+@get_and_post(router, "/explain", tags=["predictions"])
+def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
+    """Paths of known facts that support a triple, similar facts, and the elements that contribute to its score."""
+    served = find_model(request, body.model)
+    h, t = served.check_entity(body.head), served.check_entity(body.tail)
+    r = served.check_relation(body.relation)
     entities, relations, calibration = served.graph.entities, served.graph.relations, served.predictor.calibration
-    found = dh.explain(served.predictor, entities[h], relations[r], entities[t], top=asked.top)
-    likely = calibration.probabilities(torch.tensor(found.score), torch.tensor(r)) if calibration else None
+    found = dh.explain(served.predictor, entities[h], relations[r], entities[t], top=body.top)
+    probability = calibration.probabilities(torch.tensor(found.score), torch.tensor(r)) if calibration else None
     split = served.facts.split_of(h, r, t)
-    return m.Explained(
+    return schemas.ExplainResponse(
         model=served.name,
         head=entities[h],
         relation=relations[r],
         tail=entities[t],
-        known=split is not None,  # as /v1/predict has it; found.known is that of training
+        known=split is not None,
         split=split,
         score=found.score,
-        probability=None if likely is None else float(likely),
+        probability=None if probability is None else float(probability),
         ranks=found.ranks,
         supported=found.supported,
         paths=[
-            m.Path(
+            schemas.SupportingPath(
                 relations=list(path.relations), entities=list(path.entities), support=path.support,
                 confidence=path.confidence, pairs=path.pairs,
             )
             for path in found.paths
         ],
-        alike=[
-            m.Alike(head=each.fact[0], relation=each.fact[1], tail=each.fact[2], likeness=each.likeness)
+        similar_facts=[
+            schemas.SimilarFact(head=each.fact[0], relation=each.fact[1], tail=each.fact[2], similarity=each.likeness)
             for each in found.alike
         ],
         elements=found.elements,
     )  # fmt: skip
 
 
-@router.get("/query", tags=["predictions"])
-def query(request: Request, asked: Annotated[m.Query, Query()]) -> m.PathAnswers:
-    """Where a path of relations leads from an entity; repeat `via` for each step."""
-    return _query(find_model(request, asked.model), asked)
-
-
-@router.post("/query", tags=["predictions"])
-def query_posted(request: Request, asked: m.Query, model: ModelParam = None) -> m.PathAnswers:
-    """The same, asked by a body."""
-    return _query(find_model(request, asked.model or model), asked)
-
-
-def _query(served: ServedModel, asked: m.Query) -> m.PathAnswers:
-    served.check_entity(asked.start)
-    for step in asked.via:
+@get_and_post(router, "/query", tags=["predictions"])
+def query(request: Request, body: schemas.PathQueryRequest) -> schemas.PathQueryResponse:
+    """The entities that a path of relations leads to. Repeat `via` for each step."""
+    served = find_model(request, body.model)
+    served.check_entity(body.start)
+    for step in body.via:
         served.read_step(step)
-    found = served.predictor.query(asked.start, asked.via, top=asked.top, mode=asked.mode)
+    found = served.predictor.query(body.start, body.via, top=body.top, mode=body.mode)
     answers = [
-        m.PathAnswer(entity=each.entity, score=each.score, through=list(each.through))
+        schemas.PathAnswer(entity=each.entity, score=each.score, through=list(each.through))
         for each in found
-        if math.isfinite(each.score)  # a beam gives -inf to what no way leads to
+        if math.isfinite(each.score)  # a beam search gives -inf to entities that it does not reach
     ]
-    return m.PathAnswers(model=served.name, answers=answers)
+    return schemas.PathQueryResponse(model=served.name, answers=answers)

@@ -1,6 +1,6 @@
-// Pages of the algebra: the table of relations, one relation, the calculator of compositions.
+// Pages for the group elements: the table of relations, one relation, and the composition calculator.
 
-import { ask } from "./api.js";
+import { fetchJson } from "./api.js";
 import { bar, el, number, percent, plural, short, soft } from "./dom.js";
 import { relationLink, relationStep } from "./entity.js";
 import { elementBars, shareText } from "./pictures.js";
@@ -8,22 +8,22 @@ import { to } from "./routes.js";
 
 const formula = (steps) => steps.map((step, i) => [i > 0 && " · ", relationStep(step)]);
 
-// --- the table of relations ------------------------------------------------------------------------
+// --- table of relations ------------------------------------------------------------------------
 
 const COLUMNS = [
   { key: "name", title: "Relation", value: (row) => row.name.toLowerCase(), cell: (row) => relationLink(row.name) },
   { key: "facts", title: "Facts", value: (row) => -row.facts, cell: (row) => number(row.facts), kind: "number" },
-  { key: "symmetry", title: "Symmetric", value: (row) => -(row.symmetry?.weighed ?? -1), cell: (row) => shareCell(row.symmetry) },
-  { key: "skewness", title: "Skew", value: (row) => -(row.skewness?.weighed ?? -1), cell: (row) => shareCell(row.skewness) },
-  { key: "inverse", title: "Inverse", value: (row) => -(row.inverses[0]?.share.weighed ?? -1), cell: inverseCell },
+  { key: "symmetry", title: "Symmetric", value: (row) => -(row.symmetry?.weighted ?? -1), cell: (row) => shareCell(row.symmetry) },
+  { key: "skewness", title: "Skew", value: (row) => -(row.skewness?.weighted ?? -1), cell: (row) => shareCell(row.skewness) },
+  { key: "inverse", title: "Inverse", value: (row) => -(row.inverses[0]?.share.weighted ?? -1), cell: inverseCell },
   { key: "composition", title: "Composition", value: (row) => -(row.composition?.score ?? -1), cell: compositionCell },
 ];
 
-const shareCell = (share) => share && el("span", { class: "share", title: shareText(share) }, bar(share.weighed), percent(share.weighed));
+const shareCell = (share) => share && el("span", { class: "share", title: shareText(share) }, bar(share.weighted), percent(share.weighted));
 
 function inverseCell(row) {
   const [best] = row.inverses;
-  return best && el("span", { title: shareText(best.share) }, relationLink(best.relation), el("small", {}, percent(best.share.weighed)));
+  return best && el("span", { title: shareText(best.share) }, relationLink(best.relation), el("small", {}, percent(best.share.weighted)));
 }
 
 function compositionCell(row) {
@@ -33,11 +33,11 @@ function compositionCell(row) {
   return rule && el("span", { title: ruleTitle(rule) }, formula(rule.body), el("small", {}, rule.score.toFixed(2)));
 }
 
-const ruleTitle = (rule) => `the model believes it to ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs`;
+const ruleTitle = (rule) => `model score ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs`;
 
 export async function relationsPage(_, model, info) {
-  const { relations } = await ask("/v1/relations", { model });
-  const readable = info.K !== null; // others have nothing to read, and no rules to ask for
+  const { relations } = await fetchJson("/v1/relations", { model });
+  const readable = info.K !== null; // other models have no group elements and no rules
   const columns = readable ? COLUMNS : COLUMNS.slice(0, 2);
   let sorted = { key: "facts", down: false };
   const body = el("tbody", {});
@@ -57,7 +57,7 @@ export async function relationsPage(_, model, info) {
     head.querySelector(`[data-sort=${key}]`).focus();
   };
   draw();
-  if (readable) ask("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
+  if (readable) fetchJson("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
     for (const row of relations) row.composition = rules.find((rule) => rule.head === row.name) ?? null;
     draw();
   });
@@ -65,33 +65,33 @@ export async function relationsPage(_, model, info) {
     title: "Relations",
     content: [
       el("div", { class: "title" }, el("h1", {}, "Relations"),
-        readable && el("p", { class: "muted" }, "Read off the group elements: shares of components, weighed by what each adds to the scores of facts.")),
+        readable && el("p", { class: "muted" }, "Read off the group elements: shares of components, weighted by their contribution to the scores of facts.")),
       el("div", { class: "card table" }, el("table", {}, el("thead", {}, head), body)),
     ],
   };
 }
 
 const noElements = (title) => el("div", { class: "title" }, el("h1", {}, title),
-  el("p", { class: "muted" }, "The relations of this model are no group elements: there is nothing to read or multiply."));
+  el("p", { class: "muted" }, "This model has no group elements, so its relations cannot be read or multiplied."));
 
 // --- one relation ----------------------------------------------------------------------------------
 
-export async function relationPage([asked], model) {
-  const found = await ask("/v1/relation", { name: asked, model });
-  const name = found.name; // in full, where it was asked for by a prefix
+export async function relationPage([nameOrPrefixed], model) {
+  const found = await fetchJson("/v1/relation", { name: nameOrPrefixed, model });
+  const name = found.name; // the full name, without a prefix
   if (found.K === null) return { title: name, content: [noElements(short(name, 200)), el("p", {}, plural(found.facts, "fact"))] };
   return {
     title: name,
     content: [
       el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200)),
         el("p", { class: "muted" }, `${plural(found.facts, "fact")} · `, el("a", { href: to("compose", name) }, "compose with others"))),
-      el("dl", { class: "figures" },
-        figure("symmetric", found.symmetry), figure("skew-symmetric", found.skewness)),
+      el("dl", { class: "numbers" },
+        shareNumber("symmetric", found.symmetry), shareNumber("skew-symmetric", found.skewness)),
       el("div", { class: "two" },
         el("section", { class: "card" }, el("h2", {}, `Elements of D${sub(found.K)}`),
-          el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon; the bars count them."), elementBars(found.elements)),
+          el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon. The bars show how often each occurs."), elementBars(found.elements)),
         el("section", {}, el("h2", {}, "Nearest to its inverse"), nearestList(found.inverses),
-          el("h2", {}, "Compositions"), found.compositions.length === 0 && el("p", { class: "muted" }, "none that the model believes in"),
+          el("h2", {}, "Compositions"), found.compositions.length === 0 && el("p", { class: "muted" }, "none found"),
           el("ul", { class: "rules" }, found.compositions.slice(0, 12).map(ruleItem)))),
     ],
   };
@@ -99,27 +99,27 @@ export async function relationPage([asked], model) {
 
 const sub = (K) => String(K).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
 
-const figure = (label, share) => el("div", { title: shareText(share) }, el("dt", {}, label), el("dd", {}, percent(share.weighed)));
+const shareNumber = (label, share) => el("div", { title: shareText(share) }, el("dt", {}, label), el("dd", {}, percent(share.weighted)));
 
 const nearestList = (matches) => el("ul", { class: "nearest" }, matches.map((match) => el("li", { title: shareText(match.share) },
-  el("span", { class: "name" }, relationLink(match.relation)), bar(match.share.weighed), el("span", { class: "value" }, percent(match.share.weighed)))));
+  el("span", { class: "name" }, relationLink(match.relation)), bar(match.share.weighted), el("span", { class: "value" }, percent(match.share.weighted)))));
 
 export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
   el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationLink(rule.head)),
   el("span", { class: "muted" }, `${rule.score.toFixed(2)} · true for ${percent(rule.confidence)} of ${number(rule.body_pairs)} `,
     rule.kind === "composition" && el("a", { href: to("compose", ...rule.body) }, "multiply")));
 
-// --- the calculator --------------------------------------------------------------------------------
+// --- calculator --------------------------------------------------------------------------------
 
 export async function composePage(steps, model, info) {
   if (info.K === null) return { title: "Compose", content: [noElements("Compose relations")] };
-  const { relations } = await ask("/v1/relations", { model });
+  const { relations } = await fetchJson("/v1/relations", { model });
   const names = new Set(relations.map((row) => row.name));
-  const product = steps.length ? await ask("/v1/compose", { steps, top: 6, model }) : null;
+  const product = steps.length ? await fetchJson("/v1/compose", { steps, top: 6, model }) : null;
   const go = (next) => { location.hash = to("compose", ...next); };
   const select = el("select", { "aria-label": "Relation to add" }, relations.map((row) => el("option", { value: row.name }, short(row.name, 60))));
   const chips = steps.map((step, i) => {
-    const back = step.startsWith("~") && !names.has(step); // a relation may be called so itself
+    const back = step.startsWith("~") && !names.has(step); // the name of a relation may itself start with ~
     const name = back ? step.slice(1) : step;
     const turned = steps.with(i, back ? name : `~${name}`);
     return el("li", { class: "chip" }, el("span", { title: name }, short(name)),
@@ -128,7 +128,7 @@ export async function composePage(steps, model, info) {
   });
   const add = (event) => { event.preventDefault(); go([...steps, select.value]); };
   const examples = el("p", { class: "examples muted" });
-  ask("/v1/rules", { model, kind: "composition", top: 4 }).then(({ rules }) => {
+  fetchJson("/v1/rules", { model, kind: "composition", top: 4 }).then(({ rules }) => {
     const links = rules.map((rule) => el("a", { href: to("compose", ...rule.body) }, rule.body.map((step) => step.startsWith("~") ? `${short(step.slice(1), 24)}⁻¹` : short(step, 24)).join(" · ")));
     if (links.length) examples.replaceChildren("Try ", ...links.flatMap((link, i) => [i ? ", " : "", link]));
   }, () => {});
@@ -136,18 +136,18 @@ export async function composePage(steps, model, info) {
     title: "Compose",
     content: [
       el("div", { class: "title" }, el("h1", {}, "Compose relations"),
-        el("p", { class: "muted" }, "First one relation, then the next: a product of group elements, component by component. The order matters.")),
+        el("p", { class: "muted" }, "Follow one relation, then the next: the product of their group elements, component by component. The order matters.")),
       el("form", { class: "card calculator", onsubmit: add },
         steps.length > 0 && el("ol", { class: "factors", "aria-label": "Factors" }, chips.flatMap((chip, i) => i ? [el("li", { class: "dot", "aria-hidden": "true" }, "·"), chip] : [chip])),
         el("div", { class: "row" }, select, el("button", { type: "submit", disabled: steps.length >= 16 }, "Add"),
-          steps.length > 1 && el("button", { type: "button", class: "quiet", onclick: () => go(steps.toReversed()) }, "Swap the order"),
+          steps.length > 1 && el("button", { type: "button", class: "quiet", onclick: () => go(steps.toReversed()) }, "Reverse"),
           steps.length > 0 && el("button", { type: "button", class: "quiet", onclick: () => go([]) }, "Clear")),
         examples),
       product && el("div", { class: "two" },
-        el("section", { class: "card" }, el("h2", {}, "The product"), elementBars(product.elements)),
+        el("section", { class: "card" }, el("h2", {}, "Product"), elementBars(product.elements)),
         el("section", {}, el("h2", {}, "Nearest relations"), nearestList(product.nearest),
-          el("p", { class: "muted" }, "Shares of components in which the product holds the same element as the relation."),
-          el("dl", { class: "figures small" }, figure("identity", product.identity), figure("symmetric", product.symmetry), figure("skew-symmetric", product.skewness)))),
+          el("p", { class: "muted" }, "Share of components in which the product and the relation have the same element."),
+          el("dl", { class: "numbers small" }, shareNumber("identity", product.identity), shareNumber("symmetric", product.symmetry), shareNumber("skew-symmetric", product.skewness)))),
     ],
   };
 }

@@ -1,16 +1,16 @@
-// Questions to the server; a server with a key is asked again once the key is given.
+// Requests to the server, and the form for its API key.
 
 import { el } from "./dom.js";
 
-export class Problem extends Error {
+export class ApiError extends Error {
   constructor(status, { detail, suggestions }) {
-    super(detail ?? `the server answered ${status}`);
+    super(detail ?? `the server returned status ${status}`);
     this.status = status;
     this.suggestions = suggestions ?? [];
   }
 }
 
-export async function ask(path, params = {}, body = null) {
+export async function fetchJson(path, params = {}, body = null) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const each of [value].flat()) if (each !== null && each !== undefined) query.append(name, each);
@@ -23,17 +23,17 @@ export async function ask(path, params = {}, body = null) {
     method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body),
   });
   const content = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Problem(response.status, content);
+  if (!response.ok) throw new ApiError(response.status, content);
   return content;
 }
 
-export function keyForm(again) {
+export function keyForm(retry) {
   const input = el("input", { type: "password", "aria-label": "API key", autocomplete: "off" });
   const submit = (event) => {
     event.preventDefault();
     sessionStorage.setItem("api-key", input.value);
-    again();
+    retry();
   };
   return el("form", { class: "key", onsubmit: submit },
-    el("p", {}, "This server asks for a key."), input, el("button", { type: "submit" }, "Go on"));
+    el("p", {}, "This server requires an API key."), input, el("button", { type: "submit" }, "Continue"));
 }

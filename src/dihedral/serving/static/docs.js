@@ -1,6 +1,6 @@
-// The API's endpoints from /openapi.json: what each does, takes and gives.
+// The API reference, built from /openapi.json.
 
-import { ask, keyForm } from "./api.js";
+import { fetchJson, keyForm } from "./api.js";
 import { el } from "./dom.js";
 
 const main = document.getElementById("main");
@@ -16,37 +16,37 @@ function typeOf(schema) {
 }
 
 const row = (name, schema, required, about) => el("tr", {}, el("td", { "data-label": "name" }, el("code", {}, name)),
-  el("td", { "data-label": "type" }, typeOf(schema)), el("td", { "data-label": "about" }, required ? "needed. " : "", about ?? schema?.description ?? ""));
+  el("td", { "data-label": "type" }, typeOf(schema)), el("td", { "data-label": "about" }, required ? "required. " : "", about ?? schema?.description ?? ""));
 
 function endpoint(path, method, operation, schemas) {
   const parameters = operation.parameters ?? [];
   const body = operation.requestBody?.content["application/json"]?.schema;
-  const answer = operation.responses["200"]?.content?.["application/json"]?.schema;
+  const response = operation.responses["200"]?.content?.["application/json"]?.schema;
   return el("section", { class: "card endpoint" },
     el("h2", {}, el("span", { class: `method ${method}` }, method.toUpperCase()), el("code", {}, path)),
     el("p", {}, operation.description ?? ""),
     parameters.length > 0 && el("table", {}, el("tbody", {}, parameters.map((each) => row(each.name, each.schema, each.required, each.description)))),
-    (body?.oneOf ?? (body ? [body] : [])).map((part) => shape("asked as", part, schemas)),
-    answer && (answer.anyOf ?? [answer]).map((part) => shape("answered by", part, schemas)));
+    (body?.oneOf ?? (body ? [body] : [])).map((part) => schemaTable("Request", part, schemas)),
+    response && (response.anyOf ?? [response]).map((part) => schemaTable("Response", part, schemas)));
 }
 
-function shape(title, schema, schemas) {
+function schemaTable(title, schema, schemas) {
   const name = typeOf(schema);
   const fields = schemas[name]?.properties ?? {};
-  const needed = schemas[name]?.required ?? [];
+  const required = schemas[name]?.required ?? [];
   return el("details", {}, el("summary", {}, `${title} `, el("code", {}, name)),
-    el("table", {}, el("tbody", {}, Object.entries(fields).map(([field, type]) => row(field, type, title === "asked as" && needed.includes(field))))));
+    el("table", {}, el("tbody", {}, Object.entries(fields).map(([field, type]) => row(field, type, title === "Request" && required.includes(field))))));
 }
 
 async function show() {
   try {
-    const api = await ask("/openapi.json");
+    const api = await fetchJson("/openapi.json");
     main.replaceChildren(
-      el("div", { class: "title" }, el("h1", {}, "The API"), el("p", { class: "muted" }, api.info.description)),
+      el("div", { class: "title" }, el("h1", {}, "API"), el("p", { class: "muted" }, api.info.description)),
       ...Object.entries(api.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) =>
         endpoint(path, method, operation, api.components.schemas))));
-  } catch (problem) {
-    main.replaceChildren(problem.status === 401 ? keyForm(show) : el("p", {}, problem.message));
+  } catch (error) {
+    main.replaceChildren(error.status === 401 ? keyForm(show) : el("p", {}, error.message));
   }
 }
 

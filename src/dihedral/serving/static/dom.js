@@ -1,4 +1,4 @@
-// Elements from plain values; names only ever become text nodes and attributes.
+// Helpers that build DOM elements. Names become text nodes and attributes only, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -15,7 +15,7 @@ function fill(node, attributes, children) {
 export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-let namespaces = []; // [prefix, namespace], the longest namespace first
+let namespaces = []; // [prefix, namespace], longest namespace first
 
 export function setPrefixes(prefixes) {
   namespaces = Object.entries(prefixes).sort((a, b) => b[1].length - a[1].length);
@@ -26,25 +26,25 @@ function prefixed(name) {
   return found ? `${found[0]}:${name.slice(found[1].length)}` : name;
 }
 
-// A name with its prefix; the last parts of a Freebase path, or of any long name.
-export function short(name, most = 40) {
+// A name with its prefix, shortened: the last two parts of a path, or the beginning of a long name.
+export function short(name, maxLength = 40) {
   const back = name.startsWith("~") ? "~" : "";
   let text = prefixed(name.slice(back.length));
   if (text.split("/").length > 3) text = "…/" + text.replaceAll("./", "/").split("/").slice(-2).join("/");
-  return back + (text.length <= most ? text : text.slice(0, most - 1) + "…");
+  return back + (text.length <= maxLength ? text : text.slice(0, maxLength - 1) + "…");
 }
 
-// A name that may break after its underscores and slashes, not in the middle of a word.
-export const soft = (name, most) => short(name, most).split(/(?<=[_/.])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);
+// A name that may wrap after underscores, slashes and dots, but not within a word.
+export const soft = (name, maxLength) => short(name, maxLength).split(/(?<=[_/.])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
-// A probability is never certain, and is to be read against the triples that it was fitted on.
-export const likely = (probability) => probability > 0.99 ? "> 99 %" : probability < 0.01 ? "< 1 %" : percent(probability);
-export const LIKELY_AMONG = "among as many true as false triples";
+// Probabilities are never shown as 0 % or 100 %. They were fitted on as many true as false triples.
+export const formatProbability = (probability) => probability > 0.99 ? "> 99 %" : probability < 0.01 ? "< 1 %" : percent(probability);
+export const PROBABILITY_NOTE = "assuming as many true as false triples";
 export const number = (value) => value.toLocaleString("en");
 export const plural = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 
-// A thin bar for a share of 1; its width is set by the style object, which the content policy allows.
+// A thin bar for a share between 0 and 1. The Content-Security-Policy allows setting the width through the style object.
 export function bar(share, kind = "") {
   const inner = el("span", { class: "bar-fill" });
   inner.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;

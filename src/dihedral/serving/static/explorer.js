@@ -1,6 +1,6 @@
-// The explorer: shows the page that the address names.
+// The explorer: shows the page for the current URL.
 
-import { ask, keyForm } from "./api.js";
+import { fetchJson, keyForm } from "./api.js";
 import { composePage, relationPage, relationsPage } from "./algebra.js";
 import { el, setPrefixes, short } from "./dom.js";
 import { entityPage, whyPage } from "./entity.js";
@@ -12,35 +12,35 @@ const PAGES = {
   "": homePage, entity: entityPage, why: whyPage, relations: relationsPage, relation: relationPage,
   compose: composePage, model: modelPage,
 };
-const NEEDED = { entity: 1, why: 3, relation: 1 };
+const MIN_PARTS = { entity: 1, why: 3, relation: 1 };
 
 const main = document.getElementById("main");
-let asked = 0;
+let latest = 0; // number of the newest call of show()
 
 const infos = new Map();
 
 async function infoOf(model) {
-  if (!infos.has(model)) infos.set(model, await ask("/v1/info", { model }));
+  if (!infos.has(model)) infos.set(model, await fetchJson("/v1/info", { model }));
   return infos.get(model);
 }
 
 async function show() {
-  const mine = ++asked;
+  const mine = ++latest;
   const { page, parts, model } = read();
   main.setAttribute("aria-busy", "true");
   let title = "Not found";
   let content;
   try {
-    if (!PAGES[page] || parts.length < (NEEDED[page] ?? 0)) throw new Error("There is no such page.");
+    if (!PAGES[page] || parts.length < (MIN_PARTS[page] ?? 0)) throw new Error("This page does not exist.");
     const info = await infoOf(model);
-    if (mine !== asked) return;
+    if (mine !== latest) return;
     setPrefixes(info.prefixes);
-    document.querySelector("nav [data-page=compose]").hidden = info.K === null; // nothing to multiply
+    document.querySelector("nav [data-page=compose]").hidden = info.K === null; // no group elements to multiply
     ({ title, content } = await PAGES[page](parts, model, info));
-  } catch (problem) {
-    content = [problem.status === 401 ? keyForm(start) : trouble(problem)];
+  } catch (error) {
+    content = [error.status === 401 ? keyForm(start) : errorMessage(error)];
   }
-  if (mine !== asked) return; // the reader has gone on
+  if (mine !== latest) return; // another page was opened meanwhile
   document.title = title ? `${short(title, 80)} – dihedral` : "dihedral explorer";
   main.replaceChildren(...content.filter(Boolean));
   main.dataset.page = page || "home";
@@ -53,17 +53,17 @@ async function show() {
   document.querySelector(".brand").href = to("");
 }
 
-function trouble(problem) {
+function errorMessage(error) {
   const { page } = read();
   const linked = page === "relation" ? "relation" : "entity";
-  return el("div", { class: "title" }, el("h1", {}, problem.status && problem.status !== 404 ? "That did not work" : "Not found"), el("p", {}, problem.message),
-    problem.suggestions?.length > 0 && el("p", {}, "Did you mean ", problem.suggestions.flatMap((name, i) => [i ? ", " : "", el("a", { href: to(linked, name), title: name }, short(name, 80))]), "?"),
-    el("p", {}, el("a", { href: to("") }, "To the first page")));
+  return el("div", { class: "title" }, el("h1", {}, error.status && error.status !== 404 ? "Error" : "Not found"), el("p", {}, error.message),
+    error.suggestions?.length > 0 && el("p", {}, "Did you mean ", error.suggestions.flatMap((name, i) => [i ? ", " : "", el("a", { href: to(linked, name), title: name }, short(name, 80))]), "?"),
+    el("p", {}, el("a", { href: to("") }, "Back to the start page")));
 }
 
 async function startModels() {
   const select = document.getElementById("models");
-  const { models, default: first } = await ask("/v1/models");
+  const { models, default: first } = await fetchJson("/v1/models");
   select.replaceChildren(...models.map((model) => el("option", { value: model.name }, model.name)));
   select.value = read().model ?? first;
   select.hidden = models.length < 2;

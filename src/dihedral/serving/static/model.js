@@ -1,6 +1,6 @@
-// Pages of the model: the first page, and recipe, metrics and curves of its training.
+// Pages for the model: the start page, and its recipe, metrics and training curves.
 
-import { ask } from "./api.js";
+import { fetchJson } from "./api.js";
 import { ruleItem } from "./algebra.js";
 import { el, number, plural, soft } from "./dom.js";
 import { curve } from "./pictures.js";
@@ -9,25 +9,25 @@ import { to } from "./routes.js";
 const METRICS = [["mrr", "MRR"], ["hits@1", "Hits@1"], ["hits@3", "Hits@3"], ["hits@10", "Hits@10"], ["mr", "mean rank"]];
 
 export async function homePage(_, model, info) {
-  const { entities } = await ask("/v1/entities", { model, top: 18 });
+  const { entities } = await fetchJson("/v1/entities", { model, top: 18 });
   const test = info.metrics.test?.both;
   const rules = el("ul", { class: "rules" }, el("li", { class: "muted" }, "mining rules …"));
-  if (info.K) ask("/v1/rules", { model, kind: "composition", top: 6 }).then(
-    (found) => rules.replaceChildren(...found.rules.map(ruleItem), ...(found.rules.length ? [] : ["none that the model believes in"])),
-    (problem) => rules.replaceChildren(problem.message));
-  const figures = [[number(info.entities), "entities"], [number(info.relations), "relations"], [number(info.facts), "known facts"]];
-  if (test) figures.push([test.mrr.toFixed(3), "MRR on test"], [test["hits@10"].toFixed(3), "Hits@10 on test"]);
+  if (info.K) fetchJson("/v1/rules", { model, kind: "composition", top: 6 }).then(
+    (found) => rules.replaceChildren(...found.rules.map(ruleItem), ...(found.rules.length ? [] : ["none found"])),
+    (error) => rules.replaceChildren(error.message));
+  const numbers = [[number(info.entities), "entities"], [number(info.relations), "relations"], [number(info.facts), "known facts"]];
+  if (test) numbers.push([test.mrr.toFixed(3), "MRR on test"], [test["hits@10"].toFixed(3), "Hits@10 on test"]);
   return {
     title: null,
     content: [
       el("div", { class: "title" }, el("h1", {}, info.name),
-        el("p", { class: "lead" }, info.K ? `A model of ${info.graph} in which every relation is a row of ${info.dimension / 2} elements of D${info.K}. ` : `A ${info.kind} model of ${info.graph}. `,
-          "Search an entity above, or press ", el("kbd", {}, "/"), ".")),
-      el("dl", { class: "figures" }, figures.map(([value, label]) => el("div", {}, el("dt", {}, label), el("dd", {}, value)))),
+        el("p", { class: "lead" }, info.K ? `A model of ${info.graph} that represents each relation by ${info.dimension / 2} elements of D${info.K}. ` : `A ${info.kind} model of ${info.graph}. `,
+          "To search for an entity, press ", el("kbd", {}, "/"), ".")),
+      el("dl", { class: "numbers" }, numbers.map(([value, label]) => el("div", {}, el("dt", {}, label), el("dd", {}, value)))),
       el("div", { class: "two" },
-        el("section", {}, el("h2", {}, "Entities with most facts"),
+        el("section", {}, el("h2", {}, "Entities with the most facts"),
           el("ul", { class: "chips" }, entities.map((entity) => el("li", {}, el("a", { href: to("entity", entity.name), title: `${entity.name}: ${plural(entity.facts, "fact")}` }, soft(entity.name)))))),
-        info.K !== null && el("section", {}, el("h2", {}, "What the relations imply"), rules)),
+        info.K !== null && el("section", {}, el("h2", {}, "Mined composition rules"), rules)),
     ],
   };
 }
@@ -40,7 +40,7 @@ export async function modelPage(_, model, info) {
   return {
     title: "Model",
     content: [
-      el("div", { class: "title" }, el("h1", {}, info.name), el("p", { class: "muted" }, info.recipe.about ?? `a model of ${info.graph}`)),
+      el("div", { class: "title" }, el("h1", {}, info.name), el("p", { class: "muted" }, info.recipe.about ?? `A model of ${info.graph}.`)),
       splits.length > 0 && el("section", { class: "card table" }, el("h2", {}, "Filtered ranking"),
         el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Split"), METRICS.map(([, title]) => el("th", { scope: "col", class: "number" }, title)))),
           el("tbody", {}, splits.map((split) => el("tr", {}, el("td", { "data-label": "Split" }, split), METRICS.map(([key, title]) =>

@@ -1,10 +1,10 @@
-// Pictures in SVG: the elements of D_K, the paths behind a prediction, curves of training.
+// SVG figures: the elements of D_K, the paths that support a triple, and training curves.
 
 import { el, number, percent, plural, short, svg } from "./dom.js";
 
 // --- elements of D_K -------------------------------------------------------------------------------
 
-// "O4^1" is the rotation by one quarter, "F4^0" the reflection at the first axis.
+// "O4^1" is the rotation by a quarter turn, "F4^0" the reflection across the first axis.
 function readElement(name) {
   const [, letter, K, m] = name.match(/^([OF])(\d+)\^(\d+)$/);
   return { reflects: letter === "F", K: Number(K), m: Number(m) };
@@ -13,16 +13,16 @@ function readElement(name) {
 export function elementTitle(name) {
   const { reflects, K, m } = readElement(name);
   const degrees = Math.round((reflects ? 180 : 360) * m / K * 10) / 10;
-  if (reflects) return `mirror at ${degrees}°`;
-  return m === 0 ? "identity" : `turn by ${degrees}°`;
+  if (reflects) return `reflection at ${degrees}°`;
+  return m === 0 ? "identity" : `rotation by ${degrees}°`;
 }
 
-// A polygon with a flag in it, moved by the element; a mirror shows its axis.
+// A polygon with the letter F in it, transformed by the element; a reflection shows its axis.
 export function symmetry(name, size = 34) {
   const { reflects, K, m } = readElement(name);
   const angle = 2 * Math.PI * m / K;
   const [c, s] = [Math.cos(angle), Math.sin(angle)];
-  // the matrix of Eq. 1 with the y axis pointing down, as the screen has it
+  // the matrix of Eq. 1, with the y axis pointing down as on the screen
   const moved = reflects ? [c, -s, -s, -c] : [c, -s, s, c];
   const corners = Array.from({ length: Math.max(K, 3) }, (_, i) => {
     const turn = 2 * Math.PI * i / Math.max(K, 3) + (K % 4 === 0 ? Math.PI / K : Math.PI / 2);
@@ -40,14 +40,14 @@ export function symmetry(name, size = 34) {
       svg("path", { class: "flag", d: "M-4.5 7.5V-7.5H5.5M-4.5 -1H3" })));
 }
 
-// One row an element: its symmetry, its name, a bar and the count.
+// One row per element: its symmetry, its name, a bar and the count.
 export function elementBars(elements) {
   const counts = Object.entries(elements);
-  const most = Math.max(1, ...counts.map(([, count]) => count));
+  const maxCount = Math.max(1, ...counts.map(([, count]) => count));
   const total = counts.reduce((sum, [, count]) => sum + count, 0);
   return el("ol", { class: "elements" }, counts.map(([name, count]) => {
     const { reflects } = readElement(name);
-    const width = 100 * count / most;
+    const width = 100 * count / maxCount;
     return el("li", { title: `${elementTitle(name)}: ${count} of ${total} components` },
       symmetry(name),
       el("span", { class: "element-name" }, elementTitle(name), el("small", {}, name)),
@@ -58,11 +58,11 @@ export function elementBars(elements) {
   }));
 }
 
-// --- the paths behind a prediction -----------------------------------------------------------------
+// --- paths that support a triple -----------------------------------------------------------------
 
 const LANE = 84;
 
-// Head on the left, tail on the right, the predicted edge dashed on top, a lane below for each path.
+// Head on the left, tail on the right, the explained edge on top (dashed if predicted), and one lane per path below.
 export function explanationGraph(found, linkOf) {
   const frame = el("div", { class: "graph" });
   const draw = () => {
@@ -81,8 +81,8 @@ function graphAt(found, linkOf, width) {
   const y = level > 0 ? laneY(level) : paths.length ? height / 2 : laneY(0.6);
   const [left, right, centre] = [{ x: inset, y }, { x: width - inset, y }, width / 2];
   const letters = Math.max(8, Math.floor((width - 2 * inset) / 2 / 7.2) - 2);
-  const narrow = width < 560; // edges bend at once, so that their names stand on level parts
-  const asked = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation);
+  const narrow = width < 560; // edges bend near their ends, so that labels lie on horizontal parts
+  const explained = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation);
   const drawn = paths.flatMap((path, i) => {
     const at = { x: centre, y: laneY(i + 1) };
     const single = path.relations.length === 1;
@@ -92,15 +92,15 @@ function graphAt(found, linkOf, width) {
       stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n]));
     return [...edges, support, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
   });
-  const says = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": says },
+  const description = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
     svg("defs", {}, ["known", "guess"].map((kind) =>
       svg("marker", { id: `arrow-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
         orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" })))),
-    asked, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
+    explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
 }
 
-// A path of one step lies level between the two ends, with others above and below; which lane that is, 0 for none.
+// A path of one step is a straight line, with the others above and below it. `level` is its lane, or 0 without one.
 function lanesOf(paths) {
   const [single, ...more] = paths.filter((path) => path.relations.length === 1);
   const others = paths.filter((path) => path.relations.length > 1);
@@ -109,10 +109,10 @@ function lanesOf(paths) {
   return { paths: [...others.slice(0, above), single, ...others.slice(above), ...more], level: above + 1 };
 }
 
-// The arrow that says which way a fact points stands beside its name: many edges meet at the ends.
+// The direction of a fact is shown beside its label, since many edges meet at the ends.
 const stepLabel = (step, letters) => step.startsWith("~") ? `← ${short(step.slice(1), letters - 1)}` : `${short(step, letters - 1)} →`;
 
-// An edge between two nodes, along the height `by` where it is not direct.
+// An edge between two nodes, direct or along the height `by`.
 function edge(from, to, by, label, kind, step) {
   const gap = 13;
   const at = { x: (from.x + to.x) / 2, y: by ?? (from.y + to.y) / 2 };
@@ -120,7 +120,7 @@ function edge(from, to, by, label, kind, step) {
   if (by === null) {
     const steer = (to.x - from.x) * 0.45;
     d = `M${from.x + gap} ${from.y}C${from.x + steer} ${from.y} ${to.x - steer} ${to.y} ${to.x - gap} ${to.y}`;
-  } else if (kind !== "fact") { // what is asked about goes over the top
+  } else if (kind !== "fact") { // the explained edge runs above the paths
     const steer = Math.min(120, (to.x - from.x) * 0.3);
     d = `M${from.x} ${from.y - gap}C${from.x} ${by} ${from.x + steer / 2} ${by} ${from.x + steer} ${by}` +
       `L${to.x - steer} ${by}C${to.x - steer / 2} ${by} ${to.x} ${by} ${to.x} ${to.y - gap}`;
@@ -142,7 +142,7 @@ function node(at, name, linkOf, letters, kind) {
     svg("text", { x: at.x, y: at.y + (kind === "end" ? 27 : 23), "text-anchor": "middle" }, short(name, letters)));
 }
 
-// --- curves of training ----------------------------------------------------------------------------
+// --- training curves ----------------------------------------------------------------------------
 
 export function curve(rows, key, title, kind) {
   const points = rows.filter((row) => typeof row[key] === "number" && typeof row.epoch === "number");
@@ -156,7 +156,7 @@ export function curve(rows, key, title, kind) {
   const digits = high < 2 ? 2 : 1;
   return el("figure", { class: "curve" },
     el("figcaption", {}, title, el("strong", {}, values.at(-1).toFixed(high < 2 ? 3 : 2))),
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by epoch, at last ${values.at(-1)}` },
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by epoch, last value ${values.at(-1)}` },
       [low, (low + high) / 2, high].map((value) => [
         svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: y(value), y2: y(value) }),
         svg("text", { x: pad.left - 8, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(digits)),
@@ -168,4 +168,4 @@ export function curve(rows, key, title, kind) {
         svg("title", {}, `epoch ${row.epoch}: ${row[key]}`)))));
 }
 
-export const shareText = (share) => `${percent(share.weighed)} (${percent(share.count)} counted alike)`;
+export const shareText = (share) => `${percent(share.weighted)} (${percent(share.count)} unweighted)`;

@@ -1,4 +1,4 @@
-// Addresses of pages: #/entity/NAME?model=NAME, every part encoded.
+// URLs of pages: #/entity/NAME?model=NAME, with every part encoded.
 
 export function read(hash = location.hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
@@ -10,7 +10,7 @@ function decode(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // typed by hand, with a lone %
+    return part; // not encoded: typed by hand, with a single %
   }
 }
 

@@ -1,6 +1,6 @@
-// The search box: entities as one types, by mouse or by keys.
+// The search box: suggests entities while typing, for mouse and keyboard.
 
-import { ask } from "./api.js";
+import { fetchJson } from "./api.js";
 import { el, plural, short } from "./dom.js";
 import { read, to } from "./routes.js";
 
@@ -8,7 +8,7 @@ export function startSearch() {
   const input = document.getElementById("search");
   const list = document.getElementById("found");
   let active = -1;
-  let asked = 0;
+  let latest = 0; // number of the newest request
   let timer = 0;
 
   const options = () => [...list.querySelectorAll("[role=option]")];
@@ -19,10 +19,10 @@ export function startSearch() {
     if (!open) choose(-1);
   }
 
-  function choose(place) {
+  function choose(index) {
     const all = options();
-    active = all.length ? (place + all.length) % all.length : -1;
-    if (place < 0) active = -1;
+    active = all.length ? (index + all.length) % all.length : -1;
+    if (index < 0) active = -1;
     all.forEach((option, i) => option.setAttribute("aria-selected", String(i === active)));
     if (active < 0) return input.removeAttribute("aria-activedescendant");
     input.setAttribute("aria-activedescendant", all[active].id);
@@ -37,16 +37,16 @@ export function startSearch() {
   }
 
   async function look() {
-    const mine = ++asked;
+    const mine = ++latest;
     const text = input.value.trim();
     if (!text) return show(false);
-    const found = await ask("/v1/entities", { search: text, top: 12, model: read().model }).catch(() => null);
-    if (mine !== asked || !found) return; // an older question, overtaken
+    const found = await fetchJson("/v1/entities", { search: text, top: 12, model: read().model }).catch(() => null);
+    if (mine !== latest || !found) return; // a newer request was sent meanwhile
     list.replaceChildren(...found.entities.map((entity, i) =>
       el("li", { role: "option", id: `found-${i}`, "data-name": entity.name, "aria-selected": "false",
         onmousedown: (event) => { event.preventDefault(); open(entity.name); } },
         el("span", { class: "name", title: entity.name }, short(entity.name, 200)), el("small", {}, plural(entity.facts, "fact")))));
-    if (!found.entities.length) list.replaceChildren(el("li", { class: "nothing" }, "no such entity"));
+    if (!found.entities.length) list.replaceChildren(el("li", { class: "nothing" }, "no matching entity"));
     show(true);
     choose(found.entities.length ? 0 : -1);
   }

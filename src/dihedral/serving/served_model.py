@@ -1,9 +1,10 @@
-"""A model as a server holds it: the predictor, and what is worked out once and then only looked up."""
+"""A served model: the predictor, with tables that are computed once and then only looked up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import matmul
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,17 @@ from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.io.jsonl import read_lines
 from dihedral.serving.entities import FactIndex, index_names
-from dihedral.serving.messages import MAX_TOP
+from dihedral.serving.schemas import MAX_TOP
 from dihedral.storage.folder import describe
 from dihedral.training.checkpoint import RunFolder
 
-MAX_COMPARED = 300  # names that a misspelt one is compared with: a wrong question must stay cheap
-MAX_RULES = 200  # of each kind
-MAX_SCORES = 1_500_000_000  # that a request for missing facts may take: half a minute of one core at 2L = 200
+MAX_COMPARED = 300  # names compared with an unknown name: an invalid request must stay cheap
+MAX_RULES = 200  # per kind
+MAX_SCORES = 1_500_000_000  # per request for missing facts: half a minute on one core at 2L = 200
 
 
 class UnknownNameError(DihedralError):
-    """A name that the model, or the server, does not have; `suggestions` are close ones."""
+    """Unknown entity, relation or model; `suggestions` holds similar names."""
 
     def __init__(self, kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
         super().__init__(f"{kind} {name!r:.200} is not known{hint}")
@@ -37,7 +38,7 @@ class UnknownNameError(DihedralError):
 
 
 class ServedModel:
-    """One model under a name."""
+    """A model and the name under which it is served."""
 
     def __init__(self, name: str, predictor: Predictor, folder: Path | None = None) -> None:
         self.name = name
@@ -51,35 +52,35 @@ class ServedModel:
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
         self.curve = self._read_curve()
-        predictor.known.index, predictor.train_index, predictor.scorer.candidates  # noqa: B018  before the first question
+        predictor.known.index, predictor.train_index, predictor.scorer.candidates  # noqa: B018  not in the first request
 
     def check_entity(self, name: str) -> int:
-        """The number of an entity."""
+        """The id of an entity."""
         names = self.graph.entities
-        if not _has(names, name):  # the vocabulary's own error compares with all names, which takes too long here
-            alike = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MAX_COMPARED)]
-            raise UnknownNameError("entity", name, [names[i] for i in alike])
+        if not _has(names, name):  # the vocabulary's own error compares all names, which takes too long here
+            similar = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MAX_COMPARED)]
+            raise UnknownNameError("entity", name, [names[i] for i in similar])
         return names.id(name)
 
     def check_relation(self, name: str) -> int:
-        """The number of a relation."""
+        """The id of a relation."""
         names = self.graph.relations
         if not _has(names, name):
             raise UnknownNameError("relation", name, names)
         return names.id(name)
 
     def read_step(self, step: str) -> tuple[str, bool]:
-        """The relation of a step, and whether it is walked backwards; a relation may itself be called `~name`."""
+        """The relation of a step, and whether the step is its inverse. A relation may itself be called `~name`."""
         names = self.graph.relations
         back = step.startswith(INVERSE) and step not in names
         return names[self.check_relation(step.removeprefix(INVERSE) if back else step)], back
 
     def search(self, text: str, limit: int) -> list[int]:
-        """The numbers of entities whose names begin with or hold a text; `ex:a` is also read as its namespace and a."""
+        """The ids of entities whose names start with or contain a text; a prefix such as `ex:` is also expanded."""
         full = expand(text, self.graph.entities.prefixes)
         found = self.index.search(full, limit)
         if full != text:
-            found += [number for number in self.index.search(text, limit) if number not in found]
+            found += [entity for entity in self.index.search(text, limit) if entity not in found]
         return found[:limit]
 
     @property
@@ -87,51 +88,48 @@ class ServedModel:
         return self.graph.relations.prefixes | self.graph.entities.prefixes
 
     def rows(self) -> Algebra:
-        """The algebra; a model without group elements has none."""
+        """The algebra; an error for a model without group elements."""
         if self.algebra is None:
             kind = self.predictor.model.relations.kind
-            raise DihedralError(f"model {self.name!r} is a {kind!r} model without group elements; ask a DihEdral model")
+            raise DihedralError(f"model {self.name!r} is a {kind!r} model without group elements; use a DihEdral model")
         return self.algebra
 
     def product(self, steps: list[str]) -> Row:
         """The product of relations and inverses, in order."""
         a = self.rows()
         rows = [~a[name] if back else a[name] for name, back in map(self.read_step, steps)]
-        whole = rows[0]
-        for row in rows[1:]:
-            whole = whole @ row
-        return whole
+        return reduce(matmul, rows)
 
     @cached_property
     def inverse_shares(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """How far the inverse of each relation agrees with each: [R, R]."""
+        """The agreement of the inverse of each relation with every relation: [R, R]."""
         a = self.rows()
         return a.agreements(a.group.inverse(a.codes), np.arange(len(a))[:, None])
 
     @cached_property
     def rules(self) -> list[MinedRule]:
-        """All rules that the model believes in; seconds of work for a large graph."""
+        """All rules mined from the model; takes seconds for a large graph."""
         self.rows()
         return dh.find_rules(self.predictor, top=MAX_RULES)
 
     @cached_property
     def heads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """How many entities are heads of each relation in training: [R]."""
+        """The number of distinct heads per relation in training: [R]."""
         pairs = np.unique(self.graph.train[:, :2], axis=0)
         return np.bincount(pairs[:, 1], minlength=self.graph.num_relations)
 
     def missing(self, relation: str | None, top: int) -> list[dict[str, Any]]:
-        """The likeliest facts that the graph lacks, of one relation or of all."""
+        """The most likely facts missing from the graph, of one relation or of all."""
         numbers = slice(None) if relation is None else self.check_relation(relation)
         scores = int(self.heads[numbers].sum()) * self.graph.num_entities
         if scores > MAX_SCORES:
             other = "name a relation" if relation is None else "use `dihedral complete`"
-            raise DihedralError(f"missing facts here take {scores:,} scores, a request at most {MAX_SCORES:,}; {other}")
+            raise DihedralError(f"missing facts need {scores:,} scores here, but the limit is {MAX_SCORES:,}; {other}")
         found = missing_facts(self.predictor, relations=[relation] if relation else (), top=top, among="range")
         return found.to_pylist()
 
     def _describe(self) -> dict[str, Any]:
-        """What the folder says of the model, its settings, recipe, metrics; later it may hold another one."""
+        """The description in the folder, read once: another model may be saved there later."""
         if self.folder is not None:
             return describe(self.folder)
         relations, graph = self.predictor.model.relations, self.graph
@@ -155,7 +153,7 @@ def open_model(name: str, folder: Path) -> ServedModel:
 
 
 def read_models(folders: list[str]) -> dict[str, ServedModel]:
-    """Models from `name=DIR` or `DIR`, which is called after its folder."""
+    """Load models given as `name=DIR`, or as `DIR` with the name of the folder."""
     models: dict[str, ServedModel] = {}
     for text in folders:
         name, equals, folder = text.partition("=")
@@ -164,7 +162,7 @@ def read_models(folders: list[str]) -> dict[str, ServedModel]:
         if not name:
             raise DihedralError(f"model {text!r} has no name; write name=DIR or DIR")
         if name in models:
-            raise DihedralError(f"two models are called {name!r}; give them names: name=DIR")
+            raise DihedralError(f"two models are called {name!r}; name them with name=DIR")
         models[name] = open_model(name, Path(folder))
     if not models:
         raise DihedralError("no model is given; name at least one model folder")

@@ -1,0 +1,310 @@
+"""Request and response schemas of the HTTP API, as described by /openapi.json."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from dihedral.graph.triples import Split
+
+MAX_TOP = 1000
+MAX_BATCH_ITEMS = 256  # questions or triples in one request
+MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few megabytes
+MAX_STEPS = 16
+
+Name = Annotated[str, Field(min_length=1)]  # no maximum length: the limit on the body bounds it
+ModelName = Annotated[str | None, Field(description="Name of the model. Default: the first model.")]
+Top = Annotated[int, Field(ge=1, le=MAX_TOP, description="Maximum number of answers.")]
+Steps = Annotated[
+    list[Name], Field(min_length=1, max_length=MAX_STEPS, description="Relations in order; ~name is the inverse.")
+]
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+class RequestModel(BaseModel):
+    """Rejects unknown fields, so that a misspelled one is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PredictQuestion(RequestModel):
+    """Two of head, relation and tail; the third is predicted."""
+
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+    top: Top = 10
+    known: Literal["include", "exclude"] = Field("include", description="Whether to include facts of any split.")
+    among: Literal["range"] | None = Field(
+        None, description="range: only entities that occur on this side of the relation in training."
+    )
+
+
+class PredictRequest(PredictQuestion):
+    """One question."""
+
+    model: ModelName = None
+
+
+class PredictBatchRequest(RequestModel):
+    """A batch of questions."""
+
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
+
+
+def _body_kind(content: Any) -> str:
+    batch = isinstance(content, PredictBatchRequest) or (isinstance(content, dict) and "questions" in content)
+    return "batch" if batch else "single"
+
+
+PredictBody = Annotated[
+    Annotated[PredictRequest, Tag("single")] | Annotated[PredictBatchRequest, Tag("batch")], Discriminator(_body_kind)
+]
+
+
+class Triple(RequestModel):
+    head: Name
+    relation: Name
+    tail: Name
+
+
+class ClassifyRequest(RequestModel):
+    """Triples to classify as true or false."""
+
+    triples: list[Triple] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
+
+
+class ExplainRequest(Triple):
+    """A triple to explain, known or predicted."""
+
+    top: Annotated[int, Field(ge=1, le=50, description="Maximum number of paths and of similar facts.")] = 5
+    model: ModelName = None
+
+
+class PathQueryRequest(RequestModel):
+    """A path of relations that starts at an entity."""
+
+    start: Name
+    via: Steps
+    top: Top = 10
+    mode: Literal["product", "beam"] = Field(
+        "product", description="product: all steps at once; beam: step by step, with the intermediate entities."
+    )
+    model: ModelName = None
+
+
+class ComposeRequest(RequestModel):
+    """Relations and inverses to multiply."""
+
+    steps: Steps
+    top: Top = 5
+    model: ModelName = None
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+class ErrorResponse(BaseModel):
+    """What is wrong with the request, in one sentence, and similar names if a name is unknown."""
+
+    detail: str
+    suggestions: list[str] = []
+
+
+class Prediction(BaseModel):
+    head: str
+    relation: str
+    tail: str
+    score: float
+    probability: float | None = None  # if the model is calibrated
+    known: bool  # in any split
+
+
+class PredictResponse(BaseModel):
+    model: str
+    predictions: list[Prediction]
+
+
+class PredictBatchResponse(BaseModel):
+    model: str
+    answers: list[list[Prediction]]
+
+
+class Judgement(BaseModel):
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
+
+
+class ClassifyResponse(BaseModel):
+    model: str
+    judgements: list[Judgement]
+
+
+class SupportingPath(BaseModel):
+    relations: list[str]
+    entities: list[str]
+    support: float
+    confidence: float
+    pairs: int
+
+
+class SimilarFact(BaseModel):
+    head: str
+    relation: str
+    tail: str
+    similarity: float
+
+
+class ExplainResponse(BaseModel):
+    model: str
+    head: str
+    relation: str
+    tail: str
+    known: bool  # in any split
+    split: Split | None  # the split that contains it
+    score: float
+    probability: float | None
+    ranks: dict[str, float]
+    supported: bool
+    paths: list[SupportingPath]
+    similar_facts: list[SimilarFact]
+    elements: dict[str, float]
+
+
+class PathAnswer(BaseModel):
+    entity: str
+    score: float
+    through: list[str]
+
+
+class PathQueryResponse(BaseModel):
+    model: str
+    answers: list[PathAnswer]
+
+
+class Share(BaseModel):
+    """A share of components: weighted by their contribution to scores, and unweighted."""
+
+    weighted: float
+    count: float
+
+
+class NearestRelation(BaseModel):
+    relation: str
+    share: Share
+
+
+class RelationSummary(BaseModel):
+    name: str
+    facts: int
+    symmetry: Share | None
+    skewness: Share | None
+    inverses: list[NearestRelation]
+
+
+class RelationsResponse(BaseModel):
+    model: str
+    relations: list[RelationSummary]
+
+
+class Rule(BaseModel):
+    kind: str
+    body: list[str]
+    head: str
+    score: float
+    count: float
+    support: int
+    body_pairs: int
+    confidence: float
+    pca_confidence: float
+    order_matters: bool | None
+    examples: list[list[str]]
+
+
+class RelationResponse(RelationSummary):
+    model: str
+    K: int | None  # null if the model has no group elements; `elements` is then empty
+    elements: dict[str, int]
+    compositions: list[Rule]
+
+
+class ComposeResponse(BaseModel):
+    model: str
+    steps: list[str]
+    K: int
+    elements: dict[str, int]
+    identity: Share
+    symmetry: Share
+    skewness: Share
+    nearest: list[NearestRelation]
+
+
+class RulesResponse(BaseModel):
+    model: str
+    rules: list[Rule]
+
+
+class EntitySummary(BaseModel):
+    name: str
+    facts: int
+
+
+class EntitiesResponse(BaseModel):
+    model: str
+    total: int
+    entities: list[EntitySummary]
+
+
+class EntityFact(BaseModel):
+    direction: Literal["out", "in"]
+    relation: str
+    entity: str
+    split: Split
+
+
+class SimilarEntity(BaseModel):
+    entity: str
+    similarity: float  # cosine
+
+
+class EntityResponse(BaseModel):
+    model: str
+    name: str
+    total: int
+    facts: list[EntityFact]
+    similar: list[SimilarEntity]
+
+
+class ModelSummary(BaseModel):
+    name: str
+    kind: str
+    K: int | None
+    dimension: int
+    graph: str
+    entities: int
+    relations: int
+    facts: int
+
+
+class ModelsResponse(BaseModel):
+    default: str
+    models: list[ModelSummary]
+
+
+class InfoResponse(ModelSummary):
+    prefixes: dict[str, str]  # namespaces of names that are IRIs: a request may use ex:ann for http://example.org/ann
+    recipe: dict[str, Any]
+    metrics: dict[str, Any]
+    curve: list[dict[str, Any]]
+
+
+class HealthResponse(BaseModel):
+    status: Literal["ok"] = "ok"
