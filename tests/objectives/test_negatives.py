@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from tests.objectives.written_out import BATCH, ENTITIES, seeded
 
-from dihedral.objectives.negatives import SkewNegatives, definitely_skew, uniform_negatives
+from dihedral.graph import GraphIndex
+from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
 
 
 def test_negatives_are_uniform_over_all_entities():
@@ -32,5 +33,5 @@ def test_a_relation_is_definitely_skew_if_training_has_none_of_its_pairs_reverse
         *[(0, 3, 0), (0, 3, 1)],  # a loop and a pair
         *[(1, 4, 0)],  # reversed by another relation only
     ]
-    found = definitely_skew(np.array(train, dtype=np.int32), num_entities=4, num_relations=6)
-    assert found.tolist() == [False, True, False, True, True, False]
+    index = GraphIndex.build([np.array(train, dtype=np.int32)], num_entities=4, num_relations=6)
+    assert SkewNegatives.build(index, 0.5).relations.tolist() == [False, True, False, True, True, False]

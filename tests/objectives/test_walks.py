@@ -26,7 +26,7 @@ def edges_both_ways(graph) -> set[tuple[int, int, int]]:
 
 
 def test_every_step_of_a_walk_is_an_edge_in_either_direction(graph):
-    walks = Walks.build(graph.train, graph.num_entities, graph.num_relations)
+    walks = Walks.build(graph)
     first = torch.from_numpy(graph.train[:, 2]).long()
     one, middle = walks.sample(first, 1, torch.Generator().manual_seed(0))
     edges = edges_both_ways(graph)
@@ -36,9 +36,9 @@ def test_every_step_of_a_walk_is_an_edge_in_either_direction(graph):
 
 
 def test_all_edges_of_an_entity_are_equally_likely(graph):
-    walks = Walks.build(graph.train, graph.num_entities, graph.num_relations)
+    walks = Walks.build(graph)
     here = int(np.bincount(graph.train[:, 0]).argmax())
-    count = int(walks.starts[here + 1] - walks.starts[here])
+    count = int(graph.train_index.degrees[here])
     relations, ends = walks.sample(torch.full((400 * count,), here), 1, torch.Generator().manual_seed(0))
     drawn = torch.bincount(relations[:, 0] * graph.num_entities + ends)
     drawn = drawn[drawn > 0]
@@ -64,9 +64,9 @@ def test_the_loss_with_paths_is_that_of_the_products_written_out(graph, length):
     for head, relation, tail in batch.tolist():
         total += cross_entropy(dense[relation].T @ entities[head], entities, tail)
         total += cross_entropy(dense[relation] @ entities[tail], entities, head)
-    assert [path.relations.shape[1] for path in paths] == list(range(2, length + 1))
+    assert [path.steps.shape[1] for path in paths] == list(range(2, length + 1))
     for path in paths:
-        for i, (steps, end) in enumerate(zip(path.relations.tolist(), path.ends.tolist(), strict=True)):
+        for i, (steps, end) in enumerate(zip(path.steps.tolist(), path.ends.tolist(), strict=True)):
             product = torch.linalg.multi_dot([both_ways[step] for step in steps])
             start = int(batch[i, 0])
             total += cross_entropy(product.T @ entities[start], entities, end)

@@ -87,7 +87,10 @@ def test_missing_facts_match_the_library(client, predictor):
 
 def test_missing_facts_of_all_relations_are_rejected_above_the_limit(client, models, monkeypatch):
     served = models["family"]
-    monkeypatch.setattr("dihedral.serving.served_model.MAX_SCORES", int(served.heads.max()) * 80)
+    monkeypatch.setattr(
+        "dihedral.serving.served_model.MAX_SCORES",
+        int(served.graph.train_index.member_counts[: served.graph.num_relations].max()) * 80,
+    )
     rejected = client.get("/v1/missing")
     assert rejected.status_code == 422 and "name a relation" in rejected.json()["detail"]
     assert client.get("/v1/missing?relation=parent").status_code == 200

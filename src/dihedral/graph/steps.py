@@ -36,10 +36,9 @@ class Step(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, relations: Any) -> Step:
-        """`name`, or `~name` for the relation walked backwards; a relation that is itself called `~name` wins."""
-        if text.startswith(INVERSE) and text not in relations:
-            return cls(relations.id(text.removeprefix(INVERSE)), backwards=True)
-        return cls(relations.id(text))
+        """A step from `name` or `~name`."""
+        name, backwards = split_step(text, relations)
+        return cls(relations.id(name), backwards)
 
     def id(self, num_relations: int) -> int:
         return self.relation + num_relations * self.backwards
@@ -49,6 +48,15 @@ class Step(NamedTuple):
 
     def name(self, relations: Sequence[str]) -> str:
         return f"{INVERSE if self.backwards else ''}{relations[self.relation]}"
+
+
+def split_step(text: str, relations: Any) -> tuple[str, bool]:
+    """The relation name in `name` or `~name`, and whether it is walked backwards.
+
+    A relation whose own name starts with `~` is taken literally.
+    """
+    backwards = text.startswith(INVERSE) and text not in relations
+    return text.removeprefix(INVERSE) if backwards else text, backwards
 
 
 def parse_steps(path: Sequence[str], relations: Any) -> list[int]:

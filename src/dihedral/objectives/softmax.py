@@ -141,11 +141,11 @@ def _path_queries(paths: list[SampledPaths], operators: Tensor, rows: Tensor, si
     both_ways = torch.cat([operators, torch.stack([a, c, b, d], dim=1)])
     queries, start = [], 2 * size
     for path in paths:
-        count, length = path.relations.shape
+        count, length = path.steps.shape
         forwards, backwards = rows[:count], rows[start : start + count]
         for step in range(length):
-            forwards = block_queries(both_ways, path.relations[:, step], forwards, True)
-            backwards = block_queries(both_ways, path.relations[:, length - 1 - step], backwards, False)
+            forwards = block_queries(both_ways, path.steps[:, step], forwards, True)
+            backwards = block_queries(both_ways, path.steps[:, length - 1 - step], backwards, False)
         queries += [forwards, backwards]
         start += count
     return queries

@@ -1,50 +1,48 @@
-"""Random walks over the training graph: paths of two or three steps, trained on in addition to the edges.
-
-A step follows an edge forwards or backwards. The inverse of relation r has the number R + r.
-"""
+"""Random walks over the training graph: paths of two or three signed steps, trained on in addition to the edges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.graph.triples import Triples
+from dihedral.graph import Graph, GraphIndex
+from dihedral.graph.steps import inverse_ids
 
 
 @dataclass(frozen=True)
 class Walks:
-    """The edges of a graph in both directions, grouped by the entity they leave."""
+    """Uniform random walks along the edges of an index.
 
-    starts: Tensor  # int64 [N + 1]
-    relations: Tensor  # int64 [2 * facts]: r, or R + r for an edge walked backwards
-    ends: Tensor  # int64 [2 * facts]
+    A draw picks an edge by its place in the order of the training triples, forward edges first. Which walk a seed gives
+    therefore does not depend on the order of the index.
+    """
+
+    index: GraphIndex
+    order: Tensor  # int64 [edges]: for each entity, its edges in the order of the training triples
 
     @classmethod
-    def build(cls, train: Triples, num_entities: int, num_relations: int, device: torch.device | str = "cpu") -> Walks:
-        head, relation, tail = train.astype(np.int64).T
-        source = np.concatenate([head, tail])
-        order = np.argsort(source, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=num_entities))])
-        relations = np.concatenate([relation, relation + num_relations])[order]
-        ends = np.concatenate([tail, head])[order]
-        return cls(*(torch.from_numpy(part).to(device) for part in (starts, relations, ends)))
+    def build(cls, graph: Graph, device: torch.device | str = "cpu") -> Walks:
+        head, relation, tail = torch.from_numpy(graph.train).long().T
+        sources, ends = torch.cat([head, tail]), torch.cat([tail, head])
+        steps = torch.cat([relation, inverse_ids(relation, graph.num_relations)])
+        edges = graph.train_index.locate(sources, steps, ends)
+        return cls(graph.train_index.to(device), edges[torch.argsort(sources, stable=True)].to(device))
 
-    def sample(self, first: Tensor, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Uniform walks from the entities `first` [n]: their relations [n, steps] and ends [n].
+    def sample(self, first: Tensor, num_steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Uniform walks from the entities `first` [n]: their steps [n, num_steps] and ends [n].
 
         Every entity of a training triple has an edge, so a walk never gets stuck.
         """
         taken, here = [], first
-        for _ in range(steps):
-            start = self.starts[here]
-            count = self.starts[here + 1] - start
+        for _ in range(num_steps):
+            start = self.index.entity_starts[here]
+            count = self.index.entity_starts[here + 1] - start
             draw = torch.rand(len(here), generator=generator, device=here.device, dtype=torch.float32)
-            edge = start + torch.minimum((draw * count).long(), count - 1)
-            taken.append(self.relations[edge])
-            here = self.ends[edge]
+            edge = self.order[start + torch.minimum((draw * count).long(), count - 1)]
+            taken.append(self.index.steps[edge].long())
+            here = self.index.ends[edge].long()
         return torch.stack(taken, dim=1), here
 
 
@@ -52,7 +50,7 @@ class Walks:
 class SampledPaths:
     """Walks of one length whose first steps are the first edges of a batch."""
 
-    relations: Tensor  # [n, length]; R + r is the inverse of r
+    steps: Tensor  # [n, length]
     ends: Tensor  # [n]
 
 

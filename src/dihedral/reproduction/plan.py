@@ -106,7 +106,9 @@ def with_studies(run: Run) -> Run:
         "paper/fb15k-237-d4-gumbel": ("compositions",),
         "best/fb15k-237-d8-gumbel": ("compositions",),
     }.get(run.recipe.name, ())
-    has_inverses = run.recipe.name.startswith("same-setup-") and run.graph == "WN18" and MODELS[run.recipe.model].is_bilinear
+    has_inverses = (
+        run.recipe.name.startswith("same-setup-") and run.graph == "WN18" and MODELS[run.recipe.model].is_bilinear
+    )
     studies = {*run.studies, *more, *(("inverses",) if has_inverses else ())}
     return Run(run.graph, run.recipe, run.seed, tuple(sorted(studies)))
 

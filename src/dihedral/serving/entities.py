@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, Split
@@ -96,35 +95,10 @@ class EntityFact(NamedTuple):
     split: Split
 
 
-class FactIndex:
-    """The known facts of each entity in both directions, as compressed sparse rows."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.triples = graph.known
-        self.split = np.repeat(np.arange(len(SPLITS)), [len(graph.split(name)) for name in SPLITS])
-        self.out, self.out_starts = _by_entity(self.triples[:, 0], graph.num_entities)
-        self.into, self.into_starts = _by_entity(self.triples[:, 2], graph.num_entities)
-        self.counts = np.diff(self.out_starts) + np.diff(self.into_starts)  # facts per entity: [N]
-
-    def split_of(self, head: int, relation: int, tail: int) -> Split | None:
-        """The first split that contains a triple."""
-        rows = self.out[self.out_starts[head] : self.out_starts[head + 1]]
-        held = rows[(self.triples[rows, 1:] == (relation, tail)).all(axis=1)]
-        return SPLITS[self.split[held[0]]] if len(held) else None
-
-    def of(self, entity: int, max_per_side: int) -> Iterator[EntityFact]:
-        """Facts with the entity as head, then facts with it as tail, up to `max_per_side` of each."""
-        sides: tuple[tuple[Literal["out", "in"], int, Any, Any], ...] = (
-            ("out", 2, self.out, self.out_starts),
-            ("in", 0, self.into, self.into_starts),
-        )
-        for direction, other, rows, starts in sides:
-            for row in rows[starts[entity] : starts[entity + 1]][:max_per_side].tolist():
-                fact = self.triples[row]
-                yield EntityFact(direction, int(fact[1]), int(fact[other]), SPLITS[self.split[row]])
-
-
-def _by_entity(column: NDArray[np.int32], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers sorted by a column, and the offset of the rows of each entity."""
-    order = np.argsort(column, kind="stable")
-    return order, np.searchsorted(column[order], np.arange(size + 1))
+def entity_facts(graph: Graph, entity: int, max_per_side: int) -> Iterator[EntityFact]:
+    """Facts with the entity as head, then facts with it as tail, up to `max_per_side` of each."""
+    steps, ends, splits = (part.numpy() for part in graph.index.edges_of(entity))
+    for direction, here in (("out", steps < graph.num_relations), ("in", steps >= graph.num_relations)):
+        columns = (part[here][:max_per_side].tolist() for part in (steps % graph.num_relations, ends, splits))
+        for relation, other, split in zip(*columns, strict=True):
+            yield EntityFact(direction, relation, other, SPLITS[split])  # type: ignore[arg-type]

@@ -13,13 +13,13 @@ import numpy as np
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph.prefixes import expand
+from dihedral.graph.steps import split_step
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.completion import missing_facts
-from dihedral.inference.paths import INVERSE
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.io.jsonl import read_lines
-from dihedral.serving.entities import FactIndex, index_names
+from dihedral.serving.entities import index_names
 from dihedral.serving.schemas import MAX_TOP
 from dihedral.storage.folder import describe
 from dihedral.training.checkpoint import RunFolder
@@ -46,8 +46,8 @@ class ServedModel:
         self.graph = predictor.graph
         self.folder = folder
         self.index = index_names(self.graph.entities)
-        self.facts = FactIndex(self.graph)
-        self.busiest: list[int] = np.argsort(-self.facts.counts, kind="stable")[:MAX_TOP].tolist()
+        self.num_facts = self.graph.index.degrees.numpy()  # of each entity, in both directions
+        self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
@@ -69,11 +69,11 @@ class ServedModel:
             raise UnknownNameError("relation", name, names)
         return names.id(name)
 
-    def read_step(self, step: str) -> tuple[str, bool]:
-        """The relation of a step, and whether the step is its inverse. A relation may itself be called `~name`."""
+    def read_step(self, text: str) -> tuple[str, bool]:
+        """The relation of a step, and whether it is walked backwards."""
         names = self.graph.relations
-        back = step.startswith(INVERSE) and step not in names
-        return names[self.check_relation(step.removeprefix(INVERSE) if back else step)], back
+        relation, backwards = split_step(text, names)
+        return names[self.check_relation(relation)], backwards
 
     def search(self, text: str, limit: int) -> list[int]:
         """The ids of entities whose names start with or contain a text; a prefix such as `ex:` is also expanded."""
@@ -112,16 +112,11 @@ class ServedModel:
         self.rows()
         return dh.find_rules(self.predictor, top=MAX_RULES)
 
-    @cached_property
-    def heads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The number of distinct heads per relation in training: [R]."""
-        pairs = np.unique(self.graph.train[:, :2], axis=0)
-        return np.bincount(pairs[:, 1], minlength=self.graph.num_relations)
-
     def missing(self, relation: str | None, top: int) -> list[dict[str, Any]]:
         """The most likely facts missing from the graph, of one relation or of all."""
         numbers = slice(None) if relation is None else self.check_relation(relation)
-        scores = int(self.heads[numbers].sum()) * self.graph.num_entities
+        num_heads = self.graph.train_index.member_counts[: self.graph.num_relations]
+        scores = int(num_heads[numbers].sum()) * self.graph.num_entities
         if scores > MAX_SCORES:
             other = "name a relation" if relation is None else "use `dihedral complete`"
             raise DihedralError(f"missing facts need {scores:,} scores here, but the limit is {MAX_SCORES:,}; {other}")

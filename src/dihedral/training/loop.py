@@ -32,7 +32,7 @@ from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.base import Objective
 from dihedral.objectives.logistic import LogisticLoss
-from dihedral.objectives.negatives import SkewNegatives, definitely_skew
+from dihedral.objectives.negatives import SkewNegatives
 from dihedral.objectives.regularisers import make_regulariser
 from dihedral.objectives.sharded import ShardedLogisticLoss
 from dihedral.objectives.softmax import SoftmaxLoss
@@ -391,12 +391,11 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
             "or use one process"
         )
     regulariser = make_regulariser(recipe.regulariser, recipe.regulariser_weight)
-    size = graph.num_entities, graph.num_relations
     if recipe.objective == "softmax":
         return SoftmaxLoss(
             relations,
             relation_weight=recipe.relation_weight,
-            walks=Walks.build(graph.train, *size, device) if recipe.paths else None,
+            walks=Walks.build(graph, device) if recipe.paths else None,
             paths=recipe.paths,
             path_length=recipe.path_length,
             dropout=recipe.dropout,
@@ -407,7 +406,7 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
         )
     skew = None
     if recipe.skew_probability:
-        skew = SkewNegatives(definitely_skew(graph.train, *size).to(device), recipe.skew_probability)
+        skew = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
     options: dict[str, Any] = {
         "negatives": recipe.negatives,
         "share_negatives": recipe.share_negatives,

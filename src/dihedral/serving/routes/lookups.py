@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher
+from dihedral.serving.entities import entity_facts
 from dihedral.serving.routes.common import ERROR_RESPONSES, NameParam, SelectedModel
 from dihedral.serving.served_model import ServedModel
 
@@ -24,7 +25,7 @@ async def entities(
 ) -> schemas.EntitiesResponse:
     """Entities whose names match a search; without a search, the entities with the most facts."""
     found = served.search(search, top) if search else served.busiest[:top]
-    counts, names = served.facts.counts, served.graph.entities
+    counts, names = served.num_facts, served.graph.entities
     summaries = [schemas.EntitySummary(name=names[i], facts=int(counts[i])) for i in found]
     return schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries)
 
@@ -39,13 +40,13 @@ def entity(
     names, relations = served.graph.entities, served.graph.relations
     facts = [
         schemas.EntityFact(direction=direction, relation=relations[r], entity=names[other], split=split)
-        for direction, r, other, split in served.facts.of(number, top)
+        for direction, r, other, split in entity_facts(served.graph, number, top)
     ]
     similar = served.predictor.similar(names[number], top=MAX_SIMILAR)
     return schemas.EntityResponse(
         model=served.name,
         name=names[number],
-        total=int(served.facts.counts[number]),
+        total=int(served.num_facts[number]),
         facts=facts,
         similar=[schemas.SimilarEntity(**each._asdict()) for each in similar],
     )

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request
 import dihedral as dh
 from dihedral.errors import DihedralError
 from dihedral.inference.predictor import Prediction
+from dihedral.inference.questions import check_options, missing_part
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher, Question
 from dihedral.serving.routes.common import (
@@ -76,16 +77,13 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
 
 
 def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
-    given = [part for part in (query.head, query.relation, query.tail) if part is not None]
-    if len(given) != 2:
-        raise DihedralError(f"{len(given)} of head, relation and tail are given; give two, and the third is predicted")
+    part = missing_part(query.head, query.relation, query.tail)
+    check_options(query.top, query.known, among=query.among, part=part)
     for entity in (query.head, query.tail):
         if entity is not None:
             served.check_entity(entity)
     if query.relation is not None:
         served.check_relation(query.relation)
-    elif query.among is not None:
-        raise DihedralError("among restricts entities, but this question predicts the relation; leave it out")
 
 
 def _prediction(prediction: Prediction) -> schemas.Prediction:
@@ -136,14 +134,13 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
     entities, relations, calibration = served.graph.entities, served.graph.relations, served.predictor.calibration
     found = dh.explain(served.predictor, entities[h], relations[r], entities[t], top=body.top)
     probability = calibration.probabilities(torch.tensor(found.score), torch.tensor(r)) if calibration else None
-    split = served.facts.split_of(h, r, t)
     return schemas.ExplainResponse(
         model=served.name,
         head=entities[h],
         relation=relations[r],
         tail=entities[t],
-        known=split is not None,
-        split=split,
+        known=found.known,
+        split=found.split,
         score=found.score,
         probability=None if probability is None else float(probability),
         ranks=found.ranks,
@@ -156,8 +153,8 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
             for path in found.paths
         ],
         similar_facts=[
-            schemas.SimilarFact(head=each.fact[0], relation=each.fact[1], tail=each.fact[2], similarity=each.likeness)
-            for each in found.alike
+            schemas.SimilarFact(head=each.fact[0], relation=each.fact[1], tail=each.fact[2], similarity=each.similarity)
+            for each in found.similar_facts
         ],
         elements=found.elements,
     )  # fmt: skip
