@@ -1,8 +1,8 @@
 """Are explanations faithful? `python -m benchmarks.faithfulness [--graphs umls] [--triples 50] [--seeds 3]`.
 
-For test triples that the model ranks well, the facts on the paths that an explanation names are removed and the model
-is trained again; the same is done with as many random facts of the same two entities. If explanations name what the
-model stands on, the first hurts the triple's rank more often than the second (sign test, ties left out).
+For test triples that the model ranks well, the facts on the paths of the explanation are removed and the model is
+trained again; the same is done with as many random facts of the same two entities. If explanations are faithful, the
+first lowers the rank of the triple more often than the second (sign test without ties).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from benchmarks.record import RESULTS, save
 from benchmarks.rules import BASE
 from dihedral.inference.predictor import Predictor
 
-QUICK = BASE.replace(regulariser_weight=0.05, dimension=200, entity_init=0.01)  # a run a removal: hundreds of runs
+QUICK = BASE.replace(regulariser_weight=0.05, dimension=200, entity_init=0.01)  # hundreds of runs: one per removal
 RECIPES = {
     "umls": QUICK.replace(batch_size=128, epochs=40),
     "family-neural-lp": QUICK.replace(batch_size=512, epochs=12),
@@ -33,7 +32,7 @@ PATHS = 3  # whose facts are removed
 
 
 def rank(predictor: Predictor, triple: tuple[str, str, str]) -> float:
-    """The mean of the triple's two ranks; an entity that lost all its facts is ranked as well as chance has it."""
+    """The mean of the triple's two ranks; an entity without facts is ranked at chance level."""
     ranks = dh.explain(predictor, *triple, top=1).ranks
     return float(np.mean(list(ranks.values())))
 
@@ -44,7 +43,7 @@ def train(graph: dh.Graph, seed: int, device: str) -> Predictor:
 
 def without(graph: dh.Graph, facts: set[tuple[int, int, int]]) -> dh.Graph:
     kept = [i for i, row in enumerate(graph.train.tolist()) if tuple(row) not in facts]
-    return replace(graph, train=graph.train[kept])
+    return graph.replace(train=graph.train[kept])
 
 
 def named_facts(predictor: Predictor, triple: tuple[str, str, str]) -> set[tuple[int, int, int]]:
@@ -57,7 +56,7 @@ def named_facts(predictor: Predictor, triple: tuple[str, str, str]) -> set[tuple
 
 
 def random_facts(graph: dh.Graph, triple: tuple[str, str, str], but: set[Any], seed: int) -> set[tuple[int, int, int]]:
-    """As many facts of the two entities that the explanation did not name, or all there are."""
+    """As many facts of the two entities that are not in the explanation, or all such facts."""
     ends = [graph.entities.id(triple[0]), graph.entities.id(triple[2])]
     of_them = graph.train[np.isin(graph.train[:, 0], ends) | np.isin(graph.train[:, 2], ends)].tolist()
     others = [fact for fact in map(tuple, of_them) if fact not in but]

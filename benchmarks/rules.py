@@ -1,8 +1,8 @@
-"""Does the algebra find the rules of a graph? `python -m benchmarks.rules [--graphs umls family-neural-lp]`.
+"""Does a model find the rules of a graph? `python -m benchmarks.rules [--graphs umls family-neural-lp]`.
 
 Compositions: every (r₁, r₂, r₃) whose r₁ · r₂ joins at least 10 pairs in training is a candidate, r₃ any relation;
-those with standard confidence of at least one half are to be found. Scores know the model and which entities are
-heads and tails of a relation; they count no facts. Inverse pairs and symmetric relations likewise.
+those with a standard confidence of at least one half are the rules to find. Scores use the model and which entities are
+heads and tails of a relation; they count no facts. The same holds for inverse pairs and symmetric relations.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Scores = np.ndarray  # [bodies, R]
 
 
 def average_precision(truth: np.ndarray, scores: np.ndarray) -> float:
-    """Mean precision at each hit; ties are broken against us: a tied miss comes first."""
+    """Mean precision at each hit; a tied miss comes before a tied hit."""
     order = np.lexsort((truth, -scores))
     hits = truth[order]
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
@@ -59,12 +59,12 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
         matrices = np.stack([relation_matrix(model, r) for r in range(count)]).astype(np.float32)
         both_ways = np.concatenate([matrices, matrices.transpose(0, 2, 1)])
         return {"matrix cosine": lambda bodies: _cosine(_dense_product(both_ways, bodies), matrices)}
-    matrices = predictor.operators.float().cpu().numpy()
+    matrices = predictor.scorer.operators.float().cpu().numpy()
     matrices = matrices.reshape(count, 2, 2, -1)
     both_ways = np.concatenate([matrices, matrices.swapaxes(1, 2)])
     found: dict[str, Callable[[np.ndarray], Scores]] = {
         "matrix cosine": lambda bodies: _cosine(_block_product(both_ways, bodies), matrices),
-        "belief": Beliefs(predictor).score,
+        "belief": Beliefs(predictor.scorer, predictor.graph).score,
     }
     if model.codes is not None:
         a = dh.algebra(predictor)
@@ -106,15 +106,15 @@ class Compositions:
 
     def __init__(self, graph: dh.Graph) -> None:
         count = graph.num_relations
-        chains = find_chains(graph.train, graph.num_entities, count, min_support=10)
+        chains = find_chains(graph.train_index, min_support=10)
         self.bodies = np.argwhere(chains.joined >= 10)
         self.confidence = self._table(chains, count)
         self.truth = self.confidence[tuple(self.bodies.T)] >= 0.5
         heads = np.arange(count)[None]
         self.new_head = (heads != self.bodies[:, :1]) & (heads != self.bodies[:, 1:])
-        # confidence in the whole graph of what training does not hold
-        whole = find_chains(graph.known, graph.num_entities, count, min_support=1)
-        part = find_chains(graph.train, graph.num_entities, count, min_support=1)
+        # confidence in the complete graph among the pairs that training does not hold
+        whole = find_chains(graph.index, min_support=1)
+        part = find_chains(graph.train_index, min_support=1)
         support, known = (self._table(found, count, "support") for found in (whole, part))
         body = whole.joined[tuple(self.bodies.T)][:, None]
         here = tuple(self.bodies.T)
@@ -152,15 +152,15 @@ def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) ->
     """Inverse pairs among all pairs of relations with 10 facts or more, and symmetric against skew-symmetric relations.
 
     Training lacks the facts of valid and test: on FB15k a perfect inverse has a confidence of about .8 in training,
-    which is where the line is drawn. So the pairs that hold in the whole graph are asked for as well.
+    close to the threshold. The pairs that hold in the complete graph are therefore measured as well.
     """
     count = graph.num_relations
-    found, whole = (find_reversals(facts, graph.num_entities, count) for facts in (graph.train, graph.known))
+    found, whole = find_reversals(graph.train_index), find_reversals(graph.index)
     scores = score(np.arange(count, 2 * count)[:, None])
     both = np.minimum(scores, scores.T)
     first, second = np.triu_indices(count, k=1)
-    asked = np.minimum(found.size[first], found.size[second]) >= 10
-    first, second = first[asked], second[asked]
+    enough = np.minimum(found.size[first], found.size[second]) >= 10
+    first, second = first[enough], second[enough]
     result = {}
     for name, reversals in (("inverse_average_precision", found), ("inverse_average_precision_whole", whole)):
         truth = np.zeros((count, count), bool)
@@ -177,8 +177,8 @@ def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) ->
 
 
 def _true_confidence(graph: dh.Graph) -> Callable[[np.ndarray], Scores]:
-    """What a score could reach that knows every fact: the confidence of ~r₂ ⇒ r₁ in the whole graph."""
-    confidence = find_reversals(graph.known, graph.num_entities, graph.num_relations).confidence
+    """An upper bound: the confidence of ~r₂ ⇒ r₁ in the complete graph."""
+    confidence = find_reversals(graph.index).confidence
     return lambda bodies: confidence[bodies[:, 0] - graph.num_relations].astype(np.float32)
 
 
@@ -206,14 +206,14 @@ def measure(name: str, models: list[str], device: str, out: Path) -> None:
 
 
 def count_chains(names: list[str], out: Path) -> None:
-    """How long exact counting takes: every chain r₁ · r₂ ⇒ r₃ of training, forward relations only and all."""
+    """The time of exact counting: all chains r₁ · r₂ ⇒ r₃ of training, without and with steps backwards."""
     rows = []
     for name in names:
         graph = dh.load_graph(name)
         for inverses in (False, True):
 
             def count(graph: dh.Graph = graph, inverses: bool = inverses) -> Chains:
-                return find_chains(graph.train, graph.num_entities, graph.num_relations, inverses=inverses)
+                return find_chains(graph.train_index, inverses=inverses)
 
             found = count()
             repeats = 1 if inverses and name == "FB15k" else 3
@@ -224,7 +224,7 @@ def count_chains(names: list[str], out: Path) -> None:
 
 
 def _chance(graph: dh.Graph, ours: Callable[[np.ndarray], Scores]) -> dict[str, Callable[[np.ndarray], Scores]]:
-    """What needs no algebra: how frequent r₃ is, and our own scores with the relations' names shuffled."""
+    """Baselines: the frequency of r₃, and the belief scores with shuffled relations."""
     count = graph.num_relations
     frequency = np.bincount(graph.train[:, 1], minlength=count).astype(np.float32)
     shuffle = np.random.default_rng(0).permutation(count)

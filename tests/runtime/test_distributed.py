@@ -134,7 +134,7 @@ def test_the_folder_is_the_one_that_one_process_writes(alone, together):
         assert os.listdir(ours / "training") == ["log.jsonl"]
         one, other = dh.load(ours), dh.load(theirs)
         assert one.graph.fingerprint == other.graph.fingerprint
-        measured = Evaluator(one.graph, "test")(one.model)
+        measured = Evaluator(one.graph, "test")(one.scorer)
         assert measured.mrr == pytest.approx(one.metrics["test"]["both"]["mrr"], abs=1e-4)
 
 
