@@ -27,23 +27,21 @@ def top_ten() -> dict[str, Any]:
     graph = dh.load_graph("WN18RR")
     model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=200, entity_init=0.1, seed=0)
     predictor = Predictor(model, graph)
-    queries = torch.from_numpy(graph.test[:QUERIES].astype(np.int64))
-    took = seconds(lambda: predictor.top(queries[:, 0], queries[:, 1], "tail", 10, known="exclude"))
+    heads, relations, _ = torch.from_numpy(graph.test[:QUERIES].astype(np.int64)).T
+    took = seconds(lambda: predictor.scorer.top(heads, relations, 10, exclude=predictor.known))
     return {"graph": "WN18RR", "dimension": 200, "questions": QUERIES, "seconds": took}
 
 
 def index(predictor: Predictor) -> dict[str, Any]:
-    """Return Hits@10 of tails on test, unfiltered, and the time of QUERIES queries: exact and with the index."""
-    queries = torch.from_numpy(predictor.graph.test.astype(np.int64))
-    nearest = NearestAnswers(predictor)
+    """Hits@10 of tails on test, without filtering known answers, by exact search and by the index."""
+    test = torch.from_numpy(predictor.graph.test.astype(np.int64))
+    nearest = NearestAnswers(predictor.scorer, predictor.graph.train)
     found: dict[str, Any] = {"recall": nearest.recall}
-    timed = queries[:QUERIES, 0], queries[:QUERIES, 1]
-    for name, top in (("exact", predictor.top), ("index", nearest.top)):
-        hits = [
-            (top(part[:, 0], part[:, 1], "tail", 10)[0] == part[:, 2:]).any(dim=1) for part in queries.split(QUERIES)
-        ]
+    timed = test[:QUERIES, 0], test[:QUERIES, 1]
+    for name, top in (("exact", predictor.scorer.top), ("index", nearest.top)):
+        hits = [(top(part[:, 0], part[:, 1], 10)[0] == part[:, 2:]).any(dim=1) for part in test.split(QUERIES)]
         found[f"{name}_hits@10"] = float(torch.cat(hits).float().mean())
-        found[f"{name}_seconds"] = seconds(lambda top=top: top(*timed, "tail", 10))  # type: ignore[misc]
+        found[f"{name}_seconds"] = seconds(lambda top=top: top(*timed, 10))  # type: ignore[misc]
     return found
 
 
@@ -55,7 +53,7 @@ def main() -> None:
     predictor = dh.load(options.model)
     predictor.calibrate()
     calibration = {split: predictor.metrics["calibration"][split] for split in ("valid", "test")}
-    mrr = Evaluator(predictor.graph, "test")(predictor.model).mrr
+    mrr = Evaluator(predictor.graph, "test")(predictor.scorer).mrr
     content = {"recipe": predictor.recipe, "test_mrr": mrr, "calibration": calibration, "top_ten": top_ten()}
     save("everyday", content | {"index": index(predictor)}, options.out)
     print({split: found["expected_calibration_error"] for split, found in calibration.items()}, content["top_ten"])

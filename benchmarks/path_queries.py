@@ -18,7 +18,8 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.inference.paths import WIDTH, beam_search, path_queries
+from dihedral.graph.steps import Step
+from dihedral.inference.paths import WIDTH, beam_search, path_vectors
 from dihedral.inference.predictor import Predictor
 
 INVERSE_SUFFIX = "_reverse"
@@ -26,7 +27,7 @@ BATCH_SIZE = 100
 
 
 def read_queries(folder: Path, kind: str, predictor: Predictor) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the queries in the model's numbering (step R + r follows r backwards) and the query set's entities."""
+    """Queries with the ids of the model, as signed steps; and the entities of the query set."""
     entity_names, relation_names = (
         {int(key): name for key, name in json.loads((folder / file).read_text()).items()}
         for file in ("ind2ent.json", "ind2rel.json")
@@ -36,8 +37,8 @@ def read_queries(folder: Path, kind: str, predictor: Predictor) -> tuple[list[di
 
     def step(number: int) -> int:
         name = relation_names[number]
-        back = name.endswith(INVERSE_SUFFIX)
-        return relations.id(name.removesuffix(INVERSE_SUFFIX)) + (len(relations) if back else 0)
+        signed = Step(relations.id(name.removesuffix(INVERSE_SUFFIX)), backwards=name.endswith(INVERSE_SUFFIX))
+        return signed.id(len(relations))
 
     queries = []
     with lzma.open(folder / f"valid_{kind}.jsonl.xz", "rt") as lines:
@@ -70,18 +71,9 @@ def measure(
         steps = torch.tensor([query["steps"] for query in part], device=predictor.device)
         began = time.perf_counter()
         if mode == "product":
-            vectors = path_queries(predictor.model, predictor.operators, anchors, steps)
-            scores = vectors @ predictor.candidates.T
+            scores = path_vectors(predictor.scorer, anchors, steps) @ predictor.scorer.candidates.T
         else:
-            scores = beam_search(
-                predictor.model,
-                predictor.operators,
-                predictor.candidates,
-                anchors,
-                steps,
-                facts=predictor.steps,
-                width=width,
-            ).scores
+            scores = beam_search(predictor.scorer, anchors, steps, facts=predictor.train_index, width=width).scores
         if scores.is_cuda:
             torch.cuda.synchronize()
         seconds += time.perf_counter() - began

@@ -60,12 +60,12 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
         matrices = np.stack([relation_matrix(model, r) for r in range(count)]).astype(np.float32)
         both_ways = np.concatenate([matrices, matrices.transpose(0, 2, 1)])
         return {"matrix cosine": lambda bodies: _cosine(_dense_product(both_ways, bodies), matrices)}
-    matrices = predictor.operators.float().cpu().numpy()
+    matrices = predictor.scorer.operators.float().cpu().numpy()
     matrices = matrices.reshape(count, 2, 2, -1)
     both_ways = np.concatenate([matrices, matrices.swapaxes(1, 2)])
     found: dict[str, Callable[[np.ndarray], Scores]] = {
         "matrix cosine": lambda bodies: _cosine(_block_product(both_ways, bodies), matrices),
-        "belief": Beliefs(predictor).score,
+        "belief": Beliefs(predictor.scorer, predictor.graph).score,
     }
     if model.codes is not None:
         a = dh.algebra(predictor)
@@ -107,15 +107,15 @@ class Compositions:
 
     def __init__(self, graph: dh.Graph) -> None:
         count = graph.num_relations
-        chains = find_chains(graph.train, graph.num_entities, count, min_support=10)
+        chains = find_chains(graph.train_index, min_support=10)
         self.bodies = np.argwhere(chains.joined >= 10)
         self.confidence = self._table(chains, count)
         self.truth = self.confidence[tuple(self.bodies.T)] >= 0.5
         heads = np.arange(count)[None]
         self.new_head = (heads != self.bodies[:, :1]) & (heads != self.bodies[:, 1:])
         # confidence in the complete graph, without the pairs for which the rule holds in training
-        complete = find_chains(graph.known, graph.num_entities, count, min_support=1)
-        part = find_chains(graph.train, graph.num_entities, count, min_support=1)
+        complete = find_chains(graph.index, min_support=1)
+        part = find_chains(graph.train_index, min_support=1)
         support, known = (self._table(found, count, "support") for found in (complete, part))
         body = complete.joined[tuple(self.bodies.T)][:, None]
         here = tuple(self.bodies.T)
@@ -156,7 +156,7 @@ def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) ->
     which is the threshold. Therefore the inverse pairs of the complete graph are evaluated as well.
     """
     count = graph.num_relations
-    found, complete = (find_reversals(facts, graph.num_entities, count) for facts in (graph.train, graph.known))
+    found, complete = find_reversals(graph.train_index), find_reversals(graph.index)
     scores = score(np.arange(count, 2 * count)[:, None])
     both = np.minimum(scores, scores.T)
     first, second = np.triu_indices(count, k=1)
@@ -179,7 +179,7 @@ def measure_reversals(graph: dh.Graph, score: Callable[[np.ndarray], Scores]) ->
 
 def _true_confidence(graph: dh.Graph) -> Callable[[np.ndarray], Scores]:
     """Return a score that knows every fact: the confidence of ~r₂ ⇒ r₁ in the complete graph."""
-    confidence = find_reversals(graph.known, graph.num_entities, graph.num_relations).confidence
+    confidence = find_reversals(graph.index).confidence
     return lambda bodies: confidence[bodies[:, 0] - graph.num_relations].astype(np.float32)
 
 
@@ -215,7 +215,7 @@ def count_chains(names: list[str], out: Path) -> None:
         for inverses in (False, True):
 
             def count(graph: dh.Graph = graph, inverses: bool = inverses) -> Chains:
-                return find_chains(graph.train, graph.num_entities, graph.num_relations, inverses=inverses)
+                return find_chains(graph.train_index, inverses=inverses)
 
             found = count()
             repeats = 1 if inverses and name == "FB15k" else 3

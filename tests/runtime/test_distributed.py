@@ -137,7 +137,7 @@ def test_the_saved_folder_has_the_files_of_a_single_process(single, several):
         assert os.listdir(ours / "training") == ["log.jsonl"]
         one, other = dh.load(ours), dh.load(theirs)
         assert one.graph.fingerprint == other.graph.fingerprint
-        measured = Evaluator(one.graph, "test")(one.model)
+        measured = Evaluator(one.graph, "test")(one.scorer)
         assert measured.mrr == pytest.approx(one.metrics["test"]["both"]["mrr"], abs=1e-4)
 
 

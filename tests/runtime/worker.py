@@ -13,7 +13,7 @@ import torch
 
 import dihedral as dh
 from dihedral.evaluation.ranking import rank_triples
-from dihedral.inference.predictor import Predictor
+from dihedral.inference.scorer import Scorer
 from dihedral.models import build_model
 from dihedral.runtime.distributed import Shard, joined, rank, restarted
 from dihedral.training import Trainer, load_recipe
@@ -36,16 +36,17 @@ def answers(graph):
     """Ranks, top answers and scores of an untrained model."""
     graph = read(graph)
     model = build_model("dihedral-gumbel", graph.num_entities, graph.num_relations, dimension=12, seed=3)
-    predictor = Predictor(model, graph)
+    scorer, known = Scorer(model), graph.index.answers
     triples = torch.from_numpy(graph.test).long()
-    ranks = [rank_triples(model, triples, side, predictor.known[side]) for side in ("head", "tail")]
+    ranks = [rank_triples(scorer, triples, side, known) for side in ("head", "tail")]
     allowed = torch.arange(graph.num_entities) % 3 > 0
+    heads, relations, _ = triples.T
     top = [
-        predictor.top(triples[:, 0], triples[:, 1], "tail", count, known=known, allowed=mask)[1].tolist()
-        for count, known, mask in ((5, "exclude", None), (3, "include", allowed), (graph.num_entities, "include", None))
+        scorer.top(heads, relations, count, exclude=exclude, allowed=mask)[1].tolist()
+        for count, exclude, mask in ((5, known, None), (3, None, allowed), (graph.num_entities, None, None))
     ]
-    found = predictor.top(triples[:, 0], triples[:, 1], "tail", 5)
-    again = model.score(torch.stack([triples[:, 0], triples[:, 1], found[0][:, 0]], dim=1))
+    found = scorer.top(heads, relations, 5)
+    again = scorer.score(torch.stack([heads, relations, found[0][:, 0]], dim=1))
     return {
         "ranks": [[side.greater.tolist(), side.equal.tolist()] for side in ranks],
         "top": top,
