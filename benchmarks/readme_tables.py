@@ -50,9 +50,8 @@ def accuracy() -> str:
         )
     header = ["graph", "recipe", "test MRR", "Hits@10", "paper's MRR", "full softmax", "sampled negatives"]
     return (
-        f"Filtered test MRR and Hits@10, mean and standard deviation of {len(runs)} seeds. The last two columns compare\n"
-        "D4-Gumbel / ComplEx under the same training setup (2L = 200, one seed).\n\n"
-        + markdown(header, rows)
+        f"Filtered test MRR and Hits@10, mean and standard deviation of {len(runs)} seeds. The last two columns\n"
+        "compare D4-Gumbel / ComplEx under the same training setup (2L = 200, one seed).\n\n" + markdown(header, rows)
     )
 
 
@@ -70,8 +69,9 @@ def speed() -> str:
     cpu, gpu = read(RESULTS / "cpu-engine.json"), read(RESULTS / "gpu-engine.json")
     taken = {(row["graph"], row["what"], row["library"]): row["seconds"] for row in cpu["rows"]}
     _, *epochs = gpu["epochs"]
+    wanted = "full softmax", "dihedral-gumbel", "half"
     softmax = {row["graph"]: row["seconds"] for row in epochs
-               if (row["what"], row.get("model"), row.get("precision")) == ("full softmax", "dihedral-gumbel", "half")}  # fmt: skip
+               if (row["what"], row.get("model"), row.get("precision")) == wanted}  # fmt: skip
     ranking = {row["graph"]: row["seconds"] for row in gpu["ranking"]}
     processor, card = cpu["environment"]["cpu"], gpu["environment"]["gpu"]
     rows = []

@@ -110,23 +110,41 @@ def same_output(shown: list[str], real: list[str]) -> bool:
 
 
 def same_line(shown: str, real: str) -> bool:
+    """Whether a line is the one shown: `...` is any text, and numbers may differ a little."""
     shown, real = " ".join(shown.split()), " ".join(real.split())
-    if ANY in shown:
-        return re.fullmatch(".*".join(map(re.escape, shown.split(ANY))), real) is not None
-    if NUMBER.sub("#", shown) != NUMBER.sub("#", real):
-        return False
-    pairs = zip(map(float, NUMBER.findall(shown)), map(float, NUMBER.findall(real)), strict=True)
-    return all(abs(a - b) <= 0.02 + 0.1 * max(abs(a), abs(b)) for a, b in pairs)
+    pieces = [NUMBER.split(piece) for piece in shown.split(ANY)]
+    pattern = ".*".join(f"({NUMBER.pattern})".join(map(re.escape, piece)) for piece in pieces)
+    found = re.fullmatch(pattern, real)
+    numbers = [number for piece in shown.split(ANY) for number in NUMBER.findall(piece)]
+    return found is not None and all(map(close, numbers, found.groups()))
+
+
+def close(shown: str, real: str) -> bool:
+    a, b = float(shown), float(real)
+    return abs(a - b) <= 0.02 + 0.1 * max(abs(a), abs(b))
 
 
 def refreshed(shown: list[str], real: list[str]) -> list[str]:
-    """The real output, with the lines left out that the page leaves out."""
+    """The real output, without what the page leaves out."""
     marks = [i for i, line in enumerate(shown) if line.strip() == ANY]
     if len(marks) == 1 and len(real) >= len(shown) - 1:
         after = len(shown) - 1 - marks[0]
         real = [*real[: marks[0]], shown[marks[0]], *real[len(real) - after :]]
-    old = shown if len(shown) == len(real) else [""] * len(real)
-    return [a if ANY in a and same_line(a, b) else b for a, b in zip(old, real, strict=True)]
+    if len(shown) != len(real):
+        return real
+    return [masked(a, b) if ANY in a else b for a, b in zip(shown, real, strict=True)]
+
+
+def masked(shown: str, real: str) -> str:
+    """A real line with `...` for the words that the shown line leaves out."""
+    if same_line(shown, real):
+        return shown
+    old, words = shown.split(), re.split(r"(\s+)", real)
+    if len(old) == len(real.split()):
+        places = [i for i, word in enumerate(words) if word.strip()]
+        for place, word in zip(places, old, strict=True):
+            words[place] = ANY if word == ANY else words[place]
+    return "".join(words)
 
 
 # --- running a page -------------------------------------------------------------------------------

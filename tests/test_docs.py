@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.pages import ROOT, PageRun, read_blocks, read_console, refreshed, same_line, same_output
 
 import dihedral as dh
-from tests.pages import ROOT, PageRun, read_blocks, read_console, same_line, same_output
 
 # written by scripts in benchmarks/ and by `dihedral reproduce`, with the output of models too large to train here
 GENERATED = {
@@ -143,7 +143,9 @@ def test_http_reference_lists_every_endpoint():
 
 def described(methods: dict, schema: dict) -> tuple[list[str], set[str]]:
     """The methods of an endpoint and what it is asked, apart from the model and names in its path."""
-    names = {each["name"] for method in methods.values() for each in method.get("parameters", ()) if each["in"] == "query"}
+    names = {
+        each["name"] for method in methods.values() for each in method.get("parameters", ()) if each["in"] == "query"
+    }
     for reference in re.findall(r"#/components/schemas/(\w+)", str([m.get("requestBody") for m in methods.values()])):
         names |= set(schema["components"]["schemas"][reference]["properties"])
     return sorted(method.upper() for method in methods), names - {"model"}
@@ -159,6 +161,13 @@ def test_shown_output_may_leave_out_lines_and_differ_in_rounding():
     assert same_line("man_0892  0.512", "man_0892 0.509")
     assert not same_line("man_0892  0.512", "man_0893 0.512")
     assert not same_line("rank 1", "rank 2")
+    assert same_line("K=4  0.857  complete  ...  0", "K=4 0.861 complete 1.5 0")
+    assert not same_line("K=4  0.857  complete  ...  0", "K=4 0.657 complete 1.5 0")
+
+
+def test_refreshed_output_leaves_out_what_the_page_leaves_out():
+    assert refreshed(["a 1", "...", "z"], ["b 2", "c", "d", "y"]) == ["b 2", "...", "y"]
+    assert refreshed(["K=4  0.9  well  ...  0"], ["K=4  0.8  complete  1.5  0"]) == ["K=4  0.8  complete  ...  0"]
 
 
 def test_console_blocks_are_read_with_prompts_and_without():
