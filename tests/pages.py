@@ -32,7 +32,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 PROMPT = "$ "
 ANY = "..."
 ADDRESS = "127.0.0.1:8000"  # what pages show; the server listens at a free port
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 @dataclass(frozen=True)
