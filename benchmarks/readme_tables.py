@@ -1,0 +1,107 @@
+"""The tables of README.md from the files under results/: `python -m benchmarks.readme_tables`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from benchmarks.cpu import OURS
+from benchmarks.record import RESULTS
+from dihedral.reproduction.paper import REPORTED
+from dihedral.reproduction.tables import markdown
+
+README = RESULTS.parent / "README.md"
+BEGIN = "<!-- begin tables: python -m benchmarks.readme_tables -->\n"
+END = "<!-- end tables -->"
+GRAPHS = ("WN18", "FB15k", "WN18RR", "FB15k-237", "umls", "family-neural-lp")
+PEERS = ("PyKEEN", "TorchKGE")
+CPU_TASKS = {
+    "epoch, 10 negatives": "training epoch, 10 negatives",
+    "filtered ranking of test": "filtered ranking of test",
+    "top-10 of 1000 queries": "top 10 of 1000 queries",
+}
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def accuracy() -> str:
+    """One row per graph: the tuned recipe, the paper, and both models under one training setup."""
+    rows = []
+    for graph in GRAPHS:
+        runs = [read(path) for path in sorted((RESULTS / "runs/best").glob(f"{graph.lower()}-d*-s*.json"))]
+        mrr = [run["test"]["both"]["mrr"] for run in runs]
+        hits = mean(run["test"]["both"]["hits@10"] for run in runs)
+        paper = [REPORTED[graph][name][3] / 100 for name in ("D4-STE", "D4-Gumbel")] if graph in REPORTED else []
+        rows.append(
+            [
+                graph,
+                f"`{runs[0]['recipe']['name']}`",
+                f"{mean(mrr):.4f} ± {stdev(mrr):.4f}",
+                f"{hits:.3f}",
+                f"{max(paper):.3f}" if paper else "",
+                same_setup(graph, "softmax"),
+                same_setup(graph, "logistic"),
+            ]
+        )
+    header = ["graph", "recipe", "test MRR", "Hits@10", "paper's MRR", "full softmax", "sampled negatives"]
+    return (
+        f"Filtered test MRR and Hits@10, mean and standard deviation of {len(runs)} seeds. The last two columns\n"
+        "compare D4-Gumbel / ComplEx under the same training setup (2L = 200, one seed).\n\n" + markdown(header, rows)
+    )
+
+
+def same_setup(graph: str, objective: str) -> str:
+    """Test MRR of D4-Gumbel and of ComplEx, trained alike."""
+    found = []
+    for model in ("dihedral-gumbel", "complex"):
+        paths = list((RESULTS / "runs").glob(f"*-{objective}/{graph.lower()}-{model}-s0.json"))
+        found += [f"{read(path)['test']['both']['mrr']:.3f}" for path in paths]
+    return " / ".join(found)
+
+
+def speed() -> str:
+    """Seconds on a CPU, ours and others, and on one GPU."""
+    cpu, gpu = read(RESULTS / "cpu-engine.json"), read(RESULTS / "gpu-engine.json")
+    taken = {(row["graph"], row["what"], row["library"]): row["seconds"] for row in cpu["rows"]}
+    _, *epochs = gpu["epochs"]
+    wanted = "full softmax", "dihedral-gumbel", "half"
+    softmax = {row["graph"]: row["seconds"] for row in epochs
+               if (row["what"], row.get("model"), row.get("precision")) == wanted}  # fmt: skip
+    ranking = {row["graph"]: row["seconds"] for row in gpu["ranking"]}
+    processor, card = cpu["environment"]["cpu"], gpu["environment"]["gpu"]
+    rows = []
+    for graph in ("WN18RR", "FB15k-237"):
+        for what, shown in CPU_TASKS.items():
+            others = [taken.get((graph, what, peer)) for peer in PEERS]
+            rows.append([graph, shown, processor, _seconds(taken[graph, what, OURS]), *map(_seconds, others)])
+        rows.append([graph, "training epoch, full softmax, 2L = 600", card, _seconds(softmax[graph]), "", ""])
+        rows.append([graph, "filtered ranking of test, 2L = 600", card, _seconds(ranking[graph]), "", ""])
+    settings = cpu["settings"]
+    return (
+        f"Seconds. On the CPU every library runs {settings['model']} with 2L = {settings['dimension']} and batches of "
+        f"{settings['batch_size']};\nslow tasks are scaled up from a part of the queries.\n\n"
+        + markdown(["graph", "task", "hardware", "dihedral", *PEERS], rows)
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def tables() -> str:
+    return f"{accuracy()}\n{speed()}"
+
+
+def rewritten(text: str) -> str:
+    """README.md with the tables between its two markers made again."""
+    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
+    return re.sub(pattern, lambda _: f"{BEGIN}{tables()}{END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(rewritten(README.read_text(encoding="utf-8")), encoding="utf-8")
