@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dihedral.graph.triples import SPLITS, Graph, Triples
+from dihedral.graph.triples import SPLITS, Graph, Split, Triples
 
 FEW_QUESTIONS, MANY_FACTS = 4, 1_000_000  # a scan of the facts is faster than building an index
 
@@ -144,7 +144,7 @@ class GraphIndex:
         edge = torch.searchsorted(self._codes, code).clamp_(max=len(self._codes) - 1)
         return torch.where((self.keys[row] == wanted) & (self._codes[edge] == code), edge, -1)
 
-    def split_of(self, head: int, relation: int, tail: int) -> str | None:
+    def split_of(self, head: int, relation: int, tail: int) -> Split | None:
         """The first split that holds a triple."""
         edge = int(self.locate(*(torch.tensor([i]) for i in (head, relation, tail))))
         return None if edge < 0 else SPLITS[int(self.splits[edge])]

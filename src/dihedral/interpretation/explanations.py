@@ -18,6 +18,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import count_rule
 from dihedral.graph.steps import SIDES, Step, inverse_ids
+from dihedral.graph.triples import Split
 from dihedral.group import DihedralGroup
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
@@ -60,7 +61,7 @@ class Explanation:
     """The evidence for a triple."""
 
     triple: tuple[str, str, str]
-    split: str | None  # that holds the triple; None if it is not a known fact
+    split: Split | None  # that holds the triple; None if it is not a known fact
     score: float
     ranks: dict[str, float]  # of the head and of the tail among all entities, other known answers left out
     paths: tuple[SupportingPath, ...]

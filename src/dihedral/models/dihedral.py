@@ -6,6 +6,7 @@ Training finds the codes, one element id per component. A stored model is `CodeR
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ class DiscreteRelations(BlockRelations):
     """
 
     is_discrete = True
-    allowed_k = range(1, 129)  # codes are stored as bytes
+    allowed_k: ClassVar[Container[int] | None] = range(1, 129)  # codes are stored as bytes
     rotations_only: ClassVar[bool] = False  # the cyclic subgroup: the paper's ablation of reflections
 
     def __init__(self, num_relations: int, dimension: int, K: int, scaled: bool = False) -> None:

@@ -63,7 +63,7 @@ def build_model(
         raise DihedralError(
             f"model {name!r} is unknown; choose one of {', '.join(MODELS)}{close_matches(name, MODELS)}"
         )
-    model = MODELS[name]
+    model: Any = MODELS[name]
     options: dict[str, Any] = {"init": model.default_init if relation_init is None else relation_init}
     if model.is_discrete:
         options |= {"K": K, "scaled": scaled}

@@ -232,7 +232,7 @@ def _known(settings: Settings) -> dict[str, Any]:
 
 def _resolved(settings: Settings) -> dict[str, Any]:
     """The settings in their types, with known choices, and with the defaults that depend on other settings."""
-    read = {
+    read: dict[str, Any] = {
         name: value if value is None and _FIELDS[name].default is None else _read(name, value)
         for name, value in settings.items()
     }
