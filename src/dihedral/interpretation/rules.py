@@ -187,7 +187,7 @@ class RuleMiner:
         steps = np.arange(len(meets))
         meets[inverse_ids(steps, self.num_relations)[:, None] == steps] = False  # r · ~r leads back to its start
         bodies = np.argwhere(meets)
-        counted = {(r1, r2, r3): i for i, (r1, r2, r3) in enumerate(chains.rules.tolist())}
+        counted: dict[tuple[int, ...], int] = {tuple(rule): i for i, rule in enumerate(chains.rules.tolist())}
         found = []
         for body, head, score, swapped in self._best(bodies):
             place = counted.get((*body, head))
