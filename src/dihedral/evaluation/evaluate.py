@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dihedral.evaluation.metrics import Evaluation, Evaluator
 from dihedral.graph import Graph
 from dihedral.inference.predictor import Predictor
@@ -29,16 +31,8 @@ def evaluate(
     >>> 0 < evaluate(predictor).mrr < 1
     True
     """
-    own = predictor.graph
-    other = own if graph is None else predictor.align(graph)
-    evaluator = Evaluator(
-        own,
-        split,
-        triples=None if graph is None else other.split(split),
-        also_known=None if graph is None else other.known,
-        device=predictor.device,
-        memory_mb=memory_mb,
-        sample=sample,
-        seed=seed,
-    )
-    return evaluator(predictor.scorer)
+    options: dict[str, Any] = {"device": predictor.device, "memory_mb": memory_mb, "sample": sample, "seed": seed}
+    if graph is not None:
+        graph = predictor.align(graph)
+        options |= {"triples": graph.split(split), "also_known": graph.known}
+    return Evaluator(predictor.graph, split, **options)(predictor.scorer)

@@ -169,15 +169,8 @@ class Evaluator:
             side: rank_triples(scorer, self.on_device, side, self.known.answers, memory_mb=self.memory_mb)
             for side in SIDES
         }
-        return Evaluation(
-            split=self.split,
-            triples=self.triples,
-            ranks=ranks,
-            seen=self.seen,
-            relation_names=self.relation_names,
-            categories=self.categories,
-            drawn_from=self.drawn_from,
-        )
+        names, categories = self.relation_names, self.categories
+        return Evaluation(self.split, self.triples, ranks, self.seen, names, categories, self.drawn_from)
 
 
 def relation_categories(graph: Graph) -> NDArray[np.str_]:

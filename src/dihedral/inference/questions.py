@@ -23,10 +23,9 @@ Among = str | Sequence[str] | None  # "range", or names of entities
 def missing_part(head: str | None, relation: str | None, tail: str | None) -> Part:
     """The part that is asked for; exactly two of the three must be given."""
     missing = [part for part, value in zip(PARTS, (head, relation, tail), strict=True) if value is None]
-    if len(missing) != 1:
-        raise DihedralError(
-            f"{3 - len(missing)} of head, relation and tail are given; give two, the third is predicted"
-        )
+    given = len(PARTS) - len(missing)
+    if given != 2:
+        raise DihedralError(f"{given} of head, relation and tail are given; give two, the third is predicted")
     return missing[0]
 
 
