@@ -67,7 +67,7 @@ SPOUSE = ["--head", "man_0000", "--relation", "spouse"]
         ([], "0 of head, relation and tail are given; give two, the third is predicted\n"),
         ([*SPOUSE[:3], "spose"], "relation 'spose' is not among the 6 known to the graph; did you mean 'spouse'?\n"),
         (["--head", "", *SPOUSE[2:]], "entity '' is not among the 40 known to the graph\n"),
-        ([*SPOUSE, "--top", "0"], "top is 0; ask for at least 1 prediction\n"),
+        ([*SPOUSE, "--top", "0"], "top is 0; ask for at least 1 answer\n"),
         ([*SPOUSE, "--known", "no"], "known is 'no'; choose include or exclude\n"),
     ],
 )

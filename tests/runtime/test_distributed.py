@@ -209,7 +209,7 @@ def test_an_error_remains_when_torchrun_restarts(tmp_path):
     broken, done = torchrun(2, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
     assert broken is None and done.returncode != 0
     again, done = torchrun(2, [run_task(tmp_path)], tmp_path, "--max-restarts", "1")
-    assert again is None and "holds an unfinished run; add --resume to go on" in done.stderr
+    assert again is None and "holds an unfinished run; add --resume to continue it" in done.stderr
     assert epochs_of(tmp_path) == [1, 2]
 
 

@@ -86,11 +86,9 @@ def test_missing_facts_match_the_library(client, predictor):
 
 
 def test_missing_facts_of_all_relations_are_rejected_above_the_limit(client, models, monkeypatch):
-    served = models["family"]
-    monkeypatch.setattr(
-        "dihedral.serving.served_model.MAX_SCORES",
-        int(served.graph.train_index.member_counts[: served.graph.num_relations].max()) * 80,
-    )
+    graph = models["family"].graph
+    num_heads = int(graph.train_index.member_counts[: graph.num_relations].max())
+    monkeypatch.setattr("dihedral.serving.served_model.MAX_SCORES", 80 * num_heads)
     rejected = client.get("/v1/missing")
     assert rejected.status_code == 422 and "name a relation" in rejected.json()["detail"]
     assert client.get("/v1/missing?relation=parent").status_code == 200
@@ -103,7 +101,7 @@ def test_explain_matches_the_library(client, predictor):
     expected = dh.explain(predictor, *triple)
     assert found["score"] == pytest.approx(expected.score, rel=1e-4) and found["ranks"] == expected.ranks
     assert [(each["head"], each["relation"], each["tail"]) for each in found["similar_facts"]] == [
-        each.fact for each in expected.alike
+        each.fact for each in expected.similar_facts
     ]
     assert found["similar_facts"] and all(-1 <= each["similarity"] <= 1 for each in found["similar_facts"])
     assert [path["entities"] for path in found["paths"]] == [list(path.entities) for path in expected.paths]

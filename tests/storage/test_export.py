@@ -72,7 +72,7 @@ def test_every_kind_of_model_exports_the_operators_that_evaluation_uses(name, su
     files = predictor.export(tmp_path / f"model.{suffix}")
     if predictor.model.codes is not None:
         return
-    expected = predictor.operators.flatten(1).numpy()
+    expected = predictor.scorer.operators.flatten(1).numpy()
     if suffix == "npz":
         found = np.load(files[0])["operators"]
     elif suffix == "parquet":

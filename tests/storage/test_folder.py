@@ -20,7 +20,7 @@ from dihedral.models import MODELS, build_model
 
 def same_model(one: Predictor, other: Predictor) -> None:
     assert torch.equal(one.model.entities, other.model.entities)
-    assert torch.equal(one.operators, other.operators)
+    assert torch.equal(one.scorer.operators, other.scorer.operators)
     assert one.graph.fingerprint == other.graph.fingerprint
 
 

@@ -9,6 +9,7 @@ import dihedral as dh
 from dihedral import Recipe
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
+from dihedral.inference.scorer import Scorer
 from dihedral.training import Trainer
 from dihedral.training.loop import Interrupted
 
@@ -99,8 +100,8 @@ def test_validation_measures_the_average(family):
         trainer.run_epoch()
         for name, parameter in other.model.named_parameters():
             parameter.data.copy_(trainer.average[name])
-        assert trainer.state.history[-1]["valid_mrr"] == measure(other.model).mrr
-        trained.append(measure(trainer.model).mrr)
+        assert trainer.state.history[-1]["valid_mrr"] == measure(Scorer(other.model)).mrr
+        trained.append(measure(Scorer(trainer.model)).mrr)
     assert trained != [row["valid_mrr"] for row in trainer.state.history]  # otherwise the test is void
 
 
@@ -113,7 +114,7 @@ def test_the_best_average_on_valid_is_kept(family):
     model, _ = trainer.best_model()
     expected = exponential_average(states[:best], recipe.averaging)
     torch.testing.assert_close(model.entities.double(), expected["entities"], atol=1e-5, rtol=1e-5)
-    assert Evaluator(family, "valid")(model).mrr == max(curve)
+    assert Evaluator(family, "valid")(Scorer(model)).mrr == max(curve)
 
 
 def test_the_stored_model_is_the_average(family, tmp_path):

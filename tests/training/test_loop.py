@@ -36,7 +36,9 @@ def of_kind(events, kind):
 
 
 def same(one, other):
-    return torch.equal(one.model.entities, other.model.entities) and torch.equal(one.operators, other.operators)
+    return torch.equal(one.model.entities, other.model.entities) and torch.equal(
+        one.scorer.operators, other.scorer.operators
+    )
 
 
 # --- every model learns -----------------------------------------------------------------------------

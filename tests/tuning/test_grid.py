@@ -96,7 +96,7 @@ def test_the_grids_of_the_paper_have_all_combinations(family, variant, size):
 
 
 def test_a_model_without_a_grid_in_the_paper_is_rejected():
-    with pytest.raises(DihedralError, match=r"model is 'distmult'; the paper has grids only for .* --choose"):
+    with pytest.raises(DihedralError, match=r"model is 'distmult'; the paper has grids for its .* --choose"):
         paper_grid(Recipe(model="distmult"))
 
 

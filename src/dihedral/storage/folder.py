@@ -6,6 +6,7 @@ The manifest is written last and atomically: an interrupted save leaves the prev
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -94,7 +95,8 @@ def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | No
     manifest["bytes"] = {name: (folder / name).stat().st_size for name in sorted(_files_of(manifest))}
     write_json(folder / MANIFEST, manifest)
     for name in in_use - _files_of(manifest):  # the files of the model that was replaced
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # the new model is complete; an old file that stays does no harm
+            (folder / name).unlink()
 
 
 def _write_files(
