@@ -23,8 +23,9 @@ def row(field: dataclasses.Field[Any]) -> list[str]:
     """Return the name, type, default, condition and description of a setting."""
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     kind = field.type if isinstance(field.type, str) else field.type.__name__
-    texts = [str(field.metadata.get(key, "")).replace("|", r"\|") for key in ("applies_to", "help")]
-    return [f"`{field.name}`", kind, f"`{default}`" if default else "", *texts]
+    shown = "by model or weight" if field.default is None else f"`{default}`" if default else ""
+    applies = "; ".join(condition.text for condition in field.metadata["when"])
+    return [f"`{field.name}`", kind, shown, applies, field.metadata["help"]]
 
 
 def page() -> str:
