@@ -87,7 +87,10 @@ def single(tmp_path_factory, benchmark_path):
     return folder, results_of(1, TASKS + trainings(folder), folder)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+# three processes: an uneven partition, and both neighbours of a rank differ from it
+@pytest.fixture(
+    scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
+)
 def several(request, tmp_path_factory, single):
     folder = tmp_path_factory.mktemp(f"several{request.param}")
     return folder, results_of(request.param, TASKS + trainings(folder), folder)
@@ -181,6 +184,18 @@ def run_task(folder, **options):
     } | options
 
 
+def test_a_checkpoint_of_two_processes_resumes_in_one(tmp_path):
+    broken, done = torchrun(2, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
+    assert broken is None and done.returncode != 0 and "Stop" in done.stderr
+    assert epochs_of(tmp_path) == [1, 2]
+    single = tmp_path / "single"
+    found, expected = results_of(1, [run_task(tmp_path, resume=True), run_task(single)], tmp_path)
+    assert epochs_of(tmp_path) == epochs_of(single) == list(range(1, 9))
+    assert found["test"]["both"]["mrr"] == pytest.approx(expected["test"]["both"]["mrr"], abs=0.004)
+    np.testing.assert_allclose(*([row["loss"] for row in log_of(each)] for each in (tmp_path, single)), rtol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_checkpoint_of_four_processes_resumes_in_one_and_then_in_two(tmp_path):
     broken, done = torchrun(4, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
     assert broken is None and done.returncode != 0 and "Stop" in done.stderr
