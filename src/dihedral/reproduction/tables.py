@@ -51,7 +51,7 @@ def _label(recipe: Recipe) -> str:
     return NAMES[recipe.model].replace("D4", f"D{recipe.K}")
 
 
-def _paper(values: tuple[float | None, ...] | None) -> dict[str, Any]:
+def _paper(values: Sequence[float | None] | None) -> dict[str, Any]:
     """Convert the paper's values, percent in the order Hits@1, Hits@3, Hits@10, MRR, to shares by name."""
     if values is None:
         return {}
@@ -139,9 +139,12 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def markdown_row(cells: Iterable[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]) + "\n"
+    return "\n".join([markdown_row(header), "|" + "---|" * len(header), *map(markdown_row, rows)]) + "\n"
 
 
 def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
