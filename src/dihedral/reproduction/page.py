@@ -9,26 +9,24 @@ from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.io.jsonl import read_lines
 from dihedral.reproduction.paper import TABLES
 from dihedral.reproduction.plan import SAME_SETUP, TARGETS
-from dihedral.reproduction.sections import SECTIONS, Section, Sources, prose
-from dihedral.reproduction.tables import OURS, share, table_rows
+from dihedral.reproduction.sections import SECTIONS, Section, Sources
+from dihedral.reproduction.tables import OURS, prose, share, table_rows
 
 
 def write_target(target: str, results: Path, out: Path, *, seeds: int = 3, quick: bool = False) -> list[Path]:
     """Write TARGET.json, TARGET.md and the figures of a target to the folder `out`."""
-    return _write(_section(target, results, out, seeds, quick), target, out, quick)
+    return _write(target, Sources(results, out, seeds, quick))[1]
 
 
-def _section(target: str, results: Path, out: Path, seeds: int, quick: bool) -> Section:
+def _write(target: str, sources: Sources) -> tuple[Section, list[Path]]:
+    out, quick = sources.folder, sources.quick
     make_folder(out)
-    return SECTIONS[target](Sources(results, out, seeds, quick), target)
-
-
-def _write(section: Section, target: str, out: Path, quick: bool) -> list[Path]:
+    section = SECTIONS[target](sources, target)
     numbers, text = out / f"{target}.json", out / f"{target}.md"
     write_json(numbers, {"target": target, "quick": quick, "content": section.content})
     warning = "*A quick run tests the pipeline; its values say nothing about model quality.*\n\n" if quick else ""
     text.write_text(f"# {section.title}\n\n{warning}{section.body('')}", encoding="utf-8")
-    return [text, numbers, *section.figures]
+    return section, [text, numbers, *section.figures]
 
 
 def write_page(results: Path, path: Path, *, seeds: int = 3) -> Path:
@@ -36,8 +34,7 @@ def write_page(results: Path, path: Path, *, seeds: int = 3) -> Path:
     folder = files_of(path)
     parts = [prose("introduction"), _overview(results, seeds), _findings(results, seeds)]
     for target in TARGETS:
-        section = _section(target, results, folder, seeds, False)
-        _write(section, target, folder, False)
+        section, _ = _write(target, Sources(results, folder, seeds, quick=False))
         parts.append(f"## {section.title}\n\n{section.body(f'{folder.name}/')}")
     parts += [prose("differences"), _costs(results)]
     path.write_text("\n".join(part for part in parts if part), encoding="utf-8")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -16,7 +15,7 @@ from dihedral.io.files import read_json
 from dihedral.reproduction.paper import NAMES, TABLES
 from dihedral.reproduction.plan import SYMMETRY, plan, same_setup
 from dihedral.reproduction.runs import TRAIN_SAMPLE, Record, find_record
-from dihedral.reproduction.tables import METRICS, markdown_row, share, table_markdown, table_rows
+from dihedral.reproduction.tables import METRICS, prose, share, table_markdown, table_rows
 
 COMPOSITIONS = {  # recipe -> its title in Figure 4
     "case/family-1-d4-gumbel": "FAMILY, one parent per person",
@@ -56,12 +55,6 @@ class Section:
         """Return the text and its figures; `prefix` is the path from the page to the folder of the figures."""
         shown = [path for path in self.figures if path.suffix == ".png"]
         return "\n".join([self.text, *(f"![{self.title}]({prefix}{path.name})\n" for path in shown)])
-
-
-def prose(name: str, rows: Iterable[Sequence[Any]] = (), **values: object) -> str:
-    """Return a text from the folder `prose`, with table rows in place of {rows} and values in place of other names."""
-    text = (resources.files(__package__) / "prose" / f"{name}.md").read_text("utf-8")
-    return text.format(rows="\n".join(map(markdown_row, rows)), **values).rstrip("\n") + "\n"
 
 
 def _table(sources: Sources, target: str) -> Section:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -147,16 +148,16 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join([markdown_row(header), "|" + "---|" * len(header), *map(markdown_row, rows)]) + "\n"
 
 
+def prose(name: str, rows: Iterable[Sequence[Any]] = (), **values: object) -> str:
+    """Return a text from the folder `prose`, with table rows in place of {rows} and values in place of other names."""
+    text = (resources.files(__package__) / "prose" / f"{name}.md").read_text("utf-8")
+    return text.format(rows="\n".join(map(markdown_row, rows)), **values).rstrip("\n") + "\n"
+
+
 def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
     """Return one Markdown section per graph."""
-    paper = [f"paper: {name}" for name in ("MRR", "Hits@1", "Hits@3", "Hits@10")]
-    ours = ["model", "training", "2L", "MRR", "Hits@1", "Hits@3", "Hits@10", "MRR, seen entities only"]
-    header = [*ours, *paper, "seeds", "best epoch", "seconds", "concurrent runs", "hardware"]
-    parts = []
-    for graph in TABLES[target]:
-        lines = [_cells(row) for row in rows if row["graph"] == graph]
-        parts.append(f"### {graph}\n\n{markdown(header, lines)}")
-    return "\n".join(parts)
+    lines = {graph: [_cells(row) for row in rows if row["graph"] == graph] for graph in TABLES[target]}
+    return "\n".join(prose("table", cells, graph=graph) for graph, cells in lines.items())
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
