@@ -69,6 +69,12 @@ class ServedModel:
             raise UnknownNameError("relation", name, names)
         return names.id(name)
 
+    def check_triple(self, head: str, relation: str, tail: str) -> tuple[str, str, str]:
+        """The full names of a triple."""
+        entities, relations = self.graph.entities, self.graph.relations
+        h, t = self.check_entity(head), self.check_entity(tail)
+        return entities[h], relations[self.check_relation(relation)], entities[t]
+
     def read_step(self, text: str) -> tuple[str, bool]:
         """The relation of a step, and whether it is walked backwards."""
         names = self.graph.relations
