@@ -13,16 +13,9 @@ from typing import Any
 from dihedral.errors import DihedralError
 from dihedral.io.files import read_json
 from dihedral.reproduction.paper import NAMES, TABLES
-from dihedral.reproduction.plan import SYMMETRY, plan, same_setup
+from dihedral.reproduction.plan import COMPOSITIONS, SYMMETRY, plan, same_setup
 from dihedral.reproduction.runs import TRAIN_SAMPLE, Record, find_record
 from dihedral.reproduction.tables import METRICS, prose, share, table_markdown, table_rows
-
-COMPOSITIONS = {  # recipe -> its title in Figure 4
-    "case/family-1-d4-gumbel": "FAMILY, one parent per person",
-    "case/family-2-d4-gumbel": "FAMILY, two parents per person",
-    "paper/fb15k-237-d4-gumbel": "FB15k-237, D4-Gumbel",
-    "best/fb15k-237-d8-gumbel": "FB15k-237, D8-Gumbel",
-}
 
 
 @dataclass(frozen=True)
@@ -171,19 +164,14 @@ def _discreteness(sources: Sources, target: str) -> Section:
     lines = []
     for runs in sources.records(target).values():
         record = runs[0]
-        weight = record["recipe"]["regulariser_weight"]
+        model, weight = record["recipe"]["model"], record["recipe"]["regulariser_weight"]
         panel = f"{record['graph']}, {f'L2 {weight:g}' if weight else 'no regulariser'}"
-        best = max(range(len(record["curve"])), key=lambda i: record["curve"][i][2])
-        panels[panel][record["recipe"]["model"]] = {
-            "epochs": [epoch for epoch, _, _ in record["curve"]],
-            "valid": [valid for _, _, valid in record["curve"]],
-            "train": record["train_curve"],
-        }
-        lines.append(
-            [panel, record["recipe"]["model"], f"{record['curve'][best][2]:.4f}", record["curve"][best][0],
-             f"{record['train_curve'][best]:.3f}", f"{record['train_curve'][best] - record['curve'][best][2]:.3f}",
-             f"{record['curve'][-1][2]:.4f}", f"{record['test']['both']['mrr']:.4f}"]
-        )  # fmt: skip
+        epochs, train = [epoch for epoch, _, _ in record["curve"]], record["train_curve"]
+        valid = [mrr for _, _, mrr in record["curve"]]
+        panels[panel][model] = {"epochs": epochs, "valid": valid, "train": train}
+        best = valid.index(max(valid))
+        at_best = [f"{valid[best]:.4f}", epochs[best], f"{train[best]:.3f}", f"{train[best] - valid[best]:.3f}"]
+        lines.append([panel, model, *at_best, f"{valid[-1]:.4f}", f"{record['test']['both']['mrr']:.4f}"])
     text = prose("discreteness", sorted(lines), sample=TRAIN_SAMPLE)
     figures = _draw("discreteness", sources.folder, panels) if panels else []
     return Section("Does discreteness regularise?", text, panels, figures)

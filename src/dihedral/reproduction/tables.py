@@ -100,24 +100,17 @@ def _same_setup_rows(
 def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
     """Return the best run on valid among the logged runs whose settings all lie in the paper's grid (K = 4)."""
     rows = []
+    logged = [row for log in sorted((results / "search").glob("*.jsonl")) for row in read_lines(log)]
     for variant, label in (("ste", "D4-STE"), ("gumbel", "D4-Gumbel")):
-        grid = PAPER_GRIDS[variant]
         dimension = load_recipe(f"paper/{graph.lower()}-d4-{variant}").dimension
+        grid = {key: PAPER_GRIDS[variant][key] for key in ("regulariser_weight", "batch_size", "negatives")}
+        grid |= {"model": [f"dihedral-{variant}"], "objective": ["logistic"], "regulariser": ["l2"], "K": [4]}
+        grid |= {"dimension": [dimension], "entity_lr": PAPER_GRIDS[variant]["lr"]}
         inside = []
-        for log in sorted((results / "search").glob("*.jsonl")):
-            for row in read_lines(log):
-                c = row["recipe"]
-                if (
-                    row["graph"].lower() == graph.lower()
-                    and "valid" in row
-                    and (c["model"], c["objective"], c["regulariser"]) == (f"dihedral-{variant}", "logistic", "l2")
-                    and c["K"] == 4
-                    and c["dimension"] == dimension
-                    and c["entity_lr"] == c["relation_lr"]
-                    and c["entity_lr"] in grid["lr"]
-                    and all(c[key] in grid[key] for key in ("regulariser_weight", "batch_size", "negatives"))
-                ):
-                    inside.append(row)
+        for row in logged:
+            recipe, measured = row["recipe"], row["graph"].lower() == graph.lower() and "valid" in row
+            if measured and recipe["entity_lr"] == recipe["relation_lr"] and all(recipe[k] in grid[k] for k in grid):
+                inside.append(row)
         if inside:
             best = max(inside, key=lambda row: row["valid"]["mrr"])
             rows.append(
