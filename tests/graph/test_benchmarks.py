@@ -42,7 +42,7 @@ PUBLISHED = {  # entities, relations, train, valid, test
 def test_a_benchmark_has_its_published_size(benchmark_graph, name, size):
     graph = benchmark_graph(name)  # an error if a checksum differs
     assert (graph.num_entities, graph.num_relations, len(graph.train), len(graph.valid), len(graph.test)) == size
-    assert find_benchmark(name).size == size
+    assert tuple(find_benchmark(name).size) == size
     assert graph.name == name
     assert graph.notes == ()
 

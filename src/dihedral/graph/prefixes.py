@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 
-WELL_KNOWN = {
-    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
-    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
-    "owl": "http://www.w3.org/2002/07/owl#",
-    "skos": "http://www.w3.org/2004/02/skos/core#",
-    "foaf": "http://xmlns.com/foaf/0.1/",
-    "dc": "http://purl.org/dc/elements/1.1/",
-    "dcterms": "http://purl.org/dc/terms/",
-    "schema": "http://schema.org/",
-    "obo": "http://purl.obolibrary.org/obo/",
-    "wd": "http://www.wikidata.org/entity/",
-    "wdt": "http://www.wikidata.org/prop/direct/",
-    "dbr": "http://dbpedia.org/resource/",
-    "dbo": "http://dbpedia.org/ontology/",
-    "yago": "http://yago-knowledge.org/resource/",
-}
+WELL_KNOWN: dict[str, str] = tomllib.loads((resources.files(__package__) / "prefixes.toml").read_text("utf-8"))
 
 
 def with_well_known(own: Mapping[str, str]) -> dict[str, str]:

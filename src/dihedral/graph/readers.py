@@ -35,6 +35,7 @@ ROLES = (  # common names of the three columns
 PIECE_BYTES = 1 << 20  # text per piece; Arrow reads 32 pieces ahead
 BLOCK_PIECES = 16  # pieces per block; ids depend on it: the heads of a block are numbered before its tails
 PARQUET_ROWS = 1 << 18
+NO_TRIPLES = np.empty((0, 3), np.int32)
 
 
 def read_graph(
@@ -117,10 +118,10 @@ def read_arrow_splits(
         if split not in SPLITS:
             raise DihedralError(f"split {split!r} does not exist; name the tables train, valid and test")
     numbering = Numbering()
-    parts = [np.empty((0, 3), np.int32)] * 3
-    for i, split in enumerate(SPLITS):
-        if split in tables:
-            parts[i] = numbering.number(_pick(_as_table(tables[split]), columns, split), split)
+    parts = [
+        numbering.number(_pick(_as_table(tables[split]), columns, split), split) if split in tables else NO_TRIPLES
+        for split in SPLITS
+    ]
     return build_graph(*numbering.vocabularies(), parts, name)
 
 
@@ -175,7 +176,7 @@ def _read_splits(path: Path, columns: Sequence[str] | None, numbering: Numbering
             )
         else:
             notes.append(f"no {split} file" if source is None else f"the {split} file is empty")
-            splits.append(np.empty((0, 3), np.int32))
+            splits.append(NO_TRIPLES)
     return build_graph(*numbering.vocabularies(), splits, name, notes + numbering.notes)
 
 
@@ -211,7 +212,7 @@ def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numb
 
 def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
     """Number the triples of a text file."""
-    triples, used = np.empty((0, 3), np.int32), 0
+    triples, used = NO_TRIPLES, 0
     for part, share in _text_blocks(source, columns, numbering):
         if not used:  # allocate for the complete file, from the size of its first block
             triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)

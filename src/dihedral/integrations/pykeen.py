@@ -207,7 +207,7 @@ def to_predictor(
             f"the model is a {type(model).__name__}; pass a dihedral.integrations.pykeen.DihEdral or a result"
         )
     relations = model.relation_representations[0].relations
-    graph = _graph_of(training, validation, testing, name)
+    graph = _graph_of({"training": training, "validation": validation, "testing": testing}, name)
     sizes = model.num_entities, model.num_real_relations
     if sizes != (graph.num_entities, graph.num_relations):
         raise DihedralError(
@@ -244,17 +244,13 @@ def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
     return converted.to(entities.device).eval()
 
 
-def _graph_of(
-    training: CoreTriplesFactory | None,
-    validation: CoreTriplesFactory | None,
-    testing: CoreTriplesFactory | None,
-    name: str,
-) -> Graph:
+def _graph_of(factories: Mapping[str, CoreTriplesFactory | None], name: str) -> Graph:
     """Return a PyKEEN dataset as a graph with the same numbering."""
+    training = factories["training"]
     if not isinstance(training, TriplesFactory):
         raise DihedralError(f"training is {training!r}; it must be a pykeen.triples.TriplesFactory, which has names")
     splits = []
-    for split, factory in (("training", training), ("validation", validation), ("testing", testing)):
+    for split, factory in factories.items():
         if isinstance(factory, TriplesFactory) and (
             factory.entity_to_id != training.entity_to_id or factory.relation_to_id != training.relation_to_id
         ):

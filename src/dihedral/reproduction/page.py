@@ -10,74 +10,33 @@ from dihedral.io.jsonl import read_lines
 from dihedral.reproduction.paper import TABLES
 from dihedral.reproduction.plan import SAME_SETUP, TARGETS
 from dihedral.reproduction.sections import SECTIONS, Section, Sources
-from dihedral.reproduction.tables import OURS, markdown, share, table_rows
-
-INTRODUCTION = """# Results
-
-`dihedral reproduce all --no-train --page docs/results.md` generates this page from the records under `results/`. No
-measured value in its tables is typed by hand. Without `--no-train`, the command first trains the runs that have no
-record.
-
-Both sides of every test triple are ranked among all entities. Known answers from train, valid and test are filtered,
-and ties get the realistic rank. "Seen entities only" excludes test triples with an entity that does not occur in
-training. Settings and epochs are selected on valid; test is reported. Results of several seeds are given as mean ±
-standard deviation. Seconds cover the complete run: training, validation and ranking. If other runs used the same
-machine at the same time, the table gives their number.
-
-The first table gives the test MRR per graph.
-"""
-
-DIFFERENCES = """## Differences from the paper
-
-- **λ.** The paper does not say how λ‖Θ‖² is averaged. We use λ·½(‖h‖² + ‖t‖²) per positive triple. The tables include
-  the few runs with settings inside the paper's grid. Among them, the Gumbel runs (λ ≤ 0.001, learning rate 0.5 or 1)
-  reached much lower values; they were not trained to a plateau. Our Gumbel recipes use settings outside that grid and a
-  separate learning rate for the relations. The settings for WN18RR come from a search on valid with an earlier
-  prototype. D4-STE on FB15k uses the first setting that was tried. All other settings come from `results/search`.
-- **Temperature.** τ = max(0.5, 3·exp(-0.001·epoch)) needs more than a thousand epochs to cool. Our recipes cool faster.
-- **Entities that are not in training.** Some test triples of WN18RR contain one. The paper does not say whether it
-  keeps these triples. Our main results keep them; a separate column excludes them.
-- **Ties** count half (realistic rank). Evaluation uses no Gumbel noise.
-- **Best recipes** replace the paper's objective with cross-entropy over all entities, and use other dimensions. The
-  model stays the same: one entity table, no biases, no separate codes for reciprocal relations, K at most 16, 2L at
-  most 2000, and at most one factor per relation.
-- **Same training setup** means that all models share their settings: one regulariser weight per graph and objective,
-  one seed, and the number of epochs given in the tables. There are two exceptions: the logits of D4-Gumbel have a
-  higher learning rate, and TransE has no regulariser. The comparison shows the models at 2L = 200 with equal training,
-  not at their best. With the paper's objective, λ applies only to the entities, so models with unconstrained relation
-  weights can compensate for it and D4 cannot. RESCAL has 2L times as many parameters per relation as the others.
-- **YAGO3-10** was not run because the dataset was not available. Its recipes exist, and their code path was run on a
-  generated graph of the same size (`results/yago-size.json`).
-"""
+from dihedral.reproduction.tables import OURS, prose, share, table_rows
 
 
 def write_target(target: str, results: Path, out: Path, *, seeds: int = 3, quick: bool = False) -> list[Path]:
     """Write TARGET.json, TARGET.md and the figures of a target to the folder `out`."""
-    return _write(_section(target, results, out, seeds, quick), target, out, quick)
+    return _write(target, Sources(results, out, seeds, quick))[1]
 
 
-def _section(target: str, results: Path, out: Path, seeds: int, quick: bool) -> Section:
+def _write(target: str, sources: Sources) -> tuple[Section, list[Path]]:
+    out, quick = sources.folder, sources.quick
     make_folder(out)
-    return SECTIONS[target](Sources(results, out, seeds, quick), target)
-
-
-def _write(section: Section, target: str, out: Path, quick: bool) -> list[Path]:
+    section = SECTIONS[target](sources, target)
     numbers, text = out / f"{target}.json", out / f"{target}.md"
     write_json(numbers, {"target": target, "quick": quick, "content": section.content})
     warning = "*A quick run tests the pipeline; its values say nothing about model quality.*\n\n" if quick else ""
     text.write_text(f"# {section.title}\n\n{warning}{section.body('')}", encoding="utf-8")
-    return [text, numbers, *section.figures]
+    return section, [text, numbers, *section.figures]
 
 
 def write_page(results: Path, path: Path, *, seeds: int = 3) -> Path:
     """Write one page that covers all targets, and the files of each target to the folder next to it."""
     folder = files_of(path)
-    parts = [INTRODUCTION, _overview(results, seeds), _findings(results, seeds)]
+    parts = [prose("introduction"), _overview(results, seeds), _findings(results, seeds)]
     for target in TARGETS:
-        section = _section(target, results, folder, seeds, False)
-        _write(section, target, folder, False)
+        section, _ = _write(target, Sources(results, folder, seeds, quick=False))
         parts.append(f"## {section.title}\n\n{section.body(f'{folder.name}/')}")
-    parts += [DIFFERENCES, _costs(results)]
+    parts += [prose("differences"), _costs(results)]
     path.write_text("\n".join(part for part in parts if part), encoding="utf-8")
     return path
 
@@ -106,8 +65,7 @@ def _overview(results: Path, seeds: int) -> str:
                 cells += [f"{best['test']['mrr']:.4f} ({best['model']}, {seeds_used})"]
                 cells += [share(best["test_seen_only"]["mrr"])]
             lines.append(cells)
-    seen = "MRR, seen entities only"
-    return markdown(["graph", "paper's best", "ours, paper's objective", seen, "ours, best recipe", seen], lines)
+    return prose("overview", lines)
 
 
 def _findings(results: Path, seeds: int) -> str:
@@ -143,8 +101,4 @@ def _costs(results: Path) -> str:
     if not groups:
         return ""
     lines = [[name, len(seconds), f"{sum(seconds):.0f}", f"{max(seconds):.0f}"] for name, seconds in groups.items()]
-    return (
-        "## Training cost\n\n"
-        "Seconds of training as measured by each run. Runs that shared a GPU each count their full time.\n\n"
-        + markdown(["group", "runs", "training seconds, total", "longest run, seconds"], lines)
-    )
+    return prose("costs", lines)

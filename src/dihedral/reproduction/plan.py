@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from importlib import resources
 
 from dihedral.graph.benchmarks import find_benchmark, locate
 from dihedral.models import MODELS
@@ -13,30 +15,13 @@ from dihedral.training import Recipe, load_recipe, recipe_names
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness", "small")
 VARIANTS = ("d4-ste", "d4-gumbel")
 
-# The same training setup for all models: objective, optimiser, epochs, dimension and weight of the regulariser.
-# `cooling` is for the models with a temperature: `replace(model=...)` resets it for the others.
-SAME_SETUP = {
-    "softmax": Recipe(
-        about="all models with the same training setup: full softmax", objective="softmax", dimension=200,
-        entity_init=0.001, cooling=0.05, epochs=25, validate_every=5, averaging=0.8,
-    ),
-    "logistic": Recipe(
-        about="all models with the same training setup: the paper's objective", objective="logistic", dimension=200,
-        entity_init=0.1, cooling=0.03, validate_every=10,
-    ),
-}  # fmt: skip
-SAME_SETUP_REGULARISER = {"softmax": "dura", "logistic": "l2"}
-SAME_SETUP_WEIGHT = {  # of the regulariser
-    "softmax": {"WN18": 0.03, "FB15k": 0.02, "WN18RR": 0.1, "FB15k-237": 0.1},
-    "logistic": {"WN18": 0.01, "FB15k": 0.005, "WN18RR": 0.1, "FB15k-237": 0.05},
-}
-SAME_SETUP_EPOCHS = {"WN18": 60, "FB15k": 30, "WN18RR": 100, "FB15k-237": 40}  # logistic only
-SYMMETRY = {  # Figure 3: without and with the extra negatives (t, r, h)
-    "10 negatives": "case/wn18-d4-gumbel",
-    "10 negatives, skew": "case/wn18-d4-gumbel-skew",
-    "1 negative": "case/wn18-symmetry",
-    "1 negative, skew": "case/wn18-symmetry-skew",
-}
+_PLAN = tomllib.loads((resources.files(__package__) / "plan.toml").read_text("utf-8"))
+SAME_SETUP = {objective: Recipe(**settings) for objective, settings in _PLAN["same_setup"].items()}
+SAME_SETUP_REGULARISER: dict[str, str] = _PLAN["same_setup_regulariser"]
+SAME_SETUP_WEIGHT: dict[str, dict[str, float]] = _PLAN["same_setup_weight"]  # of the regulariser
+SAME_SETUP_EPOCHS: dict[str, int] = _PLAN["same_setup_epochs"]
+SYMMETRY: dict[str, str] = _PLAN["symmetry"]
+COMPOSITIONS: dict[str, str] = _PLAN["compositions"]
 SMALL = ("umls", "family-neural-lp")  # compared with ConvE and R-GCN
 DISCRETENESS_MODELS = ("dihedral-gumbel", "dihedral-ste", "cyclic-gumbel", "cyclic-ste", "orthogonal")
 

@@ -13,16 +13,9 @@ from typing import Any
 from dihedral.errors import DihedralError
 from dihedral.io.files import read_json
 from dihedral.reproduction.paper import NAMES, TABLES
-from dihedral.reproduction.plan import SYMMETRY, plan, same_setup
+from dihedral.reproduction.plan import COMPOSITIONS, SYMMETRY, plan, same_setup
 from dihedral.reproduction.runs import TRAIN_SAMPLE, Record, find_record
-from dihedral.reproduction.tables import METRICS, markdown, share, table_markdown, table_rows
-
-COMPOSITIONS = {  # recipe -> its title in Figure 4
-    "case/family-1-d4-gumbel": "FAMILY, one parent per person",
-    "case/family-2-d4-gumbel": "FAMILY, two parents per person",
-    "paper/fb15k-237-d4-gumbel": "FB15k-237, D4-Gumbel",
-    "best/fb15k-237-d8-gumbel": "FB15k-237, D8-Gumbel",
-}
+from dihedral.reproduction.tables import METRICS, prose, share, table_markdown, table_rows
 
 
 @dataclass(frozen=True)
@@ -63,8 +56,7 @@ def _table(sources: Sources, target: str) -> Section:
 
 
 def _figure1(sources: Sources, target: str) -> Section:
-    text = "The elements of D4 acting on a square with labelled corners: four rotations and four reflections.\n"
-    return Section("Figure 1: the elements of D4", text, None, _draw("figure1", sources.folder))
+    return Section("Figure 1: the elements of D4", prose("figure1"), None, _draw("figure1", sources.folder))
 
 
 def _figure2(sources: Sources, target: str) -> Section:
@@ -84,26 +76,12 @@ def _figure2(sources: Sources, target: str) -> Section:
                    share(row["ones"]), row["seeds"]] for row in rows]  # fmt: skip
         lines.append([graph, "**mean**", "", "", share(mean(row["share"] for row in rows)),
                       share(mean(row["ones"] for row in rows)), len(runs)])  # fmt: skip
-    text = (
-        "Identity blocks: the share of components whose block of R₁R₂ is the identity (chance level 1/8). Ones: the\n"
-        "share of ones on the diagonal of R₁R₂, the measure used in the paper (chance level 1/4). The table gives the\n"
-        "mean over seeds; the histograms show the first seed.\n\n"
-        + markdown(["graph", "r₁", "r₂", "support", "identity blocks", "ones", "seeds"], lines)
-    )
+    text = prose("figure2", lines)
     models = _inverses_of_models(sources)
     if models:
-        text += (
-            "\nThe same pairs of WN18 in all bilinear models with the same training setup. Cosine: cosine similarity\n"
-            "of R₁R₂ to the identity; it is 1 for a positive multiple of the identity. Diagonality: the share of the\n"
-            "squared Frobenius norm on the diagonal. Spread: the standard deviation of the diagonal divided by its\n"
-            "mean. The paper says that in other models these products are close to diagonal but are not the\n"
-            "identity. The matrices of HolE are circulant, so their spread is always 0.\n\n"
-            + markdown(
-                ["model", "objective", "cosine", "diagonality", "spread"],
-                [[m["model"], m["objective"], *(share(m[k]) for k in ("cosine", "diagonality", "spread"))]
-                 for m in models],
-            )
-        )  # fmt: skip
+        measures = ("cosine", "diagonality", "spread")
+        lines = [[row["model"], row["objective"], *(share(row[key]) for key in measures)] for row in models]
+        text += prose("figure2-models", lines)
     figures = _draw("figure2", sources.folder, pairs) if pairs else []
     return Section("Figure 2: inverse pairs", text, {"pairs": pairs, "models": models}, figures)
 
@@ -139,15 +117,7 @@ def _figure3(sources: Sources, target: str) -> Section:
         content[name] = row
         shares = [share(row[key]) for key in ("symmetric_in_symmetric", "skew_in_skew", "skew_in_skew_by_facts")]
         lines.append([name, *shares, f"{row['test_mrr']:.4f}", len(runs)])
-    text = (
-        "Symmetric relations: the share of their components that are symmetric elements. Skew relations: the share of\n"
-        "the components of definitely skew-symmetric relations that are O₄⁽¹⁾ or O₄⁽³⁾ (chance level 1/4). The values\n"
-        "are means over relations and seeds; one column weights each skew relation by its training facts. The rows\n"
-        "compare training on WN18 without and with the extra negatives (t, r, h). One extra negative has little\n"
-        "weight next to ten others and much weight next to one; the figure shows training with one.\n\n"
-        + markdown(["training", "symmetric relations", "skew relations", "skew relations, weighted by facts",
-                    "test MRR", "seeds"], lines)
-    )  # fmt: skip
+    text = prose("figure3", lines)
     shown = [content[name]["relations"][0] for name in ("1 negative", "1 negative, skew") if name in content]
     figures = _draw("figure3", sources.folder, *shown) if len(shown) == 2 else []
     return Section("Figure 3: symmetry and skew-symmetry on WN18", text, content, figures)
@@ -179,15 +149,7 @@ def _figure4(sources: Sources, target: str) -> Section:
             names = [f"`{name}`" for name in row["relations"]]
             counts = [row.get("support", ""), share(row.get("confidence"))]
             lines.append([title, *names, *counts, share(right), share(swapped), ratio, len(runs)])
-    text = (
-        "The share of components in which R₁R₂R₃⁻¹ is the identity, in the right order and with r₁ and r₂ swapped.\n"
-        "The table gives the mean over seeds; the histograms show the first seed. For FB15k-237 the table lists the\n"
-        "chains with the highest support among those with three different relations and a standard confidence of at\n"
-        "least one half in training. The chance level is 1/8 in D4 and 1/16 in D8; a rule at the chance level is not\n"
-        "represented in the codes.\n\n"
-        + markdown(["graph", "r₁", "r₂", "r₃", "support", "confidence", "right order", "swapped", "ratio", "seeds"],
-                   lines)
-    )  # fmt: skip
+    text = prose("figure4", lines)
     figures = _draw("figure4", sources.folder, drawn) if drawn else []
     return Section("Figure 4: compositions", text, content, figures)
 
@@ -202,28 +164,15 @@ def _discreteness(sources: Sources, target: str) -> Section:
     lines = []
     for runs in sources.records(target).values():
         record = runs[0]
-        weight = record["recipe"]["regulariser_weight"]
+        model, weight = record["recipe"]["model"], record["recipe"]["regulariser_weight"]
         panel = f"{record['graph']}, {f'L2 {weight:g}' if weight else 'no regulariser'}"
-        best = max(range(len(record["curve"])), key=lambda i: record["curve"][i][2])
-        panels[panel][record["recipe"]["model"]] = {
-            "epochs": [epoch for epoch, _, _ in record["curve"]],
-            "valid": [valid for _, _, valid in record["curve"]],
-            "train": record["train_curve"],
-        }
-        lines.append(
-            [panel, record["recipe"]["model"], f"{record['curve'][best][2]:.4f}", record["curve"][best][0],
-             f"{record['train_curve'][best]:.3f}", f"{record['train_curve'][best] - record['curve'][best][2]:.3f}",
-             f"{record['curve'][-1][2]:.4f}", f"{record['test']['both']['mrr']:.4f}"]
-        )  # fmt: skip
-    header = ["training", "model", "best valid MRR", "best epoch", "train MRR at best epoch", "gap", "final valid MRR",
-              "test MRR"]  # fmt: skip
-    text = (
-        "D4, its rotations only, and continuous O(2) (any angle, and a reflection) with the same training setup: full\n"
-        f"softmax, one seed. Train MRR is measured on {TRAIN_SAMPLE} training triples with the protocol used for\n"
-        "valid. The gap is train MRR minus valid MRR at the best epoch. The paper argues that discrete relations act\n"
-        "as a regulariser. If so, the discrete models have the smaller gap and, without a regulariser, the higher\n"
-        "valid MRR.\n\n" + markdown(header, sorted(lines))
-    )
+        epochs, train = [epoch for epoch, _, _ in record["curve"]], record["train_curve"]
+        valid = [mrr for _, _, mrr in record["curve"]]
+        panels[panel][model] = {"epochs": epochs, "valid": valid, "train": train}
+        best = valid.index(max(valid))
+        at_best = [f"{valid[best]:.4f}", epochs[best], f"{train[best]:.3f}", f"{train[best] - valid[best]:.3f}"]
+        lines.append([panel, model, *at_best, f"{valid[-1]:.4f}", f"{record['test']['both']['mrr']:.4f}"])
+    text = prose("discreteness", sorted(lines), sample=TRAIN_SAMPLE)
     figures = _draw("discreteness", sources.folder, panels) if panels else []
     return Section("Does discreteness regularise?", text, panels, figures)
 
@@ -241,11 +190,7 @@ def _small(sources: Sources, target: str) -> Section:
             means = [mean(run["test"][key] for run in row["runs"]) for key in METRICS]
             note = f"; {row['note']}" if row.get("note") else ""
             lines.append([row["graph"], f"{row['model']} (PyKEEN{note})", *map(share, means), len(row["runs"])])
-    text = (
-        "ConvE and R-GCN were trained with PyKEEN (`python -m benchmarks.neural`, `results/neural.json`), with the\n"
-        f"same splits and protocol.{remark} The values of MINERVA in Table 4 are quoted from the paper.\n\n"
-        + markdown(["graph", "model", "MRR", "Hits@1", "Hits@3", "Hits@10", "seeds"], sorted(lines))
-    )
+    text = prose("small", sorted(lines), remark=remark)
     return Section("Comparison with ConvE and R-GCN on small graphs", text, lines)
 
 

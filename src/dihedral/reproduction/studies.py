@@ -88,16 +88,8 @@ def symmetry(predictor: Predictor) -> list[dict[str, Any]]:
     for kind, members in (("symmetric", found.symmetric()), ("skew", skew)):
         for relation in sorted(members, key=lambda member: -int(found.size[member])):
             row = a[graph.relations[relation]]
-            rows.append(
-                {
-                    "kind": kind,
-                    "relation": row.name,
-                    "triples": int(found.size[relation]),
-                    "symmetry": row.symmetry().count,
-                    "skewness": row.skewness().count,
-                    "elements": row.elements(),
-                }
-            )
+            shares = {"symmetry": row.symmetry().count, "skewness": row.skewness().count, "elements": row.elements()}
+            rows.append({"kind": kind, "relation": row.name, "triples": int(found.size[relation]), **shares})
     return rows
 
 
@@ -105,38 +97,26 @@ def compositions(predictor: Predictor) -> list[dict[str, Any]]:
     """Figure 4: R₁R₂R₃⁻¹ in both orders, for the rules of FAMILY or the chains with the highest support."""
     graph, a = predictor.graph, algebra(predictor)
     rows = []
-    for first, second, third, extra in _chains(graph):
-        r1, r2, r3 = a[first], a[second], a[third]
-        rows.append(
-            {
-                "relations": [first, second, third],
-                **extra,
-                "right": _product(r1 @ r2 @ ~r3),
-                "swapped": _product(r2 @ r1 @ ~r3),
-            }
-        )
+    for names, counts in _chains(graph):
+        r1, r2, r3 = (a[name] for name in names)
+        products = {"right": _product(r1 @ r2 @ ~r3), "swapped": _product(r2 @ r1 @ ~r3)}
+        rows.append({"relations": names, **counts, **products})
     return rows
 
 
-def _chains(graph: Graph) -> list[tuple[str, str, str, dict[str, Any]]]:
+def _chains(graph: Graph) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return the relations of each chain, and its counts in the training graph."""
     if graph.name == "family":
-        return [(*chain, {}) for chain in FAMILY_CHAINS]
+        return [(list(chain), {}) for chain in FAMILY_CHAINS]
     found = find_chains(graph.train_index)
     r1, r2, r3 = found.rules.T
     new = (found.confidence >= 0.5) & (r1 != r2) & (r3 != r1) & (r3 != r2)
     found = found[new]
-    best = np.argsort(-found.support, kind="stable")[:MAX_PAIRS]
-    return [
-        (
-            *(graph.relations[r] for r in found.rules[i]),
-            {"support": int(found.support[i]), "confidence": float(found.confidence[i])},
-        )
-        for i in best
-    ]
+    chains = []
+    for i in np.argsort(-found.support, kind="stable")[:MAX_PAIRS]:
+        counts = {"support": int(found.support[i]), "confidence": float(found.confidence[i])}
+        chains.append(([graph.relations[r] for r in found.rules[i]], counts))
+    return chains
 
 
-STUDIES: dict[str, Callable[[Predictor], Any]] = {
-    "inverses": inverses,
-    "symmetry": symmetry,
-    "compositions": compositions,
-}
+STUDIES: dict[str, Callable[[Predictor], Any]] = {study.__name__: study for study in (inverses, symmetry, compositions)}

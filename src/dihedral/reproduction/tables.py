@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -51,7 +52,7 @@ def _label(recipe: Recipe) -> str:
     return NAMES[recipe.model].replace("D4", f"D{recipe.K}")
 
 
-def _paper(values: tuple[float | None, ...] | None) -> dict[str, Any]:
+def _paper(values: Sequence[float | None] | None) -> dict[str, Any]:
     """Convert the paper's values, percent in the order Hits@1, Hits@3, Hits@10, MRR, to shares by name."""
     if values is None:
         return {}
@@ -99,24 +100,17 @@ def _same_setup_rows(
 def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
     """Return the best run on valid among the logged runs whose settings all lie in the paper's grid (K = 4)."""
     rows = []
+    logged = [row for log in sorted((results / "search").glob("*.jsonl")) for row in read_lines(log)]
     for variant, label in (("ste", "D4-STE"), ("gumbel", "D4-Gumbel")):
-        grid = PAPER_GRIDS[variant]
         dimension = load_recipe(f"paper/{graph.lower()}-d4-{variant}").dimension
+        grid = {key: PAPER_GRIDS[variant][key] for key in ("regulariser_weight", "batch_size", "negatives")}
+        grid |= {"model": [f"dihedral-{variant}"], "objective": ["logistic"], "regulariser": ["l2"], "K": [4]}
+        grid |= {"dimension": [dimension], "entity_lr": PAPER_GRIDS[variant]["lr"]}
         inside = []
-        for log in sorted((results / "search").glob("*.jsonl")):
-            for row in read_lines(log):
-                c = row["recipe"]
-                if (
-                    row["graph"].lower() == graph.lower()
-                    and "valid" in row
-                    and (c["model"], c["objective"], c["regulariser"]) == (f"dihedral-{variant}", "logistic", "l2")
-                    and c["K"] == 4
-                    and c["dimension"] == dimension
-                    and c["entity_lr"] == c["relation_lr"]
-                    and c["entity_lr"] in grid["lr"]
-                    and all(c[key] in grid[key] for key in ("regulariser_weight", "batch_size", "negatives"))
-                ):
-                    inside.append(row)
+        for row in logged:
+            recipe, measured = row["recipe"], row["graph"].lower() == graph.lower() and "valid" in row
+            if measured and recipe["entity_lr"] == recipe["relation_lr"] and all(recipe[k] in grid[k] for k in grid):
+                inside.append(row)
         if inside:
             best = max(inside, key=lambda row: row["valid"]["mrr"])
             rows.append(
@@ -139,21 +133,24 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def markdown_row(cells: Iterable[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]) + "\n"
+    return "\n".join([markdown_row(header), "|" + "---|" * len(header), *map(markdown_row, rows)]) + "\n"
+
+
+def prose(name: str, rows: Iterable[Sequence[Any]] = (), **values: object) -> str:
+    """Return a text from the folder `prose`, with table rows in place of {rows} and values in place of other names."""
+    text = (resources.files(__package__) / "prose" / f"{name}.md").read_text("utf-8")
+    return text.format(rows="\n".join(map(markdown_row, rows)), **values).rstrip("\n") + "\n"
 
 
 def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
     """Return one Markdown section per graph."""
-    paper = [f"paper: {name}" for name in ("MRR", "Hits@1", "Hits@3", "Hits@10")]
-    ours = ["model", "training", "2L", "MRR", "Hits@1", "Hits@3", "Hits@10", "MRR, seen entities only"]
-    header = [*ours, *paper, "seeds", "best epoch", "seconds", "concurrent runs", "hardware"]
-    parts = []
-    for graph in TABLES[target]:
-        lines = [_cells(row) for row in rows if row["graph"] == graph]
-        parts.append(f"### {graph}\n\n{markdown(header, lines)}")
-    return "\n".join(parts)
+    lines = {graph: [_cells(row) for row in rows if row["graph"] == graph] for graph in TABLES[target]}
+    return "\n".join(prose("table", cells, graph=graph) for graph, cells in lines.items())
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -80,17 +80,9 @@ def answer(served: ServedModel, questions: list[Question]) -> list[list[Predicti
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
     for (side, known, top, range_of), numbers in groups.items():
-        allowed = None
-        if range_of is not None:
-            allowed = predictor.allowed("range", range_of, side)
-        found = predictor.predict_many(
-            side,
-            [questions[i].anchor for i in numbers],
-            [questions[i].relation for i in numbers],
-            top=top,
-            known=known,
-            allowed=allowed,
-        )
+        allowed = None if range_of is None else predictor.allowed("range", range_of, side)
+        anchors, relations = [questions[i].anchor for i in numbers], [questions[i].relation for i in numbers]
+        found = predictor.predict_many(side, anchors, relations, top=top, known=known, allowed=allowed)
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions
     return answers

@@ -116,35 +116,36 @@ class ErrorResponse(BaseModel):
     suggestions: list[str] = []
 
 
-class Prediction(BaseModel):
+class ModelResponse(BaseModel):
+    model: str  # the name of the model that answers
+
+
+class Fact(BaseModel):
     head: str
     relation: str
     tail: str
+
+
+class Prediction(Fact):
     score: float
     probability: float | None = None  # if the model is calibrated
     known: bool  # in any split
 
 
-class PredictResponse(BaseModel):
-    model: str
+class PredictResponse(ModelResponse):
     predictions: list[Prediction]
 
 
-class PredictBatchResponse(BaseModel):
-    model: str
+class PredictBatchResponse(ModelResponse):
     answers: list[list[Prediction]]
 
 
-class Judgement(BaseModel):
-    head: str
-    relation: str
-    tail: str
+class Judgement(Fact):
     true: bool
     probability: float
 
 
-class ClassifyResponse(BaseModel):
-    model: str
+class ClassifyResponse(ModelResponse):
     judgements: list[Judgement]
 
 
@@ -156,18 +157,11 @@ class SupportingPath(BaseModel):
     pairs: int
 
 
-class SimilarFact(BaseModel):
-    head: str
-    relation: str
-    tail: str
+class SimilarFact(Fact):
     similarity: float
 
 
-class ExplainResponse(BaseModel):
-    model: str
-    head: str
-    relation: str
-    tail: str
+class ExplainResponse(Fact, ModelResponse):
     known: bool  # in any split
     split: Split | None  # the split that contains it
     score: float
@@ -185,8 +179,7 @@ class PathAnswer(BaseModel):
     through: list[str]
 
 
-class PathQueryResponse(BaseModel):
-    model: str
+class PathQueryResponse(ModelResponse):
     answers: list[PathAnswer]
 
 
@@ -210,8 +203,7 @@ class RelationSummary(BaseModel):
     inverses: list[NearestRelation]
 
 
-class RelationsResponse(BaseModel):
-    model: str
+class RelationsResponse(ModelResponse):
     relations: list[RelationSummary]
 
 
@@ -236,8 +228,7 @@ class RelationResponse(RelationSummary):
     compositions: list[Rule]
 
 
-class ComposeResponse(BaseModel):
-    model: str
+class ComposeResponse(ModelResponse):
     steps: list[str]
     K: int
     elements: dict[str, int]
@@ -247,8 +238,7 @@ class ComposeResponse(BaseModel):
     nearest: list[NearestRelation]
 
 
-class RulesResponse(BaseModel):
-    model: str
+class RulesResponse(ModelResponse):
     rules: list[Rule]
 
 
@@ -257,8 +247,7 @@ class EntitySummary(BaseModel):
     facts: int
 
 
-class EntitiesResponse(BaseModel):
-    model: str
+class EntitiesResponse(ModelResponse):
     total: int
     entities: list[EntitySummary]
 
@@ -275,8 +264,7 @@ class SimilarEntity(BaseModel):
     similarity: float  # cosine
 
 
-class EntityResponse(BaseModel):
-    model: str
+class EntityResponse(ModelResponse):
     name: str
     total: int
     facts: list[EntityFact]

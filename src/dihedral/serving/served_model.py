@@ -51,7 +51,7 @@ class ServedModel:
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
-        self.curve = self._read_curve()
+        self.curve = [] if folder is None else read_lines(RunFolder(folder).log)  # one row per epoch, if logged
         predictor.known.index, predictor.train_index, predictor.scorer.candidates  # noqa: B018  not in the first request
 
     def check_entity(self, name: str) -> int:
@@ -68,6 +68,12 @@ class ServedModel:
         if not _has(names, name):
             raise UnknownNameError("relation", name, names)
         return names.id(name)
+
+    def check_triple(self, head: str, relation: str, tail: str) -> tuple[str, str, str]:
+        """The full names of a triple."""
+        entities, relations = self.graph.entities, self.graph.relations
+        h, t = self.check_entity(head), self.check_entity(tail)
+        return entities[h], relations[self.check_relation(relation)], entities[t]
 
     def read_step(self, text: str) -> tuple[str, bool]:
         """The relation of a step, and whether it is walked backwards."""
@@ -133,10 +139,6 @@ class ServedModel:
             "relations": graph.num_relations, "dimension": relations.dimension, "graph": graph.name,
             "recipe": self.predictor.recipe, "metrics": self.predictor.metrics,
         }  # fmt: skip
-
-    def _read_curve(self) -> list[dict[str, Any]]:
-        """The log of the training run, one row per epoch, if the folder has it."""
-        return read_lines(RunFolder(self.folder).log) if self.folder is not None else []
 
 
 def _has(names: Vocabulary, name: str) -> bool:

@@ -20,6 +20,8 @@ from dihedral.serving.connections import Connection
 from dihedral.serving.guard import check_key
 from dihedral.serving.served_model import open_model, read_models
 
+OnReady = Callable[[list[str], str], None]  # names of the models, address
+Note = Callable[[str], None]
 MAX_SHUTDOWN_SECONDS = 60  # for current requests to finish: missing facts may take half of it
 
 
@@ -30,13 +32,14 @@ def serve(
     port: int = 8000,
     fd: int | None = None,
     api_key: str | None = None,
-    on_ready: Callable[[list[str], str], None] = lambda names, address: None,
-    note: Callable[[str], None] = lambda text: None,
+    on_ready: OnReady = lambda names, address: None,
+    note: Note = lambda text: None,
 ) -> None:
     """Serve models, each given as `name=DIR` or `DIR`, until Ctrl-C or SIGTERM. SIGHUP reloads them.
 
-    fd: an inherited listening socket, instead of host and port. `on_ready` is called with the names of the models and
-    the address, `note` with messages for the operator.
+    fd: an inherited listening socket, instead of host and port.
+    on_ready: called with the names of the models and the address.
+    note: called with messages for the operator.
     """
     check_key(api_key)
     if hasattr(signal, "SIGHUP"):
@@ -59,13 +62,7 @@ def serve(
 class Server(uvicorn.Server):
     """uvicorn's server, which also reloads models on SIGHUP and closes connections on shutdown."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        app: FastAPI,
-        on_ready: Callable[[list[str], str], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, on_ready: OnReady, note: Note) -> None:
         super().__init__(config)
         self.app = app
         self.on_ready = on_ready
@@ -98,7 +95,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def reload_models(app: FastAPI, note: Callable[[str], None]) -> None:
+async def reload_models(app: FastAPI, note: Note) -> None:
     """Load each model from its folder again and replace the old one; current requests finish with the old one.
 
     If loading fails, the old model stays.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,26 @@ def write_card(folder: Path, model: Model, graph: Graph, recipe: dict[str, Any],
 
 def model_card(model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The model, data, metrics, use, recipe and limitations, in Markdown."""
-    parts = [
-        f"{MARK}\n# Link prediction on {_code(graph.name)}\n\n{_model(model)}",
-        f"## Data\n\n{_data(graph)}",
-        f"## Metrics\n\n{_metrics(metrics)}",
-        f"## Use\n\n{_use(graph)}",
-        f"## Recipe\n\n{_recipe(recipe, metrics)}",
-        f"## Limitations\n\n{_limitations(model, graph, metrics)}",
-    ]
-    return "\n\n".join(parts) + "\n"
+    head, relation, _ = next(graph.labels(graph.train[:1]))
+    more = ""
+    if model.codes is not None:
+        more += "\n- Rules that follow from group elements hold in the model; verify them in the data."
+    if "test" not in metrics:
+        more += "\n- It has not been evaluated on test triples."
+    template = (resources.files(__package__) / "card.md").read_text("utf-8")
+    return template.format(
+        mark=MARK,
+        name=_code(graph.name),
+        model=_model(model),
+        graph=graph,
+        data=_data(graph),
+        metrics=_metrics(metrics),
+        head=head,
+        relation=relation,
+        recipe=_recipe(recipe, metrics),
+        probabilities=_probabilities(metrics),
+        more=more,
+    )
 
 
 def _model(model: Model) -> str:
@@ -75,36 +87,12 @@ def _metrics(metrics: dict[str, Any]) -> str:
     )
 
 
-def _use(graph: Graph) -> str:
-    head, relation, _ = next(graph.labels(graph.train[:1]))
-    return (
-        "```python\nimport dihedral as dh\n\n"
-        'predictor = dh.load("path/to/this/folder")\n'
-        f"predictor.predict(head={head!r}, relation={relation!r}, top=10)\n```"
-    )
-
-
 def _recipe(recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
     run = {key: metrics[key] for key in ("seed", "best_epoch", "train_seconds", "device", "torch") if key in metrics}
     settings = {key: value for key, value in recipe.items() if value != ""}
     if not settings and not run:
         return "Not recorded."
     return _table(["setting", "value"], [[_code(key), _code(value)] for key, value in (settings | run).items()])
-
-
-def _limitations(model: Model, graph: Graph, metrics: dict[str, Any]) -> str:
-    lines = [
-        f"It covers only the {graph.num_entities} entities and {graph.num_relations} relations above.",
-        _probabilities(metrics),
-        "It reproduces the gaps and biases of its data; a high rank is a prediction, not a fact.",
-        f"The folder holds the names and all {graph.num_triples} triples of the data: share it only if you may share "
-        "them.",
-    ]
-    if model.codes is not None:
-        lines.append("Rules that follow from group elements hold in the model; verify them in the data.")
-    if "test" not in metrics:
-        lines.append("It has not been evaluated on test triples.")
-    return "\n".join(f"- {line}" for line in lines)
 
 
 def _probabilities(metrics: dict[str, Any]) -> str:

@@ -42,24 +42,18 @@ async def relation(request: Request, served: SelectedModel, name: NameParam) -> 
         return schemas.RelationResponse(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
     mined = [rule for rule in await _mined_rules(request, served) if rule.kind == "composition"]
     involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
-    return schemas.RelationResponse(
-        **dict(summary),
-        model=served.name,
-        K=a.group.K,
-        elements=a[name].elements(),
-        compositions=[_rule(rule) for rule in involved],
-    )
+    content = {"K": a.group.K, "elements": a[name].elements(), "compositions": [rule.to_dict() for rule in involved]}
+    return schemas.RelationResponse(**dict(summary), model=served.name, **content)
 
 
 def _summary(served: ServedModel, number: int, num_inverses: int) -> schemas.RelationSummary:
-    name, facts = served.graph.relations[number], int(served.fact_counts[number])
-    if served.algebra is None:
-        return schemas.RelationSummary(name=name, facts=facts, symmetry=None, skewness=None, inverses=[])
-    a = served.algebra
-    row, names = a[name], served.graph.relations
+    names, facts, a = served.graph.relations, int(served.fact_counts[number]), served.algebra
+    if a is None:
+        return schemas.RelationSummary(name=names[number], facts=facts, symmetry=None, skewness=None, inverses=[])
+    row = a[names[number]]
     nearest = np.argsort(-served.inverse_shares[number], kind="stable")[:num_inverses]
     return schemas.RelationSummary(
-        name=name,
+        name=names[number],
         facts=facts,
         symmetry=_share(row.symmetry()),
         skewness=_share(row.skewness()),
@@ -93,17 +87,13 @@ async def rules(
 ) -> schemas.RulesResponse:
     """Rules read off the group elements, with their counts in the graph. The first request mines them and is slow."""
     found = [rule for rule in await _mined_rules(request, served) if kind is None or rule.kind == kind]
-    return schemas.RulesResponse(model=served.name, rules=[_rule(rule) for rule in found[:top]])
+    return schemas.RulesResponse(model=served.name, rules=[schemas.Rule(**rule.to_dict()) for rule in found[:top]])
 
 
 async def _mined_rules(request: Request, served: ServedModel) -> list[MinedRule]:
     if "rules" in vars(served):  # mined already
         return served.rules
     return await anyio.to_thread.run_sync(lambda: served.rules, limiter=request.app.state.slow_limiter)
-
-
-def _rule(rule: MinedRule) -> schemas.Rule:
-    return schemas.Rule.model_validate(rule.to_dict())
 
 
 def _share(share: RowShare) -> schemas.Share:

@@ -39,19 +39,15 @@ def find_batcher(request: Request, name: str | None) -> Batcher:
     return batchers[name]
 
 
-def find_model(request: Request, name: str | None) -> ServedModel:
-    return find_batcher(request, name).served
-
-
 ModelParam = Annotated[str | None, Query(description="Name of the model. Default: the first model.")]
 NameParam = Annotated[str, Field(description="A full name, or one with a prefix.")]  # in the path or in the query
 
 
-def _selected_model(request: Request, model: ModelParam = None) -> ServedModel:
-    return find_model(request, model)
+def find_model(request: Request, model: ModelParam = None) -> ServedModel:
+    return find_batcher(request, model).served
 
 
-SelectedModel = Annotated[ServedModel, Depends(_selected_model)]
+SelectedModel = Annotated[ServedModel, Depends(find_model)]
 
 
 def get_and_post(

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Query, Request
 
 import dihedral as dh
 from dihedral.errors import DihedralError
-from dihedral.inference.predictor import Prediction
 from dihedral.inference.questions import check_options, missing_part
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher, Question
@@ -73,7 +72,7 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
             answers.append(await anyio.to_thread.run_sync(call))
         else:
             answers.append(next(batched))
-    return [[_prediction(each) for each in answer] for answer in answers]
+    return [[schemas.Prediction.model_construct(**each._asdict()) for each in answer] for answer in answers]
 
 
 def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
@@ -86,25 +85,16 @@ def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
         served.check_relation(query.relation)
 
 
-def _prediction(prediction: Prediction) -> schemas.Prediction:
-    return schemas.Prediction.model_construct(
-        head=prediction.head, relation=prediction.relation, tail=prediction.tail, score=prediction.score,
-        probability=prediction.probability, known=prediction.known,
-    )  # fmt: skip
-
-
 @router.post("/classify", tags=["predictions"])
 def classify(request: Request, body: schemas.ClassifyRequest, model: ModelParam = None) -> schemas.ClassifyResponse:
     """Classify triples as true or false. The probability assumes as many true as false triples."""
     served = find_model(request, body.model or model)
     if served.predictor.calibration is None:
         raise DihedralError(f"model {served.name!r} has no thresholds; calibrate it on valid before you save it")
-    entities, relations = served.graph.entities, served.graph.relations
     triples = []
     for number, triple in enumerate(body.triples, start=1):
         try:
-            h, t = served.check_entity(triple.head), served.check_entity(triple.tail)
-            triples.append((entities[h], relations[served.check_relation(triple.relation)], entities[t]))
+            triples.append(served.check_triple(triple.head, triple.relation, triple.tail))
         except UnknownNameError as error:
             error.args = (f"triple {number}: {error}",)
             raise
@@ -129,35 +119,18 @@ async def missing(
 def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
     """Paths of known facts that support a triple, similar facts, and the elements that contribute to its score."""
     served = find_model(request, body.model)
-    h, t = served.check_entity(body.head), served.check_entity(body.tail)
-    r = served.check_relation(body.relation)
-    entities, relations, calibration = served.graph.entities, served.graph.relations, served.predictor.calibration
-    found = dh.explain(served.predictor, entities[h], relations[r], entities[t], top=body.top)
-    probability = calibration.probabilities(torch.tensor(found.score), torch.tensor(r)) if calibration else None
-    return schemas.ExplainResponse(
-        model=served.name,
-        head=entities[h],
-        relation=relations[r],
-        tail=entities[t],
-        known=found.known,
-        split=found.split,
-        score=found.score,
-        probability=None if probability is None else float(probability),
-        ranks=found.ranks,
-        supported=found.supported,
-        paths=[
-            schemas.SupportingPath(
-                relations=list(path.relations), entities=list(path.entities), support=path.support,
-                confidence=path.confidence, pairs=path.pairs,
-            )
-            for path in found.paths
-        ],
-        similar_facts=[
-            schemas.SimilarFact(head=each.fact[0], relation=each.fact[1], tail=each.fact[2], similarity=each.similarity)
-            for each in found.similar_facts
-        ],
-        elements=found.elements,
-    )  # fmt: skip
+    head, relation, tail = served.check_triple(body.head, body.relation, body.tail)
+    found = dh.explain(served.predictor, head, relation, tail, top=body.top)
+    probability, calibration = None, served.predictor.calibration
+    if calibration is not None:
+        number = torch.tensor(served.graph.relations.id(relation))
+        probability = float(calibration.probabilities(torch.tensor(found.score), number))
+    content = found.to_dict() | {"head": head, "relation": relation, "tail": tail, "probability": probability}
+    parts = ("head", "relation", "tail")
+    content["similar_facts"] = [
+        dict(zip(parts, each.fact, strict=True)) | {"similarity": each.similarity} for each in found.similar_facts
+    ]
+    return schemas.ExplainResponse(model=served.name, **content)
 
 
 @get_and_post(router, "/query", tags=["predictions"])
@@ -168,9 +141,6 @@ def query(request: Request, body: schemas.PathQueryRequest) -> schemas.PathQuery
     for step in body.via:
         served.read_step(step)
     found = served.predictor.query(body.start, body.via, top=body.top, mode=body.mode)
-    answers = [
-        schemas.PathAnswer(entity=each.entity, score=each.score, through=list(each.through))
-        for each in found
-        if math.isfinite(each.score)  # a beam search gives -inf to entities that it does not reach
-    ]
+    reached = [each for each in found if math.isfinite(each.score)]  # a beam gives -inf to entities it does not reach
+    answers = [schemas.PathAnswer(**each._asdict()) for each in reached]
     return schemas.PathQueryResponse(model=served.name, answers=answers)
