@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dihedral.graph.triples import SPLITS, Graph, Split, Triples
 
+Ids = NDArray[Any]
 FEW_QUESTIONS, MANY_FACTS = 4, 1_000_000  # a scan of the facts is faster than building an index
 
 
@@ -54,6 +55,8 @@ class GraphIndex:
         return cls(num_entities, num_relations, *map(torch.from_numpy, arrays))
 
     def to(self, device: torch.device | str) -> GraphIndex:
+        if self.keys.device == torch.device(device):
+            return self  # with all that it has computed
         tensors = [tensor.to(device) for tensor in (self.keys, self.starts, self.ends, self.splits)]
         return GraphIndex(self.num_entities, self.num_relations, *tensors)
 
@@ -67,7 +70,13 @@ class GraphIndex:
 
     def about(self, entities: NDArray[np.bool_]) -> GraphIndex:
         """The rows of some entities, given as a mask [N]."""
-        return self.select(torch.from_numpy(entities)[self.sources])
+        kept = torch.from_numpy(entities)[self.keys // (2 * self.num_relations)].nonzero()[:, 0]
+        first, counts = self.starts[kept], self.starts[kept + 1] - self.starts[kept]
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        edges = torch.repeat_interleave(first - starts[:-1], counts) + torch.arange(int(starts[-1]))
+        return GraphIndex(
+            self.num_entities, self.num_relations, self.keys[kept], starts, self.ends[edges], self.splits[edges]
+        )
 
     # --- edges ---------------------------------------------------------------------------------
 
@@ -164,7 +173,7 @@ class GraphIndex:
     @property
     def member_counts(self) -> Tensor:
         """How many distinct entities each step leaves: int64 [2R]."""
-        return self.member_table[1].diff()
+        return torch.bincount(self.keys % (2 * self.num_relations), minlength=2 * self.num_relations)
 
     def matrix(self, step: int) -> Any:
         """The pairs that a step joins as a sparse 0/1 matrix [N, N]."""
@@ -176,25 +185,20 @@ class GraphIndex:
         return sparse.csr_array((np.ones(len(ends), np.int32), places), shape=(self.num_entities, self.num_entities))
 
 
-def _sorted_edges(
-    keys: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    splits: NDArray[np.uint8],
-    num_ends: int,
-    num_keys: int,
-    parts: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+def _sorted_edges(keys: Ids, ends: Ids, splits: Ids, num_ends: int, num_keys: int, parts: int) -> tuple[Ids, Ids, Ids]:
     """Distinct edges in order; of one fact in several parts the first remains."""
-    if num_keys * num_ends * parts < 2**63:  # one 64-bit code per edge sorts fastest
-        keys *= num_ends
-        keys += ends
-        keys *= parts
-        keys += splits
+    end_bits, split_bits = (num_ends - 1).bit_length(), (parts - 1).bit_length()
+    if (num_keys - 1).bit_length() + end_bits + split_bits < 64:  # one 64-bit code per edge sorts fastest
+        keys <<= end_bits
+        keys |= ends
+        keys <<= split_bits
+        keys |= splits
         keys.sort()
-        codes, splits = np.divmod(keys, parts)
-        new = np.diff(codes, prepend=-1) > 0
-        keys, ends = np.divmod(codes[new], num_ends)
-        return keys, ends, splits[new].astype(np.uint8)
+        new = np.diff(keys >> split_bits, prepend=-1) > 0
+        codes = keys[new]
+        splits = (codes & (1 << split_bits) - 1).astype(np.uint8)
+        codes >>= split_bits
+        return codes >> end_bits, codes & (1 << end_bits) - 1, splits
     order = np.lexsort((splits, ends, keys))
     keys, ends, splits = keys[order], ends[order], splits[order]
     new = (np.diff(keys, prepend=-1) > 0) | (np.diff(ends, prepend=-1) != 0)
