@@ -64,8 +64,7 @@ def _figure2(sources: Sources, target: str) -> Section:
     pairs: dict[str, list[dict[str, Any]]] = {}
     lines = []
     for graph, recipe in (("WN18", "case/wn18-d4-gumbel"), ("FB15k", "paper/fb15k-d4-gumbel")):
-        runs = records.get(recipe, [])
-        if not runs:
+        if not (runs := records.get(recipe)):
             continue
         rows = pairs[graph] = []
         for row in runs[0]["studies"]["inverses"]:
@@ -103,8 +102,7 @@ def _figure3(sources: Sources, target: str) -> Section:
     content: dict[str, Any] = {}
     lines = []
     for name, recipe in SYMMETRY.items():
-        runs = records.get(recipe, [])
-        if not runs:
+        if not (runs := records.get(recipe)):
             continue
         row = {
             "symmetric_in_symmetric": _mean_of(runs, "symmetric", "symmetry"),
@@ -135,8 +133,7 @@ def _figure4(sources: Sources, target: str) -> Section:
     content: dict[str, Any] = {}
     drawn, lines = {}, []
     for recipe, title in COMPOSITIONS.items():
-        runs = records.get(recipe, [])
-        if not runs:
+        if not (runs := records.get(recipe)):
             continue
         if runs[0]["recipe"]["K"] == 4:  # larger groups have too many values for the histograms
             drawn[title] = runs[0]["studies"]["compositions"]

@@ -65,10 +65,8 @@ class Guard:
     """The outermost middleware of the application."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, api_key: str | None, max_body_bytes: int) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.api_key = api_key
-        self.max_body_bytes = max_body_bytes
+        self.app, self.metrics = app, metrics
+        self.api_key, self.max_body_bytes = api_key, max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

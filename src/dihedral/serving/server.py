@@ -64,9 +64,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, on_ready: OnReady, note: Note) -> None:
         super().__init__(config)
-        self.app = app
-        self.on_ready = on_ready
-        self.note = note
+        self.app, self.on_ready, self.note = app, on_ready, note
         self.reload_lock = asyncio.Lock()
         self.reloads: set[asyncio.Task[None]] = set()
         self.started_in_terminal = sys.stderr.isatty()

@@ -100,23 +100,21 @@ def _lists(values: Array) -> pa.Array:
 
 def _write_text(path: Path, model: Model, graph: Graph) -> list[Path]:
     """The word2vec text format: a line with the counts, then one name with its numbers per line."""
-    vectors, relations = _vectors(model), _relations(model)
-    number = " ".join(["%.9g"] * vectors.shape[1])  # nine digits restore a float32 exactly
-    _write_lines(path, graph.entities, vectors.shape, (number % tuple(row.tolist()) for row in vectors))
-    if "codes" in relations:
-        elements = _element_names(model)[relations["codes"]]
-        lines, shape = (" ".join(row) for row in elements.tolist()), elements.shape
-    else:
-        operators = relations["operators"]
-        lines, shape = (" ".join(f"{value:.9g}" for value in row.tolist()) for row in operators), operators.shape
-    _write_lines(relations_path(path), graph.relations, shape, lines)
+    relations = _relations(model)
+    rows = _element_names(model)[relations["codes"]] if "codes" in relations else relations["operators"]
+    _write_lines(path, graph.entities, _vectors(model))
+    _write_lines(relations_path(path), graph.relations, rows)
     return [path, relations_path(path)]
 
 
-def _write_lines(path: Path, names: Iterable[str], shape: tuple[int, ...], lines: Iterable[str]) -> None:
+def _write_lines(path: Path, names: Iterable[str], rows: Array) -> None:
+    """Write a line with the shape of `rows` [n, width], which holds numbers or element names, and one line per row."""
+    word = "%s" if rows.dtype.kind == "U" else "%.9g"  # nine digits restore a float32 exactly
+    line = " ".join([word] * rows.shape[1])
     with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as out:
-        out.write(f"{shape[0]} {shape[1]}\n")
-        out.writelines(f"{one_word(name)} {line}\n" for name, line in zip(names, lines, strict=True))
+        out.write(f"{len(rows)} {rows.shape[1]}\n")
+        for name, row in zip(names, rows, strict=True):
+            out.write(f"{one_word(name)} {line % tuple(row.tolist())}\n")
 
 
 def one_word(name: str) -> str:

@@ -42,8 +42,10 @@ async def relation(request: Request, served: SelectedModel, name: NameParam) -> 
         return schemas.RelationResponse(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
     mined = [rule for rule in await _mined_rules(request, served) if rule.kind == "composition"]
     involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
-    content = {"K": a.group.K, "elements": a[name].elements(), "compositions": [rule.to_dict() for rule in involved]}
-    return schemas.RelationResponse(**dict(summary), model=served.name, **content)
+    elements, compositions = a[name].elements(), [schemas.Rule(**rule.to_dict()) for rule in involved]
+    return schemas.RelationResponse(
+        **dict(summary), model=served.name, K=a.group.K, elements=elements, compositions=compositions
+    )
 
 
 def _summary(served: ServedModel, number: int, num_inverses: int) -> schemas.RelationSummary:
