@@ -123,7 +123,7 @@ def test_the_printed_command_sets_every_setting_that_differs_from_the_recipe(tmp
         (["--grid", "--choose", "Kay=4"], "recipe setting 'Kay' does not exist"),
         (["--grid", "--choose", "K=4,"], "K is ''; it must be a whole number"),
         (["--grid", "--choose", "K=4,8", "--set", "model=dihedral-ste"], "K is 8 with model 'dihedral-ste'"),
-        (["--grid", "--set", "model=distmult"], "model is 'distmult'; the paper has grids only for models that end in"),
+        (["--grid", "--set", "model=distmult"], "model is 'distmult'; the paper has grids for its Gumbel-softmax"),
         (["--grid", "--set", "epochs"], "--set got 'epochs'"),
         (["--grid", "--recipe", "demo/famly"], "recipe 'demo/famly' is unknown; did you mean 'demo/family'"),
         (["--grid", "--device", "tpu"], "device is 'tpu'; choose auto, cpu, cuda or mps"),

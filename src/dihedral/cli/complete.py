@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import dihedral as dh
 from dihedral.cli.options import Json, Known, ModelFolder
-from dihedral.cli.output import counted_bar, print_json, print_table, remark
+from dihedral.cli.output import cell, counted_bar, print_json, print_table, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
 from dihedral.inference.completion import complete, missing_facts
@@ -59,11 +59,5 @@ def command(
     elif json:
         print_json(found.to_pylist())
     else:
-        rows = [[_cell(value) for value in row.values()] for row in found.to_pylist()]
+        rows = [[cell(value) for value in row.values()] for row in found.to_pylist()]
         print_table("", found.column_names, rows, predictor.graph.entities.short)
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    return "" if value is None else value

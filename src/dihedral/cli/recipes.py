@@ -29,8 +29,5 @@ def command(
     if json:
         print_json([recipe.to_dict() for recipe in found])
     else:
-        print_table(
-            "",
-            ["recipe", "model", "K", "2L", "objective", "epochs"],
-            [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found],
-        )
+        rows = [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found]
+        print_table("", ["recipe", "model", "K", "2L", "objective", "epochs"], rows)
