@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,38 +23,24 @@ from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
 
 
+@dataclass(eq=False)
 class SoftmaxLoss:
-    """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser."""
+    """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser.
 
-    compiled = False
+    shard: this process's entities, if several share them; loss and gradients are then this process's part.
+    """
 
-    def __init__(
-        self,
-        relations: Relations,
-        *,
-        relation_weight: float = 0.0,
-        walks: Walks | None = None,
-        paths: float = 0.0,
-        path_length: int = 2,
-        dropout: float = 0.0,
-        regulariser: Regulariser = NONE,
-        precision: str = "half",
-        shard: Shard | None = None,
-        reference: bool = False,
-    ) -> None:
-        """Prepare the loss.
-
-        relation_weight: weight of the question (head, ?, tail) among all relations.
-        walks, paths, path_length: sample paths · B paths of up to path_length steps per batch.
-        dropout: probability that an entry of a query is set to 0.
-        precision: of the products over all entities on CUDA.
-        shard: this process's entities, if several share them; loss and gradients are then this process's part.
-        reference: use plain cross-entropy instead of the tiled one.
-        """
-        self.relations, self.relation_weight = relations, relation_weight
-        self.walks, self.paths, self.path_length = walks, paths, path_length
-        self.dropout, self.regulariser, self.precision = dropout, regulariser, precision
-        self.shard, self.reference = shard, reference
+    compiled: ClassVar[bool] = False
+    relations: Relations
+    relation_weight: float = 0.0  # of the question (head, ?, tail) among all relations
+    walks: Walks | None = None
+    paths: float = 0.0  # sample paths · B paths per batch
+    path_length: int = 2  # of the longest of them
+    dropout: float = 0.0  # probability that an entry of a query is set to 0
+    regulariser: Regulariser = NONE
+    precision: str = "half"  # of the products over all entities on CUDA
+    shard: Shard | None = None
+    reference: bool = False  # use plain cross-entropy instead of the tiled one
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator

@@ -33,9 +33,6 @@ class Condition:
     holds: Callable[[Any], bool]  # of its value
     text: str
 
-    def met(self, settings: Settings) -> bool:
-        return self.holds(settings[self.on])
-
 
 def _models(has: Callable[[type[Relations]], bool], text: str) -> Condition:
     names = ", ".join(name for name, model in MODELS.items() if has(model))
@@ -63,6 +60,7 @@ POSITIVE = Range("more than 0", lambda value: value > 0)
 NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
 LESS_THAN_1 = Range("less than 1", lambda value: value < 1)
 AT_MOST_1 = Range("at most 1", lambda value: value <= 1)
+TWO_OR_THREE = Range("2 or 3", lambda value: value in (2, 3))
 
 
 def setting(
@@ -128,8 +126,9 @@ class Recipe:
         NOT_NEGATIVE, AT_MOST_1, when=[SOFTMAX, BLOCKS],
     )  # fmt: skip
     path_length: int = setting(
-        2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.", when=[WALKS]
-    )
+        2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.",
+        TWO_OR_THREE, when=[WALKS],
+    )  # fmt: skip
     dropout: float = setting(
         0.0, "Probability that an entry of a query is set to 0 in training.", NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX]
     )
@@ -255,7 +254,7 @@ def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
         conditions = field.metadata["when"] if settings[name] != field.default else ()
         if name == "regulariser" and settings[name] == "dura":
             conditions = (SOFTMAX,)
-        found += [(name, condition) for condition in conditions if not condition.met(settings)][:1]
+        found += [(name, condition) for condition in conditions if not condition.holds(settings[condition.on])][:1]
     return found
 
 
@@ -268,8 +267,6 @@ def _check_values(settings: Settings) -> None:
     check_group(MODELS[settings["model"]], settings["K"])
     if settings["dimension"] % 2:
         raise DihedralError(f"dimension is {settings['dimension']}; it is 2L, so it must be even")
-    if settings["path_length"] not in (2, 3):
-        raise DihedralError(f"path_length is {settings['path_length']}; it must be 2 or 3")
     if settings["share_negatives"] and settings["component_weight"]:
         raise DihedralError(
             f"component_weight is {settings['component_weight']} with share_negatives {settings['share_negatives']}; "

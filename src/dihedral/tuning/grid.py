@@ -74,15 +74,26 @@ def grid(choices: Choices) -> Iterator[dict[str, Any]]:
         yield dict(zip(choices, values, strict=True))
 
 
+def check_lr(choices: Choices, where: str) -> None:
+    """Refuse choices of lr together with one of the settings that it sets."""
+    if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
+        raise DihedralError(f"{where} lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
+
+
+def with_both_lr(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe, where `lr` sets both entity_lr and relation_lr."""
+    found = dict(settings)
+    if "lr" in found:
+        found["entity_lr"] = found["relation_lr"] = found.pop("lr")
+    return found
+
+
 def plan(graph: Graph, recipe: Recipe, choices: Choices, seed: int = 0) -> list[Row]:
     """Return the rows to train: each combination once, with validated settings."""
-    if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
-        raise DihedralError(f"the grid has lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
+    check_lr(choices, "the grid has")
     rows: dict[str, Row] = {}
     for changes in grid(choices):
-        settings = dict(changes)
-        if "lr" in settings:
-            settings["entity_lr"] = settings["relation_lr"] = settings.pop("lr")
+        settings = with_both_lr(changes)
         run_seed = settings.pop("seed", seed)
         if isinstance(run_seed, str) and run_seed.isdecimal():  # from the command line
             run_seed = int(run_seed)
