@@ -64,6 +64,16 @@ def print_table(
     console.print(table)
 
 
+def print_found(
+    as_json: bool, content: Any, header: Sequence[str], rows: Iterable[Sequence[Any]], short: Callable[[str], str] = str
+) -> None:
+    """Print content as JSON, or its rows as a table without a title."""
+    if as_json:
+        print_json(content)
+    else:
+        print_table("", header, rows, short)
+
+
 def cell(value: Any) -> Any:
     """A value as a table shows it: "yes" or nothing for a bool, nothing for None."""
     if isinstance(value, bool):

@@ -14,12 +14,7 @@ from dihedral.cli.options import Columns, Device, Json, ModelFolder
 from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
-TITLES = {
-    "symmetric": "symmetric relations",
-    "skew-symmetric": "skew-symmetric relations",
-    "inverse": "inverse relations",
-    "composition": "compositions",
-}
+TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
 
 
 def command(

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dihedral.cli.options import Columns, Device, Json, Seed, Settings
-from dihedral.cli.output import print_json, print_table, progress_bar, read_data, remark, say
+from dihedral.cli.output import print_found, progress_bar, read_data, remark, say
 from dihedral.cli.train import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
@@ -79,33 +79,21 @@ def command(
     space = make_space(base, choices, fixed=tuple(settings))
     task = Search(graph, base, space, out or Path("out/tune") / graph.name, seed=seed, device=device)
     trials = trials if trials is not None or minutes is not None else TRIALS
-    by_trials(task, data, trials, minutes, 1 if workers is None else workers, options, top, json)
+    limits = {"trials": trials, "minutes": minutes, "workers": 1 if workers is None else workers}
+    by_trials(task, data, limits, options, top, json)
 
 
-def by_trials(
-    task: Search,
-    data: str,
-    trials: int | None,
-    minutes: float | None,
-    workers: int,
-    options: dict[str, Any],
-    top: int,
-    json: bool,
-) -> None:
+def by_trials(task: Search, data: str, limits: dict[str, Any], options: dict[str, Any], top: int, json: bool) -> None:
     """Search with Optuna, then print the table and draw the figures."""
     remark(f"{task.graph!r}, recipe {task.recipe.name}, seed {task.seed}; searching {', '.join(task.space)}")
-    bar = TrialBar(task.folder, trials, minutes)
-    hooks: dict[str, Any] = {"callback": bar.on_event, "on_tick": bar.on_tick}
+    bar = TrialBar(task.folder, limits["trials"], limits["minutes"])
     with bar.shown(lambda: f"{bar.done} finished trials are in {task.folder}"):
-        rows = search(task, trials=trials, minutes=minutes, workers=workers, **hooks)
+        rows = search(task, **limits, callback=bar.on_event, on_tick=bar.on_tick)
     failed = [row for row in rows if row["state"] == "failed"]
     if not rows or rows[0]["state"] != "complete":
         reason = f"; the first of {len(failed)} errors: {failed[0]['failed']}" if failed else ""
         raise TrainingError(f"no trial completed{reason}")
-    if json:
-        print_json(rows)
-    else:
-        print_trials(rows, top)
+    print_trials(rows, top, json)
     if failed:
         remark(f"{len(failed)} of {len(rows)} trials failed; the first: {failed[0]['failed']}")
     from dihedral.figures.search import draw_search
@@ -117,15 +105,15 @@ def by_trials(
         say(f"\nto train the best settings:\n{shlex.join([*words, '--out', str(task.folder / 'model')])}")
 
 
-def print_trials(rows: list[Row], top: int) -> None:
-    """Print one line per trial, at most `top`."""
+def print_trials(rows: list[Row], top: int, json: bool) -> None:
+    """Print one line per trial, at most `top`; all of them as JSON."""
     shown = []
     for row in rows[:top]:
         settings = " ".join(f"{key}={value}" for key, value in row["changes"].items())
         mrr = "-" if row["valid_mrr"] is None else row["valid_mrr"]
         seconds = f"{row['seconds']:.1f}" if "seconds" in row else "-"
         shown.append([settings, mrr, row["state"], row.get("best_epoch", "-"), seconds, row["trial"]])
-    print_table("", ["settings", "valid MRR", "state", "best epoch", "seconds", "trial"], shown)
+    print_found(json, rows, ["settings", "valid MRR", "state", "best epoch", "seconds", "trial"], shown)
 
 
 def by_grid(
@@ -151,10 +139,7 @@ def by_grid(
     hooks: dict[str, Any] = {"callback": bar.on_event, "on_start": bar.on_start, "on_row": lambda row: bar.add([row])}
     with bar.shown(lambda: f"{bar.done} of {bar.total} combinations are in {log}"):
         rows = grid_search(graph, base, choices, log, device=options["device"] or "auto", seed=seed, **hooks)
-    if json:
-        print_json(rows)
-    else:
-        print_rows(rows, top)
+    print_rows(rows, top, json)
     failed = [row for row in rows if "failed" in row]
     if len(failed) == len(rows):
         raise TrainingError(f"no run completed; the first of {len(failed)} errors: {failed[0]['failed']}")
@@ -176,8 +161,8 @@ def parse_choices(choices: list[str]) -> dict[str, list[str]]:
     return parsed
 
 
-def print_rows(rows: list[Row], top: int) -> None:
-    """Print one line per run, at most `top`, with the settings that vary."""
+def print_rows(rows: list[Row], top: int, json: bool) -> None:
+    """Print one line per run, at most `top`, with the settings that vary; all of them as JSON."""
     varied = [key for key in rows[0]["changes"] if len({row["changes"][key] for row in rows}) > 1]
     shown = []
     for row in rows[:top]:
@@ -185,7 +170,7 @@ def print_rows(rows: list[Row], top: int) -> None:
         valid = "failed" if "failed" in row else row["valid"]["mrr"]
         test = [row[split]["mrr"] if row.get(split) else "-" for split in ("test", "test_seen_only")]
         shown.append([*settings, valid, *test, row.get("best_epoch", "-"), f"{row['seconds']:.1f}"])
-    print_table("", [*varied, "valid MRR", "test MRR", "seen-only MRR", "best epoch", "seconds"], shown)
+    print_found(json, rows, [*varied, "valid MRR", "test MRR", "seen-only MRR", "best epoch", "seconds"], shown)
 
 
 def retrain(data: str, recipe: str | None, row: Row, log: Path, options: dict[str, Any]) -> str:
@@ -247,10 +232,8 @@ class GridBar(SearchBar):
 
     def on_start(self, found: list[Row], total: int) -> None:
         self.total = total
-        if found:
-            remark(f"{len(found)} of {total} combinations are already in {self.log}")
-        else:
-            remark(f"{total} combinations, logged in {self.log}")
+        new = f"{total} combinations, logged in {self.log}"
+        remark(f"{len(found)} of {total} combinations are already in {self.log}" if found else new)
         self.add(found)
 
     def add(self, rows: list[Row]) -> None:

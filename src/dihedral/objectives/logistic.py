@@ -19,7 +19,7 @@ from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.models import Relations
-from dihedral.objectives.base import Gradients, Questions
+from dihedral.objectives.base import Gradients, Questions, queries_of_sides
 from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
 from dihedral.objectives.regularisers import L2, NONE, Regulariser
 
@@ -82,7 +82,7 @@ class LogisticLoss:
         operators = operators.detach().requires_grad_()
         with torch.enable_grad():
             anchor, target, negative = used.split([len(batch), len(batch), negatives.numel()])
-            query = questions.queries(self.relations, operators, index, anchor)
+            query = queries_of_sides(self.relations, operators, index, anchor, questions.half)
             positive, negative = self.relations.candidates(target), self.relations.candidates(negative)
             losses = F.softplus(-(query * positive).sum(-1))
             if self.share_negatives:  # one product per chunk
@@ -93,7 +93,7 @@ class LogisticLoss:
                 scores = torch.einsum("bd,bkd->bk", query, negative)
             losses = losses + F.softplus(scores).sum(-1)
             if reverse is not None:
-                swapped = questions.reversed().queries(self.relations, operators, index, target)
+                swapped = queries_of_sides(self.relations, operators, index, target, questions.half)
                 score = (swapped * self.relations.candidates(anchor)).sum(-1)
                 losses = losses + F.softplus(score) * reverse
             if self.component_weight:
@@ -113,7 +113,7 @@ class LogisticLoss:
         operators = operators.detach().requires_grad_()
         anchor = entities.index_select(0, questions.anchors).requires_grad_()
         with torch.enable_grad():
-            queries = questions.queries(self.relations, operators, index, anchor)
+            queries = queries_of_sides(self.relations, operators, index, anchor, questions.half)
         query, target = queries.detach(), entities.index_select(0, questions.targets)
         negative = self._gather(entities, negatives)  # [chunks, k, 2L]; a chunk is one question unless they share
         share = self.share_negatives or 1

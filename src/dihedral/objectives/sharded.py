@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
-from dihedral.objectives.base import Gradients, Questions
+from dihedral.objectives.base import Gradients, Questions, queries_of_sides
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.runtime.distributed import Shard
 
@@ -100,7 +100,7 @@ class ShardedLogisticLoss(LogisticLoss):
         anchor_ids, which = shard.local_index(anchors[mine]), index[mine]
         operators, rows = operators.detach().requires_grad_(), entities[anchor_ids].requires_grad_()
         with torch.enable_grad():
-            own = Questions(anchor_ids, anchor_ids, partition.half).queries(self.relations, operators, which, rows)
+            own = queries_of_sides(self.relations, operators, which, rows, partition.half)
         everywhere = own.new_empty(len(anchors), own.shape[1])
         partition.spread(own.detach(), everywhere)()
         queries = torch.empty_like(everywhere).index_copy_(0, partition.order, everywhere).requires_grad_()

@@ -17,7 +17,7 @@ from torch import Tensor
 from dihedral.engine.blocks import block_queries
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
-from dihedral.objectives.base import Gradients
+from dihedral.objectives.base import Gradients, queries_of_sides
 from dihedral.objectives.regularisers import NONE, Regulariser
 from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
@@ -53,12 +53,7 @@ class SoftmaxLoss:
         rows.requires_grad_()
         edge_rows = rows[: 2 * size].detach()
         with torch.enable_grad():
-            query = torch.cat(
-                [
-                    self.relations.queries(operators, index, rows[:size], "tail"),
-                    self.relations.queries(operators, index, rows[size : 2 * size], "head"),
-                ]
-            )
+            query = queries_of_sides(self.relations, operators, index.repeat(2), rows[: 2 * size], size)
             if here is not None:  # rows of other processes make no queries here
                 query = query * here[: 2 * size]
             table = entities.detach().requires_grad_()
@@ -67,7 +62,8 @@ class SoftmaxLoss:
             queries = self._drop(queries, generator)
             if here is not None:
                 queries = queries * torch.cat([here[: 2 * size], *_path_anchors(paths, here, size)])
-        targets = torch.cat([batch[:, 2], batch[:, 0], *_path_targets(paths, batch)])
+        ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
+        targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
         loss, query_gradient, entity_gradient = self._cross_entropy(queries, candidates, targets, 1 / size, shard)
         outputs, gradients = [queries], [shard.sum(query_gradient)]
         if self.relation_weight:
@@ -147,10 +143,6 @@ def _path_anchors(paths: list[SampledPaths], here: Tensor, size: int) -> list[Te
         masks += [here[: len(path.ends)], here[start : start + len(path.ends)]]
         start += len(path.ends)
     return masks
-
-
-def _path_targets(paths: list[SampledPaths], batch: Tensor) -> list[Tensor]:
-    return [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
 
 
 def _from_all_ranks(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:

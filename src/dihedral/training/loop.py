@@ -103,18 +103,10 @@ class Trainer:
 
     def _build_model(self) -> None:
         """The model, an optimiser per parameter, and the averages of the parameters."""
-        recipe = self.recipe
-        model = build_model(
-            recipe.model,
-            self.graph.num_entities,
-            self.graph.num_relations,
-            dimension=recipe.dimension,
-            K=recipe.K,
-            entity_init=recipe.entity_init,
-            relation_init=recipe.relation_init,
-            scaled=recipe.relation_scale,
-            seed=self.seed,
-        )
+        recipe, size = self.recipe, (self.graph.num_entities, self.graph.num_relations)
+        options: dict[str, Any] = {"dimension": recipe.dimension, "K": recipe.K, "scaled": recipe.relation_scale}
+        options |= {"entity_init": recipe.entity_init, "relation_init": recipe.relation_init}
+        model = build_model(recipe.model, *size, seed=self.seed, **options)
         self.model, self.shard = model.to(self.device), model.shard
         by_entity_lr = ("entities", "relations.log_scales")
         self.optimisers = {
@@ -176,8 +168,7 @@ class Trainer:
         self.last_saved = time.monotonic()
         with catch_interrupt() as interrupted:
             while self.state.epoch < self.recipe.epochs and not self._out_of_patience():
-                done = self.run_epoch(interrupted)
-                if not done:
+                if not self.run_epoch(interrupted):
                     self.save_checkpoint()
                     raise Interrupted
                 if any_rank(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):

@@ -21,6 +21,7 @@ from dihedral.objectives.regularisers import REGULARISERS
 
 OBJECTIVES = ("logistic", "softmax")
 PRECISIONS = ("half", "tf32", "float32")
+BUILT_IN = resources.files("dihedral") / "recipes"
 
 Settings = Mapping[str, Any]
 
@@ -309,7 +310,7 @@ def load_recipe(source: str | Path | Recipe) -> Recipe:
             f"recipe {str(source)!r} is unknown{close_matches(str(source), known)} "
             "(`dihedral recipes` lists them; a file must end in .toml)"
         )
-    return _parse(_folder().joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
+    return _parse(BUILT_IN.joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
@@ -324,15 +325,11 @@ def recipe_names() -> list[str]:
     """The names of the recipes that come with the library."""
     return sorted(
         f"{group.name}/{file.name.removesuffix('.toml')}"
-        for group in _folder().iterdir()
+        for group in BUILT_IN.iterdir()
         if group.is_dir()
         for file in group.iterdir()
         if file.name.endswith(".toml")
     )
-
-
-def _folder() -> Any:
-    return resources.files("dihedral") / "recipes"
 
 
 def _parse(text: bytes, name: str, where: str) -> Recipe:

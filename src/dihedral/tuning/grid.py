@@ -130,7 +130,10 @@ def grid_search(
     chosen_device = choose_device(device)
     planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
-    done = _by_key(read_lines(log))
+    done = {}
+    for row in read_lines(log):
+        with contextlib.suppress(DihedralError, KeyError, TypeError):  # settings that this version does not know
+            done[_key(row)] = row
     rows = [done[_key(row)] | {"changes": row["changes"]} for row in planned if _key(row) in done]
     if on_start:
         on_start(rows, len(planned))
@@ -174,15 +177,6 @@ def _append(log: Path, row: Row) -> None:
         append_line(log, row)
     except DihedralError as error:
         raise TrainingError(f"{error}; the runs in it are kept: continue with the same command") from None
-
-
-def _by_key(rows: list[Row]) -> dict[str, Row]:
-    """Index the rows by key, without those whose settings this version does not know."""
-    found = {}
-    for row in rows:
-        with contextlib.suppress(DihedralError, KeyError, TypeError):
-            found[_key(row)] = row
-    return found
 
 
 def _key(row: Row) -> str:

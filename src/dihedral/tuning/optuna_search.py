@@ -194,12 +194,6 @@ def open_study(task: Search) -> Any:
         )
 
 
-def _sampler(task: Search, study: Any, worker: int) -> Any:
-    """Seed the sampler so that workers draw different settings and a killed trial is drawn again."""
-    seed = 1_000_003 * task.seed + 1_009 * worker + len(_finished(study))
-    return _optuna().samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed % 2**32, constant_liar=True)
-
-
 def _begin(study: Any, task: Search, alone: bool) -> None:
     """Refuse a study of another search; the first trial of a new one is the recipe itself.
 
@@ -234,7 +228,9 @@ def work(
     optuna = _optuna()
     states = optuna.trial.TrialState
     while time.monotonic() < deadline and not stop.is_set() and _take(tickets):
-        study.sampler = _sampler(task, study, worker)
+        # workers draw different settings, and a killed trial is drawn again
+        seed = (1_000_003 * task.seed + 1_009 * worker + len(_finished(study))) % 2**32
+        study.sampler = optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed, constant_liar=True)
         trial = study.ask(_distributions(task.space))
         try:
             value, interrupted = _attempt(task, study, trial, stop, callback)
