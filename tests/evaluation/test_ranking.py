@@ -175,7 +175,7 @@ def test_exact_ties_of_umls_equal_brute_force(benchmark_graph, side):
 def test_ranks_of_all_kinds_of_models_equal_brute_force(family, name, side):
     model = build_model(name, family.num_entities, family.num_relations, dimension=8, entity_init=1.0)
     every = torch.cartesian_prod(*map(torch.arange, (family.num_entities, family.num_relations, family.num_entities)))
-    table = model.score(every).reshape(family.num_entities, family.num_relations, family.num_entities).numpy()
+    table = Scorer(model).score(every).reshape(family.num_entities, family.num_relations, family.num_entities).numpy()
     head, relation, tail = family.test.T
     scores = table[head, relation] if side == "tail" else table[:, relation, tail].T
     found = rank(model, family, side)

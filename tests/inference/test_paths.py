@@ -7,7 +7,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.graph.steps import parse_steps
+from dihedral.graph.steps import parse_steps, question_steps
 from dihedral.inference import paths
 from dihedral.inference.paths import beam_search, path_vectors
 from dihedral.inference.scorer import Scorer
@@ -51,7 +51,7 @@ def test_a_beam_of_all_entities_gives_the_probability_that_any_way_leads_there(p
     def probabilities(entity: int, relation: str, side: str) -> torch.Tensor:
         """The definition, entity by entity."""
         r = graph.relations.id(relation)
-        query = predictor.model.queries(torch.tensor([entity]), torch.tensor([r]), side)
+        query = scorer.queries(torch.tensor([entity]), torch.tensor([question_steps(r, side, graph.num_relations)]))
         softmax = torch.softmax(query @ scorer.candidates.T, 1)[0]
         here, there = (0, 2) if side == "tail" else (2, 0)
         known = [fact[there] for fact in graph.train.tolist() if fact[1] == r and fact[here] == entity]

@@ -210,7 +210,7 @@ def test_interaction_accepts_any_2x2_blocks(nations):
 def test_both_libraries_give_the_same_scores(result, converted, nations):
     for factory in (nations.training, nations.testing):
         theirs = result.model.predict_hrt(factory.mapped_triples)[:, 0]
-        torch.testing.assert_close(converted.model.score(factory.mapped_triples), theirs, atol=1e-5, rtol=0)
+        torch.testing.assert_close(converted.scorer.score(factory.mapped_triples), theirs, atol=1e-5, rtol=0)
     head, relation, tail = nations.testing.triples[0]
     assert converted.score(head, relation, tail) == pytest.approx(
         result.model.predict_hrt(nations.testing.mapped_triples[:1]).item(), abs=1e-5
@@ -276,7 +276,7 @@ def test_inverse_relations_are_trained_in_pykeen_and_omitted_in_the_predictor():
     assert predictor.model.num_relations == dataset.training.real_num_relations == 55
     test = dataset.testing.mapped_triples
     theirs = found.model.predict_hrt(test)[:, 0]
-    torch.testing.assert_close(predictor.model.score(test), theirs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(predictor.scorer.score(test), theirs, atol=1e-5, rtol=0)
     known = dataset.training.mapped_triples, dataset.validation.mapped_triples
     assert our_mrr(predictor)["tail"] == pytest.approx(pykeen_mrr(found.model, test, *known)["tail"], abs=1e-5)
 
@@ -287,7 +287,7 @@ def test_inverse_relations_are_trained_in_pykeen_and_omitted_in_the_predictor():
 def test_pykeen_gives_the_same_metrics_for_our_model(predictor, family):
     model = from_predictor(predictor)
     splits = [torch.from_numpy(part).long() for part in (family.test, family.train, family.valid)]
-    torch.testing.assert_close(model.predict_hrt(splits[0])[:, 0], predictor.model.score(splits[0]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(model.predict_hrt(splits[0])[:, 0], predictor.scorer.score(splits[0]), atol=1e-5, rtol=0)
     assert pykeen_mrr(model, *splits) == pytest.approx(our_mrr(predictor), abs=1e-5)
 
 

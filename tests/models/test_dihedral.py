@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dihedral import DihedralError, DihedralGroup
+from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import (
     ArgmaxRelations,
@@ -54,7 +55,7 @@ def scores(model: Model, relation: int) -> np.ndarray:
     n = model.num_entities
     heads, tails = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
     triples = torch.stack([heads, torch.full_like(heads, relation), tails], -1).reshape(-1, 3)
-    return model.score(triples).reshape(n, n).numpy()
+    return Scorer(model).score(triples).reshape(n, n).numpy()
 
 
 @st.composite

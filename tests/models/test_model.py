@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from dihedral import DihedralError, DihedralGroup
+from dihedral.inference.scorer import Scorer
 from dihedral.models import MODELS, Model, build_model, restore_relations
 
 ENTITIES, RELATIONS, DIMENSION = 7, 3, 8
@@ -129,7 +130,8 @@ def test_tail_queries_give_the_models_score(name, K):
     model = build(name, K)
     heads = torch.arange(ENTITIES).repeat_interleave(RELATIONS)
     relations = torch.arange(RELATIONS).repeat(ENTITIES)
-    scores = numbers(model.queries(heads, relations, "tail") @ model.candidates().T)
+    scorer = Scorer(model)
+    scores = numbers(scorer.queries(heads, relations) @ scorer.candidates.T)
     np.testing.assert_allclose(scores.reshape(ENTITIES, RELATIONS, ENTITIES), all_scores(model, name), atol=1e-4)
 
 
@@ -138,7 +140,8 @@ def test_head_queries_give_the_models_score(name, K):
     model = build(name, K)
     tails = torch.arange(ENTITIES).repeat_interleave(RELATIONS)
     relations = torch.arange(RELATIONS).repeat(ENTITIES)
-    scores = numbers(model.queries(tails, relations, "head") @ model.candidates().T)
+    scorer = Scorer(model)
+    scores = numbers(scorer.queries(tails, RELATIONS + relations) @ scorer.candidates.T)
     np.testing.assert_allclose(scores.reshape(ENTITIES, RELATIONS, ENTITIES).T, all_scores(model, name), atol=1e-4)
 
 
@@ -147,8 +150,8 @@ def test_the_score_of_a_triple_is_the_models_score(name, K):
     model = build(name, K)
     every = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(RELATIONS), torch.arange(ENTITIES))
     expected = all_scores(model, name).reshape(-1)
-    np.testing.assert_allclose(model.score(every), expected, atol=1e-4)
-    np.testing.assert_allclose(model.score(every.int()), expected, atol=1e-4)
+    np.testing.assert_allclose(Scorer(model).score(every), expected, atol=1e-4)
+    np.testing.assert_allclose(Scorer(model).score(every.int()), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -188,7 +191,7 @@ def test_a_stored_model_scores_as_the_trained_one(name):
     relations = model.relations
     restored = restore_relations(name, relations.stored(), RELATIONS, DIMENSION, relations.settings())
     triples = torch.tensor([[0, 0, 1], [2, 1, 2], [6, 2, 3]])
-    assert torch.equal(Model(model.entities.detach(), restored).score(triples), model.score(triples))
+    assert torch.equal(Scorer(Model(model.entities.detach(), restored)).score(triples), Scorer(model).score(triples))
 
 
 @pytest.mark.parametrize("name", MODELS)

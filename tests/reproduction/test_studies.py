@@ -9,6 +9,7 @@ import torch
 import dihedral as dh
 from dihedral import Graph, Predictor
 from dihedral.group import DihedralGroup
+from dihedral.inference.scorer import Scorer
 from dihedral.models import MODELS, Model, build_model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.reproduction.studies import compositions, inverses, relation_matrix, symmetry
@@ -21,7 +22,7 @@ def test_relation_matrix_gives_the_scores_of_the_model(name):
     for relation in range(3):
         scores = vectors @ relation_matrix(model, relation) @ vectors.T
         triples = torch.tensor([(h, relation, t) for h in range(5) for t in range(5)])
-        np.testing.assert_allclose(scores.ravel(), model.score(triples).numpy(), atol=1e-4)
+        np.testing.assert_allclose(scores.ravel(), Scorer(model).score(triples).numpy(), atol=1e-4)
 
 
 def test_relation_matrix_includes_the_factor_of_the_relation():

@@ -14,6 +14,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError, Graph, Predictor
+from dihedral.inference.scorer import Scorer
 from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
 
@@ -41,7 +42,7 @@ def folder(predictor, tmp_path):
 def test_a_loaded_model_scores_exactly_like_the_saved_one(predictor, folder, family):
     loaded = dh.load(folder)
     triples = torch.from_numpy(family.known)
-    assert torch.equal(loaded.model.score(triples), predictor.model.score(triples))
+    assert torch.equal(loaded.scorer.score(triples), predictor.scorer.score(triples))
     head, relation, tail = next(family.labels(family.test))
     assert loaded.score(head, relation, tail) == predictor.score(head, relation, tail)
     assert dh.evaluate(loaded).to_dict() == dh.evaluate(predictor).to_dict()
@@ -71,7 +72,7 @@ def test_every_kind_of_model_round_trips(name, family, tmp_path):
     made.save(tmp_path / "model")
     same_model(made, dh.load(tmp_path / "model"))
     triples = torch.from_numpy(family.test)
-    assert torch.equal(dh.load(tmp_path / "model").model.score(triples), model.score(triples))
+    assert torch.equal(dh.load(tmp_path / "model").scorer.score(triples), Scorer(model).score(triples))
 
 
 @pytest.mark.parametrize(

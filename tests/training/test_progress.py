@@ -24,7 +24,7 @@ def draw():
         with ProgressBar(Console(file=terminal, force_terminal=True, width=160, color_system=None)) as bar:
             for event in events:
                 bar(event)
-                bar.bar.refresh()
+                bar.refresh()
         return [line for line in terminal.getvalue().splitlines() if "epoch" in line][-1]
 
     return run

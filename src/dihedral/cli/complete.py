@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import dihedral as dh
 from dihedral.cli.options import Json, Known, ModelFolder
-from dihedral.cli.output import counted_bar, print_json, print_table, remark
+from dihedral.cli.output import cell, counted_bar, print_found, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
 from dihedral.inference.completion import complete, missing_facts
@@ -56,14 +56,7 @@ def command(
     if out is not None:
         write_table(found, out)
         remark(f"wrote {len(found)} rows to {out}")
-    elif json:
-        print_json(found.to_pylist())
-    else:
-        rows = [[_cell(value) for value in row.values()] for row in found.to_pylist()]
-        print_table("", found.column_names, rows, predictor.graph.entities.short)
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    return "" if value is None else value
+        return
+    rows = found.to_pylist()
+    cells = [[cell(value) for value in row.values()] for row in rows]
+    print_found(json, rows, found.column_names, cells, predictor.graph.entities.short)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dihedral.cli.options import Columns, Json, Seed
-from dihedral.cli.output import print_json, print_table, read_data, say
+from dihedral.cli.output import print_found, print_json, print_table, read_data, say
 from dihedral.errors import DihedralError
 from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph import Graph, make_family
@@ -26,11 +26,8 @@ def list_command(json: Json = False) -> None:
     """
     header = ["name", "entities", "relations", "train", "valid", "test"]
     rows = [[benchmark.name, *benchmark.size, locate(benchmark)] for benchmark in BENCHMARKS.values()]
-    if json:
-        keys = [*header, "path"]
-        print_json([dict(zip(keys, [*row, str(path) if path else None], strict=True)) for *row, path in rows])
-        return
-    print_table("", [*header, "available"], [[*row, "yes" if path else "no"] for *row, path in rows])
+    content = [dict(zip(header, row, strict=False)) | {"path": str(row[-1]) if row[-1] else None} for row in rows]
+    print_found(json, content, [*header, "available"], [[*row, "yes" if path else "no"] for *row, path in rows])
 
 
 @app.command("info")
@@ -51,11 +48,9 @@ def info_command(
     if every:
         rows = [_statistics(read_data(b.name)) for b in BENCHMARKS.values() if locate(b)]
         missing = [b.name for b in BENCHMARKS.values() if not locate(b)]
-        if json:
-            print_json(rows)
-            return
-        print_table("", ["dataset", "|E|", "|R|", "train", "valid", "test"], [list(row.values())[:6] for row in rows])
-        if missing:
+        header = ["dataset", "|E|", "|R|", "train", "valid", "test"]
+        print_found(json, rows, header, [list(row.values())[:6] for row in rows])
+        if missing and not json:
             say(f"not available: {', '.join(missing)} (`dihedral data fetch NAME` downloads one)")
         return
     assert name is not None

@@ -29,21 +29,15 @@ def command(
     predictor = dh.train(graph, "demo/family", seed=seed, out=out, overwrite=True, skew_probability=0.5)
     print_metrics("3. Test metrics, ranking against all people", metric_rows(predictor.metrics["test"]))
     algebra = dh.algebra(predictor)
-    chance = 1 / len(algebra.group)
-    print_table(
-        f"\n4. Inverses: weighted share of identity components in the product (chance level {chance:.3f})",
-        ["pair", "share"],
-        [[" · ".join(rule.body), rule.share] for rule in algebra.inverse_pairs(5)],
-    )
-    rules = [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3]
-    print_table(
-        "\n5. Compositions: weighted share of components in which the product, or the swapped one, equals the relation",
-        ["product", "share", "swapped"],
-        [
-            [str(rule), rule.share, (algebra[rule.body[1]] @ algebra[rule.body[0]]).agreement(algebra[rule.head])]
-            for rule in rules[:6]
-        ],
-    )
+    text = "4. Inverses: weighted share of identity components in the product"
+    pairs = [[" · ".join(rule.body), rule.share] for rule in algebra.inverse_pairs(5)]
+    print_table(f"\n{text} (chance level {1 / len(algebra.group):.3f})", ["pair", "share"], pairs)
+    text = "5. Compositions: weighted share of components in which the product, or the swapped one, equals the relation"
+    rows = []
+    for rule in [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3][:6]:
+        first, second = (algebra[name] for name in rule.body)
+        rows.append([str(rule), rule.share, (second @ first).agreement(algebra[rule.head])])
+    print_table(f"\n{text}", ["product", "share", "swapped"], rows)
     say("\n6. Predictions: the top three answers with their scores; 'held out' marks the test fact")
     for head, relation, tail in list(graph.labels(graph.test))[:3]:
         best = predictor.predict(head=head, relation=relation, top=3)

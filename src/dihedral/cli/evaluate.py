@@ -40,13 +40,7 @@ def command(
     print_metrics(f"{split}{size}, filtered, realistic ties", metric_rows(report), report.get("standard_error"))
     print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
     print_metrics("by relation category", {name: row["both"] for name, row in report["per_category"].items()})
-    rows = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]
-    print_table(
-        "by relation (the 20 most frequent)",
-        ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"],
-        [
-            [row["relation"], row["category"], row["triples"], *(row[key] for key in METRICS if key != "hits@3")]
-            for row in rows
-        ],
-        predictor.graph.relations.short,
-    )
+    relations = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]
+    header = ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"]
+    rows = [[row[key] for key in ("relation", "category", "triples", *METRICS) if key != "hits@3"] for row in relations]
+    print_table("by relation (the 20 most frequent)", header, rows, predictor.graph.relations.short)

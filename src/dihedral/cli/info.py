@@ -37,13 +37,8 @@ def _print(content: dict[str, Any]) -> None:
     calibration = content["metrics"].get("calibration")
     for split in ("valid", "test"):
         if calibration and calibration[split]["triples"]:
-            _print_calibration(split, calibration[split])
-
-
-def _print_calibration(split: str, measured: dict[str, Any]) -> None:
-    print_table(
-        f"\ncalibration on {split} and as many false triples: expected calibration error "
-        f"{measured['expected_calibration_error']:.4f}, accuracy {measured['accuracy']:.1%}",
-        ["probability", "share true", "triples"],
-        [[row["probability"], row["true"], row["triples"]] for row in measured["reliability"]],
-    )
+            error, accuracy = calibration[split]["expected_calibration_error"], calibration[split]["accuracy"]
+            measured = f"expected calibration error {error:.4f}, accuracy {accuracy:.1%}"
+            rows = [[row["probability"], row["true"], row["triples"]] for row in calibration[split]["reliability"]]
+            title = f"\ncalibration on {split} and as many false triples: {measured}"
+            print_table(title, ["probability", "share true", "triples"], rows)

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import dihedral
-from dihedral.cli import (
-    complete,
-    data,
-    demo,
-    evaluate,
-    explain,
-    export,
-    info,
-    predict,
-    query,
-    recipes,
-    reproduce,
-    rules,
-    serve,
-    similar,
-    train,
-    tune,
-)
+from dihedral.cli import data
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.runtime.distributed import rank, world_size
+
+COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "complete", "similar", "explain", "rules", "query")
+COMMANDS += ("serve", "info", "export", "recipes", "reproduce", "demo")
+"""In the order of the help text; each is the function `command` of the module of its name."""
 
 app = typer.Typer(
     name="dihedral",
@@ -54,21 +42,8 @@ def _options(
         )
 
 
-app.command("train")(train.command)
-app.command("tune")(tune.command)
-app.command("evaluate")(evaluate.command)
-app.command("predict")(predict.command)
-app.command("complete")(complete.command)
-app.command("similar")(similar.command)
-app.command("explain")(explain.command)
-app.command("rules")(rules.command)
-app.command("query")(query.command)
-app.command("serve")(serve.command)
-app.command("info")(info.command)
-app.command("export")(export.command)
-app.command("recipes")(recipes.command)
-app.command("reproduce")(reproduce.command)
-app.command("demo")(demo.command)
+for _name in COMMANDS:
+    app.command(_name)(import_module(f"dihedral.cli.{_name}").command)
 app.add_typer(data.app, name="data")
 
 

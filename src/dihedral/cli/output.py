@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -64,6 +64,23 @@ def print_table(
     console.print(table)
 
 
+def print_found(
+    as_json: bool, content: Any, header: Sequence[str], rows: Iterable[Sequence[Any]], short: Callable[[str], str] = str
+) -> None:
+    """Print content as JSON, or its rows as a table without a title."""
+    if as_json:
+        print_json(content)
+    else:
+        print_table("", header, rows, short)
+
+
+def cell(value: Any) -> Any:
+    """A value as a table shows it: "yes" or nothing for a bool, nothing for None."""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return "" if value is None else value
+
+
 def print_metrics(
     title: str, rows: Mapping[str, Mapping[str, float]], error: Mapping[str, float] | None = None
 ) -> None:
@@ -86,13 +103,16 @@ def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     }
 
 
+def progress_bar(*columns: str | ProgressColumn, **options: Any) -> Progress:
+    """A progress bar with these columns, shown on stderr if it is a terminal."""
+    return Progress(*columns, console=notes, disable=not sys.stderr.isatty(), **options)
+
+
 @contextmanager
 def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar if stderr is a terminal; yield a function that takes the done and total counts."""
-    with Progress(
-        "[progress.description]{task.description}", BarColumn(), "{task.completed} of {task.total}",
-        TimeRemainingColumn(), console=notes, transient=True, disable=not sys.stderr.isatty(),
-    ) as bar:  # fmt: skip
+    """Show a progress bar; yield a function that takes the done and total counts."""
+    columns = "{task.description}", BarColumn(), "{task.completed} of {task.total}", TimeRemainingColumn()
+    with progress_bar(*columns, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -103,15 +123,8 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
     all_as: put all triples of a single file into this split.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
-    with Progress(
-        "[progress.description]{task.description}",
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=notes,
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as bar:
+    columns_of_bar = "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with progress_bar(*columns_of_bar, transient=True) as bar:
         tasks: dict[str, Any] = {}
 
         def show(name: str, done: int, total: int | None) -> None:

@@ -8,7 +8,7 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.options import Json, Known, ModelFolder
-from dihedral.cli.output import print_json, print_table
+from dihedral.cli.output import cell, print_found, print_json
 from dihedral.errors import DihedralError
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.questions import Among
@@ -44,19 +44,10 @@ def command(
         return
     limits = {"known": known, "among": read_among(predictor, among)}
     found = predictor.predict(head=head, relation=relation, tail=tail, top=top, **limits)  # type: ignore[arg-type]
-    if json:
-        print_json([prediction._asdict() for prediction in found])
-        return
     calibrated = bool(found) and found[0].probability is not None
-    print_table(
-        "",
-        ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"],
-        [
-            [p.head, p.relation, p.tail, p.score, *([p.probability] if calibrated else []), "yes" if p.known else ""]
-            for p in found
-        ],
-        predictor.graph.entities.short,
-    )
+    header = ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"]
+    rows = [[cell(getattr(prediction, name)) for name in header] for prediction in found]
+    print_found(json, [prediction._asdict() for prediction in found], header, rows, predictor.graph.entities.short)
 
 
 def read_among(predictor: Predictor, among: str | None) -> Among:

@@ -9,7 +9,7 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder
-from dihedral.cli.output import print_json, print_table
+from dihedral.cli.output import print_found
 from dihedral.inference.paths import WIDTH
 
 
@@ -28,11 +28,8 @@ def command(
     """
     predictor = dh.load(model)
     found = predictor.query(start, via, top=top, mode=mode, width=width)  # type: ignore[arg-type]
-    if json:
-        print_json([answer._asdict() for answer in found])
-        return
+    header, rows = ["answer", "score"], [[a.entity, a.score] for a in found]
     if mode == "beam":
+        header = ["answer", "probability", "through"]
         rows = [[a.entity, math.exp(a.score), " · ".join(a.through)] for a in found]
-        print_table("", ["answer", "probability", "through"], rows, predictor.graph.entities.short)
-    else:
-        print_table("", ["answer", "score"], [[a.entity, a.score] for a in found], predictor.graph.entities.short)
+    print_found(json, [answer._asdict() for answer in found], header, rows, predictor.graph.entities.short)

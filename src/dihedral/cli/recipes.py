@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dihedral.cli.options import Json
-from dihedral.cli.output import print_json, print_table
+from dihedral.cli.output import print_found
 from dihedral.training import load_recipe, recipe_names
 
 
@@ -20,17 +20,9 @@ def command(
     """
     if name is not None:
         settings = load_recipe(name).to_dict()
-        if json:
-            print_json(settings)
-        else:
-            print_table("", ["setting", "value"], [[key, str(value)] for key, value in settings.items()])
+        print_found(json, settings, ["setting", "value"], [[key, str(value)] for key, value in settings.items()])
         return
     found = [load_recipe(each) for each in recipe_names()]
-    if json:
-        print_json([recipe.to_dict() for recipe in found])
-    else:
-        print_table(
-            "",
-            ["recipe", "model", "K", "2L", "objective", "epochs"],
-            [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found],
-        )
+    rows = [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found]
+    header = ["recipe", "model", "K", "2L", "objective", "epochs"]
+    print_found(json, [recipe.to_dict() for recipe in found], header, rows)

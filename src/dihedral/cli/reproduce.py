@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-from dihedral.cli.output import notes, remark, say
+from dihedral.cli.output import progress_bar, remark, say
 from dihedral.errors import DihedralError, close_matches
 from dihedral.reproduction.page import files_of, write_page, write_target
 from dihedral.reproduction.plan import TARGETS, plan
@@ -95,10 +94,7 @@ def _train(runs: list[Run], folder: Path, device: str, workers: int) -> int:
     """Train the runs and return the number that failed."""
     failed: list[str] = []
     started = time.perf_counter()
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=notes, disable=not sys.stderr.isatty(),
-    ) as bar:  # fmt: skip
+    with progress_bar("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("runs", total=len(runs))
         remark(f"training {len(runs)} runs")
 
@@ -113,8 +109,8 @@ def _train(runs: list[Run], folder: Path, device: str, workers: int) -> int:
                 remark(f"failed: {failed[-1]}", style="red")
                 return
             mrr = {split: outcome[split]["both"]["mrr"] for split in ("valid", "test")}
-            remark(f"{time.perf_counter() - started:5.0f} s  {run.name}: valid {mrr['valid']:.4f}, "
-                   f"test {mrr['test']:.4f}, {outcome['seconds']:.0f} s")  # fmt: skip
+            scores = f"valid {mrr['valid']:.4f}, test {mrr['test']:.4f}"
+            remark(f"{time.perf_counter() - started:5.0f} s  {run.name}: {scores}, {outcome['seconds']:.0f} s")
 
         perform_all(runs, folder, device=device, workers=workers, on_event=event, on_done=done)
     if failed:

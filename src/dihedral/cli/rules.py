@@ -14,12 +14,7 @@ from dihedral.cli.options import Columns, Device, Json, ModelFolder
 from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
-TITLES = {
-    "symmetric": "symmetric relations",
-    "skew-symmetric": "skew-symmetric relations",
-    "inverse": "inverse relations",
-    "composition": "compositions",
-}
+TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
 
 
 def command(
@@ -63,18 +58,12 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
     if not rules:
         say(f"no {title}")
         return
-    compose = rules[0].kind == "composition"
-    header = ["rule", "score", "count", "support", "confidence", "PCA conf.", *(["order matters"] if compose else [])]
-    print_table(
-        f"\n{title}",
-        header,
-        [
-            [str(r), r.score, r.count, r.support, r.confidence, r.pca_confidence]
-            + (["yes" if r.order_matters else "no"] if compose else [])
-            for r in rules
-        ],
-        short,
-    )
+    header = ["rule", "score", "count", "support", "confidence", "PCA conf."]
+    rows = [[str(rule), rule.score, rule.count, rule.support, rule.confidence, rule.pca_confidence] for rule in rules]
+    if rules[0].kind == "composition":
+        header.append("order matters")
+        rows = [[*row, "yes" if rule.order_matters else "no"] for row, rule in zip(rows, rules, strict=True)]
+    print_table(f"\n{title}", header, rows, short)
 
 
 def _print_csv(rules: list[MinedRule]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder
-from dihedral.cli.output import print_json, print_table
+from dihedral.cli.output import print_found
 
 
 def command(
@@ -23,7 +23,5 @@ def command(
     """
     predictor = dh.load(model)
     found = predictor.similar(entity, top=top)
-    if json:
-        print_json([each._asdict() for each in found])
-    else:
-        print_table("", ["entity", "similarity"], [list(each) for each in found], predictor.graph.entities.short)
+    content = [each._asdict() for each in found]
+    print_found(json, content, ["entity", "similarity"], found, predictor.graph.entities.short)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dihedral.cli.options import Columns, Device, Json, Seed, Settings
-from dihedral.cli.output import notes, print_json, print_table, read_data, remark, say
+from dihedral.cli.output import print_found, progress_bar, read_data, remark, say
 from dihedral.cli.train import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
@@ -78,38 +79,21 @@ def command(
     space = make_space(base, choices, fixed=tuple(settings))
     task = Search(graph, base, space, out or Path("out/tune") / graph.name, seed=seed, device=device)
     trials = trials if trials is not None or minutes is not None else TRIALS
-    by_trials(task, data, trials, minutes, 1 if workers is None else workers, options, top, json)
+    limits = {"trials": trials, "minutes": minutes, "workers": 1 if workers is None else workers}
+    by_trials(task, data, limits, options, top, json)
 
 
-def by_trials(
-    task: Search,
-    data: str,
-    trials: int | None,
-    minutes: float | None,
-    workers: int,
-    options: dict[str, Any],
-    top: int,
-    json: bool,
-) -> None:
+def by_trials(task: Search, data: str, limits: dict[str, Any], options: dict[str, Any], top: int, json: bool) -> None:
     """Search with Optuna, then print the table and draw the figures."""
     remark(f"{task.graph!r}, recipe {task.recipe.name}, seed {task.seed}; searching {', '.join(task.space)}")
-    bar = TrialBar(task.folder, trials, minutes)
-    try:
-        with bar.bar:
-            rows = search(
-                task, trials=trials, minutes=minutes, workers=workers, callback=bar.on_event, on_tick=bar.on_tick
-            )
-    except KeyboardInterrupt:
-        remark(f"interrupted; {bar.done} finished trials are in {task.folder}: resume with the same command")
-        raise typer.Exit(1) from None
+    bar = TrialBar(task.folder, limits["trials"], limits["minutes"])
+    with bar.shown(lambda: f"{bar.done} finished trials are in {task.folder}"):
+        rows = search(task, **limits, callback=bar.on_event, on_tick=bar.on_tick)
     failed = [row for row in rows if row["state"] == "failed"]
     if not rows or rows[0]["state"] != "complete":
         reason = f"; the first of {len(failed)} errors: {failed[0]['failed']}" if failed else ""
         raise TrainingError(f"no trial completed{reason}")
-    if json:
-        print_json(rows)
-    else:
-        print_trials(rows, top)
+    print_trials(rows, top, json)
     if failed:
         remark(f"{len(failed)} of {len(rows)} trials failed; the first: {failed[0]['failed']}")
     from dihedral.figures.search import draw_search
@@ -121,23 +105,15 @@ def by_trials(
         say(f"\nto train the best settings:\n{shlex.join([*words, '--out', str(task.folder / 'model')])}")
 
 
-def print_trials(rows: list[Row], top: int) -> None:
-    """Print one line per trial, at most `top`."""
-    print_table(
-        "",
-        ["settings", "valid MRR", "state", "best epoch", "seconds", "trial"],
-        [
-            [
-                " ".join(f"{key}={value}" for key, value in row["changes"].items()),
-                row["valid_mrr"] if row["valid_mrr"] is not None else "-",
-                row["state"],
-                row.get("best_epoch", "-"),
-                f"{row['seconds']:.1f}" if "seconds" in row else "-",
-                row["trial"],
-            ]
-            for row in rows[:top]
-        ],
-    )
+def print_trials(rows: list[Row], top: int, json: bool) -> None:
+    """Print one line per trial, at most `top`; all of them as JSON."""
+    shown = []
+    for row in rows[:top]:
+        settings = " ".join(f"{key}={value}" for key, value in row["changes"].items())
+        mrr = "-" if row["valid_mrr"] is None else row["valid_mrr"]
+        seconds = f"{row['seconds']:.1f}" if "seconds" in row else "-"
+        shown.append([settings, mrr, row["state"], row.get("best_epoch", "-"), seconds, row["trial"]])
+    print_found(json, rows, ["settings", "valid MRR", "state", "best epoch", "seconds", "trial"], shown)
 
 
 def by_grid(
@@ -160,19 +136,10 @@ def by_grid(
     seed = options["seed"] or 0
     remark(f"{graph!r}, {f'recipe {name}' if name else 'default settings'}, seed {seed}")
     bar = GridBar(log)
-    try:
-        with bar.bar:
-            rows = grid_search(
-                graph, base, choices, log, device=options["device"] or "auto", seed=seed,
-                callback=bar.on_event, on_start=bar.on_start, on_row=bar.on_row,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        remark(f"interrupted; {bar.done} of {bar.total} combinations are in {log}: resume with the same command")
-        raise typer.Exit(1) from None
-    if json:
-        print_json(rows)
-    else:
-        print_rows(rows, top)
+    hooks: dict[str, Any] = {"callback": bar.on_event, "on_start": bar.on_start, "on_row": lambda row: bar.add([row])}
+    with bar.shown(lambda: f"{bar.done} of {bar.total} combinations are in {log}"):
+        rows = grid_search(graph, base, choices, log, device=options["device"] or "auto", seed=seed, **hooks)
+    print_rows(rows, top, json)
     failed = [row for row in rows if "failed" in row]
     if len(failed) == len(rows):
         raise TrainingError(f"no run completed; the first of {len(failed)} errors: {failed[0]['failed']}")
@@ -194,23 +161,16 @@ def parse_choices(choices: list[str]) -> dict[str, list[str]]:
     return parsed
 
 
-def print_rows(rows: list[Row], top: int) -> None:
-    """Print one line per run, at most `top`, with the settings that vary."""
+def print_rows(rows: list[Row], top: int, json: bool) -> None:
+    """Print one line per run, at most `top`, with the settings that vary; all of them as JSON."""
     varied = [key for key in rows[0]["changes"] if len({row["changes"][key] for row in rows}) > 1]
-    print_table(
-        "",
-        [*varied, "valid MRR", "test MRR", "seen-only MRR", "best epoch", "seconds"],
-        [
-            [
-                *(str(row["changes"][key]) for key in varied),
-                "failed" if "failed" in row else row["valid"]["mrr"],
-                *(row[split]["mrr"] if row.get(split) else "-" for split in ("test", "test_seen_only")),
-                row.get("best_epoch", "-"),
-                f"{row['seconds']:.1f}",
-            ]
-            for row in rows[:top]
-        ],
-    )
+    shown = []
+    for row in rows[:top]:
+        settings = [str(row["changes"][key]) for key in varied]
+        valid = "failed" if "failed" in row else row["valid"]["mrr"]
+        test = [row[split]["mrr"] if row.get(split) else "-" for split in ("test", "test_seen_only")]
+        shown.append([*settings, valid, *test, row.get("best_epoch", "-"), f"{row['seconds']:.1f}"])
+    print_found(json, rows, [*varied, "valid MRR", "test MRR", "seen-only MRR", "best epoch", "seconds"], shown)
 
 
 def retrain(data: str, recipe: str | None, row: Row, log: Path, options: dict[str, Any]) -> str:
@@ -229,21 +189,32 @@ def option_words(options: dict[str, Any]) -> list[str]:
 
 
 class SearchBar:
-    """A progress bar with the best valid MRR and the remaining time, shown if stderr is a terminal."""
+    """A progress bar with the best valid MRR and the remaining time."""
 
     def __init__(self) -> None:
         self.done, self.best = 0, -1.0
-        self.bar = Progress(
-            TextColumn("{task.fields[done]}"),
-            BarColumn(bar_width=24),
-            TextColumn("best valid MRR {task.fields[best]}"),
-            TimeElapsedColumn(),
-            TextColumn("remaining"),
-            TimeRemainingColumn(),
-            console=notes,
-            disable=not sys.stderr.isatty(),
-            speed_estimate_period=DAY,  # runs take minutes: the default of 30 seconds would forget them
-        )
+        columns = "{task.fields[done]}", BarColumn(bar_width=24), "best valid MRR {task.fields[best]}"
+        times = TimeElapsedColumn(), "remaining", TimeRemainingColumn()
+        # runs take minutes: the default of 30 seconds would forget them
+        self.bar = progress_bar(*columns, *times, speed_estimate_period=DAY)
+
+    @contextmanager
+    def shown(self, finished: Callable[[], str]) -> Iterator[None]:
+        """Show the bar; after Ctrl-C, print what is finished and how to resume."""
+        try:
+            with self.bar:
+                yield
+        except KeyboardInterrupt:
+            remark(f"interrupted; {finished()}: resume with the same command")
+            raise typer.Exit(1) from None
+
+    def draw(self, current: float = 0.0) -> None:
+        """Show the finished runs and the part of the current run that is done."""
+        raise NotImplementedError
+
+    def on_event(self, event: Event) -> None:
+        if event["event"] == "epoch":
+            self.draw(event["epoch"] / event["epochs"])
 
     def show(self, share: float, done: str) -> None:
         best, steps = f"{self.best:.4f}" if self.best >= 0 else "-", round(BAR_STEPS * share)
@@ -261,21 +232,13 @@ class GridBar(SearchBar):
 
     def on_start(self, found: list[Row], total: int) -> None:
         self.total = total
-        if found:
-            remark(f"{len(found)} of {total} combinations are already in {self.log}")
-        else:
-            remark(f"{total} combinations, logged in {self.log}")
-        self.done = len(found)
-        self.best = max((row.get("valid", {}).get("mrr", -1.0) for row in found), default=-1.0)
-        self.draw()
+        new = f"{total} combinations, logged in {self.log}"
+        remark(f"{len(found)} of {total} combinations are already in {self.log}" if found else new)
+        self.add(found)
 
-    def on_event(self, event: Event) -> None:
-        if event["event"] == "epoch":
-            self.draw(event["epoch"] / event["epochs"])
-
-    def on_row(self, row: Row) -> None:
-        self.done += 1
-        self.best = max(self.best, row.get("valid", {}).get("mrr", -1.0))
+    def add(self, rows: list[Row]) -> None:
+        self.done += len(rows)
+        self.best = max([self.best, *(row.get("valid", {}).get("mrr", -1.0) for row in rows)])
         self.draw()
 
     def draw(self, current: float = 0.0) -> None:
@@ -289,19 +252,13 @@ class TrialBar(SearchBar):
         super().__init__()
         self.folder, self.trials, self.started = folder, trials, time.monotonic()
         self.seconds = 60 * minutes if minutes is not None else None
-        self.announced = False
 
     def on_tick(self, rows: list[Row]) -> None:
         self.done = len(rows)
         self.best = max((row["valid_mrr"] for row in rows if row["state"] == "complete"), default=-1.0)
-        if not self.announced:
-            self.announced = True
+        if not self.bar.tasks:
             remark(f"the trials are in {self.folder}" + (f" ({self.done} found)" if rows else ""))
         self.draw()
-
-    def on_event(self, event: Event) -> None:
-        if event["event"] == "epoch":
-            self.draw(event["epoch"] / event["epochs"])
 
     def draw(self, current: float = 0.0) -> None:
         by_trials = (self.done + current) / self.trials if self.trials else 0.0

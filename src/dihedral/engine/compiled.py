@@ -73,11 +73,12 @@ def own_threads() -> Iterator[None]:
 
 
 def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
-    """Split 0..size into one range per thread and run the kernel on each."""
+    """Split 0..size into one range per thread and run the kernel on each; tensors are passed as arrays."""
+    arrays: list[Any] = [each.detach().numpy() if isinstance(each, Tensor) else each for each in arguments]
     threads = min(_threads or torch.get_num_threads(), max(1, size))
     bounds = [size * i // threads for i in range(threads + 1)]
-    futures = [_pool().submit(kernel, *bounds[i : i + 2], *arguments) for i in range(1, threads)]
-    kernel(bounds[0], bounds[1], *arguments)
+    futures = [_pool().submit(kernel, *bounds[i : i + 2], *arrays) for i in range(1, threads)]
+    kernel(bounds[0], bounds[1], *arrays)
     for future in futures:
         future.result()
 
@@ -102,10 +103,8 @@ def adagrad_rows(
     weights = torch.ones(uses) if gradients.weights is None else gradients.weights
     before, rows = torch.empty(uses, dtype=torch.int32), torch.empty(uses, dtype=torch.int64)
     count = kernels.chain(ids.numpy(), last.numpy(), before.numpy(), rows.numpy())
-    _in_threads(
-        kernels.adagrad_rows, count, parameter.numpy(), total.numpy(), last.numpy(), before.numpy(), rows.numpy(),
-        source.numpy(), weights.numpy(), gradients.vectors.numpy(), lr, epsilon,
-    )  # fmt: skip
+    uses_of_rows = last, before, rows, source, weights, gradients.vectors
+    _in_threads(kernels.adagrad_rows, count, parameter, total, *uses_of_rows, lr, epsilon)
 
 
 def block_logistic(
@@ -124,33 +123,27 @@ def block_logistic(
     gradient of the operators, and vectors [3B, 2L]: the gradients of the anchors, those of the targets, and the
     queries. The last result is the weights [B, k]; the gradient of a negative is its weight times its query.
     """
-    kernels = _kernels()
     size, k = negatives.shape
     width = entities.shape[1]
-    losses = torch.empty(size, dtype=torch.float64)
-    vectors = torch.empty(3 * size, width)
-    weights = torch.empty(size, k)
-    query_gradients = torch.empty(size, width)
-    operator_gradient = torch.zeros_like(operators)
-    _in_threads(
-        kernels.block_logistic, size, entities.numpy(), operators.detach().numpy(), index.numpy(), anchors.numpy(),
-        targets.numpy(), negatives.numpy(), half, decay, losses.numpy(), vectors.numpy(), weights.numpy(),
-        query_gradients.numpy(),
-    )  # fmt: skip
-    _in_threads(
-        kernels.operator_gradient, width // 2, entities.numpy(), index.numpy(), anchors.numpy(), half,
-        query_gradients.numpy(), operator_gradient.numpy(),
-    )  # fmt: skip
-    return losses, operator_gradient, vectors, weights
+    losses, weights = torch.empty(size, dtype=torch.float64), torch.empty(size, k)
+    vectors, query_gradients = torch.empty(3 * size, width), torch.empty(size, width)
+    questions = entities, operators, index, anchors, targets, negatives, half
+    _in_threads(_kernels().block_logistic, size, *questions, decay, losses, vectors, weights, query_gradients)
+    return losses, _operator_gradient(entities, operators, index, anchors, half, query_gradients), vectors, weights
+
+
+def _operator_gradient(
+    entities: Tensor, operators: Tensor, index: Tensor, anchors: Tensor, half: int, query_gradients: Tensor
+) -> Tensor:
+    gradient, components = torch.zeros_like(operators), entities.shape[1] // 2
+    _in_threads(_kernels().operator_gradient, components, entities, index, anchors, half, query_gradients, gradient)
+    return gradient
 
 
 def block_queries(entities: Tensor, operators: Tensor, index: Tensor, anchors: Tensor, half: int) -> Tensor:
     """Queries [B, 2L] of a model with 2x2 blocks: tail queries before `half`, head queries after it."""
     queries = torch.empty(len(anchors), entities.shape[1])
-    _in_threads(
-        _kernels().block_queries, len(anchors), entities.numpy(), operators.detach().numpy(), index.numpy(),
-        anchors.numpy(), half, queries.numpy(),
-    )  # fmt: skip
+    _in_threads(_kernels().block_queries, len(anchors), entities, operators, index, anchors, half, queries)
     return queries
 
 
@@ -165,17 +158,9 @@ def block_queries_backward(
     out: Tensor,
 ) -> Tensor:
     """Return the gradient of the operators; write that of the anchors, plus decay · row, to `out` [B, 2L]."""
-    operator_gradient = torch.zeros_like(operators)
-    rows, gradient = entities.numpy(), query_gradients.numpy()
-    _in_threads(
-        _kernels().anchor_gradients, len(anchors), rows, operators.detach().numpy(), index.numpy(), anchors.numpy(),
-        half, decay, gradient, out.numpy(),
-    )  # fmt: skip
-    _in_threads(
-        _kernels().operator_gradient, entities.shape[1] // 2, rows, index.numpy(), anchors.numpy(), half, gradient,
-        operator_gradient.numpy(),
-    )  # fmt: skip
-    return operator_gradient
+    questions = entities, operators, index, anchors, half
+    _in_threads(_kernels().anchor_gradients, len(anchors), *questions, decay, query_gradients, out)
+    return _operator_gradient(*questions, query_gradients)
 
 
 def pair_logistic(
@@ -189,16 +174,13 @@ def pair_logistic(
     starts = torch.searchsorted(query_of_pair, torch.arange(len(queries) + 1))
     losses = torch.empty(len(queries), dtype=torch.float64)
     gradients, weights = torch.zeros_like(queries), torch.empty(len(rows))
-    _in_threads(
-        _kernels().pair_logistic, len(queries), entities.numpy(), queries.numpy(), starts.numpy(), rows.numpy(),
-        positive.numpy(), losses.numpy(), gradients.numpy(), weights.numpy(),
-    )  # fmt: skip
+    results = losses, gradients, weights
+    _in_threads(_kernels().pair_logistic, len(queries), entities, queries, starts, rows, positive, *results)
     return losses.sum(), gradients, weights
 
 
 def count_ranks(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """The number of scores [N, B] greater than true [B], and the number equal to it: each int64 [B]."""
     greater, equal = torch.empty(len(true), dtype=torch.int64), torch.empty(len(true), dtype=torch.int64)
-    arrays = [tensor.detach().contiguous().numpy() for tensor in (scores, true)]
-    _in_threads(_kernels().count_ranks, len(true), *arrays, greater.numpy(), equal.numpy())
+    _in_threads(_kernels().count_ranks, len(true), scores.contiguous(), true.contiguous(), greater, equal)
     return greater, equal

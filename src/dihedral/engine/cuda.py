@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dihedral.engine.partition import Combine, local_targets
-
 if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
 
 SCALE = 1024.0  # softmax values are stored times this to avoid float16 subnormals
 MIN_ROWS = 256
 MIN_SHARED_MEMORY = 200_000  # bytes per multiprocessor; Hopper has more, earlier architectures have less
+
+Combine = Callable[[Tensor], Tensor]
+"""Turns the log-sum-exp [B] over one rank's part of a partitioned table into that over all ranks."""
+
+
+def local_targets(targets: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """1 or 0 [B] for targets inside or outside a rank's candidates, and the targets clamped to valid rows."""
+    inside = (targets >= 0) & (targets < len(candidates))
+    return inside.to(candidates.dtype), targets.clamp(0, len(candidates) - 1)
 
 
 @cache

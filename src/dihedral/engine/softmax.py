@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.engine import cuda
-from dihedral.engine.partition import Combine, local_targets
+from dihedral.engine.cuda import Combine, local_targets
 
 TILE_MB = 256  # size of the logits in memory at a time
 MIN_ROWS = 64  # per tile of queries; the products are slow with fewer

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
+from dihedral.graph.steps import inverse_ids
 from dihedral.graph.triples import Triples
 from dihedral.inference.scorer import Answers, Scorer
 
@@ -46,16 +46,14 @@ class NearestAnswers:
         """Double the search width until the wanted recall is reached; returns the recall."""
         rows = triples[np.random.default_rng(seed).permutation(len(triples))[:SAMPLE]].astype(np.int64)
         sample = torch.from_numpy(rows).to(self.scorer.device)
-        entities, steps = [], []
-        for side in SIDES:
-            anchors, relations, _ = anchors_and_targets(sample, side)
-            entities.append(anchors)
-            steps.append(question_steps(relations, side, self.scorer.num_relations))
-        questions = torch.cat(entities), torch.cat(steps)
+        heads, relations, tails = sample.T
+        backwards = inverse_ids(relations, self.scorer.num_relations)
+        questions = torch.cat([tails, heads]), torch.cat([backwards, relations])
         exact = self.scorer.top(*questions, BEST)[0]
         self.index.hnsw.efSearch = 2 * BEST
         while True:
-            recall = _overlap(self.top(*questions)[0], exact)
+            found = self.top(*questions)[0]
+            recall = float((found[:, :, None] == exact[:, None, :]).any(dim=1).float().mean())
             if recall >= wanted or self.index.hnsw.efSearch >= MAX_WIDTH:
                 return recall
             self.index.hnsw.efSearch *= 2
@@ -82,10 +80,6 @@ class NearestAnswers:
             ids = ids.gather(1, order)
         ids, scores = ids[:, :count], scores[:, :count]
         return torch.where(scores == float("-inf"), -1, ids).to(scorer.device), scores.to(scorer.device)
-
-
-def _overlap(found: Tensor, exact: Tensor) -> float:
-    return float((found[:, :, None] == exact[:, None, :]).any(dim=1).float().mean())
 
 
 def _faiss() -> Any:

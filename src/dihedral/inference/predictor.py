@@ -13,11 +13,11 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples, close_matches
 from dihedral.graph import Graph, GraphIndex, KnownAnswers
-from dihedral.graph.steps import SIDES, Side, parse_steps, question_steps
+from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.inference.calibration import MIN_VALID, Calibration, fit_calibration, measure_calibration
 from dihedral.inference.paths import WIDTH, beam_search, path_vectors
-from dihedral.inference.questions import Among, Known, allowed_entities, check_options, missing_part
+from dihedral.inference.questions import Among, Known, check_options, missing_part
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model
 from dihedral.runtime.device import choose_device
@@ -126,16 +126,27 @@ class Predictor:
         return entities, question_steps(ids, side, self.graph.num_relations)
 
     def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
-        """The entities that may answer a question about a relation, as a mask [N]; None if all may."""
+        """The entities that may answer a question about a relation, as a mask [N]; None if all may.
+
+        "range" allows those that training has on that side; a list of names allows those.
+        """
         step = question_steps(self.graph.relations.id(relation), side, self.graph.num_relations)
-        mask = allowed_entities(self.graph, among, step)
-        return None if mask is None else mask.to(self.device)
+        if among is None:
+            return None
+        if not isinstance(among, str):
+            ids = torch.from_numpy(self.graph.entities.ids(list(among))).long()
+        elif among == "range":
+            ids = self.graph.train_index.members(inverse_ids(step, self.graph.num_relations)).long()
+        else:
+            raise DihedralError(f"among is {among!r}; choose 'range' or give a list of entities")
+        mask = torch.zeros(self.graph.num_entities, dtype=torch.bool)
+        mask[ids] = True
+        return mask.to(self.device)
 
     def members(self, relation: str, entity: str) -> list[str]:
         """The known heads of (?, relation, entity), such as the members of a type."""
-        return [
-            self.graph.entities[i] for i in self.known(*self.question_ids("head", [entity], [relation]))[1].tolist()
-        ]
+        _, members = self.known(*self.question_ids("head", [entity], [relation]))
+        return [self.graph.entities[i] for i in members.tolist()]
 
     def align(self, graph: Graph) -> Graph:
         """Another graph's triples with this model's ids; a name that the model does not know is an error."""
@@ -304,16 +315,15 @@ class Predictor:
 
     def calibrate(self, *, seed: int = 0) -> None:
         """Fit probabilities and thresholds on valid, and measure them on test; they are saved with the model."""
-        calibration = fit_calibration(self.scorer, self.graph, seed)
+        scorer, graph = self.scorer, self.graph
+        calibration = fit_calibration(scorer, graph, seed)
         if calibration is None:
             raise DihedralError(
-                f"the graph has {len(self.graph.valid)} valid triples; probabilities need {MIN_VALID} or more"
+                f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_VALID} or more"
             )
-        measured = {
-            split: measure_calibration(self.scorer, self.graph, calibration, split, seed + 1)
-            for split in ("valid", "test")
+        self.metrics["calibration"] = {"curves": calibration.to_dict()} | {
+            split: measure_calibration(scorer, graph, calibration, split, seed + 1) for split in ("valid", "test")
         }
-        self.metrics["calibration"] = {"curves": calibration.to_dict(), **measured}
         self._calibration = None  # read again as it is stored
 
     def _probabilities(self, scores: Tensor, relations: Tensor) -> list[Any]:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from dihedral.errors import DihedralError
-from dihedral.graph import Graph
-from dihedral.graph.steps import inverse_ids
 
 Part = Literal["head", "relation", "tail"]
 PARTS: tuple[Part, ...] = ("head", "relation", "tail")
@@ -37,21 +31,3 @@ def check_options(top: int, known: str, *, among: Among = None, part: Part = "ta
         raise DihedralError(f"known is {known!r}; choose include or exclude")
     if part == "relation" and among is not None:
         raise DihedralError("among limits entities, but the relation is asked for; leave it out")
-
-
-def allowed_entities(graph: Graph, among: Among, step: int) -> Tensor | None:
-    """The entities that may answer a step, as a mask [N]; None if all may.
-
-    "range" allows those that the step leads to in training; a list of names allows those.
-    """
-    if among is None:
-        return None
-    if not isinstance(among, str):
-        ids = torch.from_numpy(graph.entities.ids(list(among)).astype(np.int64))
-    elif among == "range":
-        ids = graph.train_index.members(inverse_ids(step, graph.num_relations))
-    else:
-        raise DihedralError(f"among is {among!r}; choose 'range' or give a list of entities")
-    mask = torch.zeros(graph.num_entities, dtype=torch.bool)
-    mask[ids] = True
-    return mask

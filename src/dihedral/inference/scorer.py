@@ -56,7 +56,7 @@ class Scorer:
     @cached_property
     def candidates(self) -> Tensor:
         """The table that queries are multiplied with: [N, width], or this process's rows of it."""
-        return self.model.candidates().detach()
+        return self.model.relations.candidates(self.entities)
 
     # --- scores --------------------------------------------------------------------------------
 
@@ -65,7 +65,12 @@ class Scorer:
         """φ(h, r, t) = hᵀRt of each triple [n, 3]."""
         if not len(triples):
             return torch.zeros(0, device=self.device)
-        return torch.cat([self.model.score(part, self.operators) for part in triples.to(self.device).split(CHUNK)])
+        return torch.cat([self._score(part) for part in triples.long().to(self.device).split(CHUNK)])
+
+    def _score(self, triples: Tensor) -> Tensor:
+        heads, relations, tails = triples.unbind(-1)
+        found = self.model.relations.candidates(self.model.shard.rows(self.entities, tails))
+        return (self.queries(heads, relations) * found).sum(-1)
 
     @torch.no_grad()
     def relation_scores(self, heads: Tensor, tails: Tensor) -> Tensor:
@@ -78,7 +83,7 @@ class Scorer:
     @torch.no_grad()
     def queries(self, entities: Tensor, steps: Tensor) -> Tensor:
         """The queries [n, width] of questions (entities [n], steps [n])."""
-        return self._queries(self.model.shard.rows(self.model.entities, entities), steps)
+        return self._queries(self.model.shard.rows(self.entities, entities), steps)
 
     @torch.no_grad()
     def walk(self, vectors: Tensor, steps: Tensor) -> Tensor:

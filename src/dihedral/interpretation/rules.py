@@ -6,7 +6,6 @@ Counts (`graph.patterns`) check a rule and decide which bodies join anything at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import matmul
@@ -20,6 +19,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import Reversals, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
+from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.rows import Row, algebra
@@ -70,7 +70,7 @@ def find_rules(
     length: int = 2,
     min_score: float = MIN_SCORE,
     examples: int = 2,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[MinedRule]:
     """The best rules of each kind, by descending score.
 
@@ -107,24 +107,22 @@ def _check(kinds: tuple[Kind, ...], min_support: int, top: int, length: int, min
         raise DihedralError(f"min_score is {min_score}; it must be between 0 and 1")
 
 
+@dataclass(eq=False)
 class RuleMiner:
     """Belief scores of one model and counts in one graph, combined into rules."""
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        facts: Graph,
-        min_support: int,
-        top: int,
-        examples: int,
-        min_score: float,
-        on_progress: Callable[[int, int], None] | None,
-    ) -> None:
-        self.algebra, self.beliefs = algebra(predictor), Beliefs(predictor.scorer, predictor.graph)
-        self.facts, self.index = facts, facts.train_index
-        self.min_support, self.top, self.examples = min_support, top, examples
-        self.min_score, self.on_progress = min_score, on_progress or (lambda done, total: None)
-        self.num_relations = facts.num_relations
+    predictor: Predictor
+    facts: Graph
+    min_support: int
+    top: int
+    examples: int
+    min_score: float
+    on_progress: OnProgress | None
+
+    def __post_init__(self) -> None:
+        self.algebra = algebra(self.predictor)
+        self.beliefs = Beliefs(self.predictor.scorer, self.predictor.graph)
+        self.index, self.num_relations = self.facts.train_index, self.facts.num_relations
 
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
@@ -216,7 +214,8 @@ class RuleMiner:
             flat = np.argpartition(-scores, min(self.top, scores.size - 1), axis=None)[: self.top]
             place, heads = np.unravel_index(flat, scores.shape)
             best.append((bodies[start + place], heads, scores[place, heads]))
-            self.on_progress(min(start + BATCH, len(bodies)), len(bodies))
+            if self.on_progress:
+                self.on_progress(min(start + BATCH, len(bodies)), len(bodies))
         if not best:
             return []
         chosen, heads, values = (np.concatenate(part) for part in zip(*best, strict=True))

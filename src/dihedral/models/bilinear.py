@@ -6,24 +6,20 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dihedral.graph.steps import Side
-from dihedral.models.model import BlockRelations, Relations
+from dihedral.models.model import BlockRelations, WeightedRelations
 
 
-class _WeightedBlocks(BlockRelations):
+class _WeightedBlocks(WeightedRelations, BlockRelations):
     """Blocks built from two free weights per component: weights [R, 2, L]."""
 
-    def __init__(
-        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(num_relations, dimension)
-        self.weights = nn.Parameter(torch.randn(num_relations, 2, dimension // 2, generator=generator) * init)
+    def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
+        return torch.randn(self.num_relations, 2, self.dimension // 2, generator=generator) * init
 
     def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
-        weights = self.weights if which is None else self.weights[which]
-        return torch.stack(self.entries(*weights.unbind(1)), dim=1)
+        return torch.stack(self.entries(*super().operators(which).unbind(1)), dim=1)
 
     @abstractmethod
     def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:
@@ -71,19 +67,13 @@ class SimplE(_WeightedBlocks):
         return [zero, p, q, zero]
 
 
-class HolE(Relations):
+class HolE(WeightedRelations):
     """φ = rᵀ (h ⋆ t) with circular correlation (h ⋆ t)_k = Σ_i h_i t_{i+k}."""
 
     kind = "hole"
 
-    def __init__(
-        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(num_relations, dimension)
-        self.weights = nn.Parameter(torch.randn(num_relations, dimension, generator=generator) * init)
-
-    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
-        return self.weights if which is None else self.weights[which]
+    def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
+        return torch.randn(self.num_relations, self.dimension, generator=generator) * init
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
         relation = torch.fft.rfft(operators)[index]
@@ -93,20 +83,14 @@ class HolE(Relations):
         return torch.fft.irfft(spectrum, n=self.dimension)
 
 
-class RESCAL(Relations):
+class RESCAL(WeightedRelations):
     """A full matrix per relation: [R, 2L, 2L]."""
 
     kind = "rescal"
 
-    def __init__(
-        self, num_relations: int, dimension: int, *, init: float = 1.0, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(num_relations, dimension)
-        scale = init / dimension**0.5  # so that a query is about as long as its entity
-        self.weights = nn.Parameter(torch.randn(num_relations, dimension, dimension, generator=generator) * scale)
-
-    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
-        return self.weights if which is None else self.weights[which]
+    def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
+        scale = init / self.dimension**0.5  # so that a query is about as long as its entity
+        return torch.randn(self.num_relations, self.dimension, self.dimension, generator=generator) * scale
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
         matrices = operators[index]  # [batch, 2L, 2L]

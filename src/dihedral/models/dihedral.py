@@ -45,7 +45,16 @@ class DiscreteRelations(BlockRelations):
     allowed_k: ClassVar[Container[int] | None] = range(1, 129)  # codes are stored as bytes
     rotations_only: ClassVar[bool] = False  # the cyclic subgroup: the paper's ablation of reflections
 
-    def __init__(self, num_relations: int, dimension: int, K: int, scaled: bool = False) -> None:
+    def __init__(
+        self,
+        num_relations: int,
+        dimension: int,
+        K: int,
+        *,
+        init: float = 1.0,
+        scaled: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__(num_relations, dimension)
         check_group(type(self), K)
         self.K = K
@@ -53,6 +62,10 @@ class DiscreteRelations(BlockRelations):
         self.register_buffer("blocks", element_blocks(K), persistent=False)  # [2K, 4]
         self.blocks: Tensor
         self.log_scales = nn.Parameter(torch.zeros(num_relations)) if scaled else None
+        self.draw(init, generator)
+
+    def draw(self, init: float, generator: torch.Generator | None) -> None:
+        """Create the parameters that training finds the codes with, with spread `init`."""
 
     @property
     def codes(self) -> Tensor:
@@ -120,20 +133,9 @@ class GumbelRelations(DiscreteRelations):
     uses_temperature = True
     estimator = "gumbel"
 
-    def __init__(
-        self,
-        num_relations: int,
-        dimension: int,
-        K: int,
-        *,
-        init: float = 1.0,
-        scaled: bool = False,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(num_relations, dimension, K, scaled)
-        choices = K if self.rotations_only else 2 * K
-        logits = torch.randn(num_relations, choices, dimension // 2, generator=generator) * init
-        self.logits = nn.Parameter(logits)  # [R, choices, L]
+    def draw(self, init: float, generator: torch.Generator | None) -> None:
+        shape = self.num_relations, self.K if self.rotations_only else 2 * self.K, self.dimension // 2
+        self.logits = nn.Parameter(torch.randn(shape, generator=generator) * init)  # [R, choices, L]
 
     @property
     def codes(self) -> Tensor:
@@ -143,8 +145,12 @@ class GumbelRelations(DiscreteRelations):
         self, which: Tensor | None = None, generator: torch.Generator | None = None, temperature: float | Tensor = 1.0
     ) -> Tensor:
         logits = self.logits if which is None else self.logits[which]
-        weights = torch.softmax((logits + gumbel_noise(logits, generator)) / temperature, dim=1)
+        weights = self.choose(logits, generator, temperature)
         return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
+
+    def choose(self, logits: Tensor, generator: torch.Generator | None, temperature: float | Tensor) -> Tensor:
+        """Weights of the elements [R, choices, L]."""
+        return torch.softmax((logits + gumbel_noise(logits, generator)) / temperature, dim=1)
 
 
 class ArgmaxRelations(GumbelRelations):
@@ -153,12 +159,8 @@ class ArgmaxRelations(GumbelRelations):
     kind = "dihedral-argmax"
     estimator = "argmax"
 
-    def operators(
-        self, which: Tensor | None = None, generator: torch.Generator | None = None, temperature: float | Tensor = 1.0
-    ) -> Tensor:
-        logits = self.logits if which is None else self.logits[which]
-        weights = straight_through_argmax(torch.softmax(logits / temperature, dim=1))
-        return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
+    def choose(self, logits: Tensor, generator: torch.Generator | None, temperature: float | Tensor) -> Tensor:
+        return straight_through_argmax(torch.softmax(logits / temperature, dim=1))
 
 
 class CyclicGumbelRelations(GumbelRelations):
@@ -189,20 +191,9 @@ class SignRelations(DiscreteRelations):
     allowed_k = (4, 6)
     estimator = "ste"
 
-    def __init__(
-        self,
-        num_relations: int,
-        dimension: int,
-        K: int,
-        *,
-        init: float = 1.0,
-        scaled: bool = False,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(num_relations, dimension, K, scaled)
-        variables = 3 if K == 4 else 4  # α, x, y and for K = 6 also z
-        latents = torch.randn(num_relations, variables, dimension // 2, generator=generator) * init
-        self.latents = nn.Parameter(latents)  # [R, 3 or 4, L]
+    def draw(self, init: float, generator: torch.Generator | None) -> None:
+        shape = self.num_relations, 3 if self.K == 4 else 4, self.dimension // 2  # α, x, y and for K = 6 also z
+        self.latents = nn.Parameter(torch.randn(shape, generator=generator) * init)
 
     @property
     def codes(self) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,23 @@ class Relations(nn.Module, ABC):
         return {}
 
 
+class WeightedRelations(Relations):
+    """Relations whose parameters are one tensor of free weights [R, …]; by default these are the operators."""
+
+    def __init__(
+        self, num_relations: int, dimension: int, *, init: float | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(num_relations, dimension)
+        self.weights = nn.Parameter(self.draw(self.default_init if init is None else init, generator))
+
+    @abstractmethod
+    def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
+        """The initial weights, with spread `init`."""
+
+    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
+        return self.weights if which is None else self.weights[which]
+
+
 class BlockRelations(Relations):
     """Block-diagonal relations with 2x2 blocks, such as the paper's own.
 
@@ -90,8 +107,7 @@ class BlockRelations(Relations):
 class Model(nn.Module):
     """An entity table and a relation operator.
 
-    With several processes, each holds the rows of its `shard`. The methods below still answer for the complete
-    table, so all processes must call them together.
+    With several processes, each holds the rows of its `shard`.
     """
 
     def __init__(self, entities: Tensor, relations: Relations, shard: Shard | None = None) -> None:
@@ -117,21 +133,3 @@ class Model(nn.Module):
         """The discrete relations uint8 [R, L] of a DihEdral model; None for the others."""
         codes = getattr(self.relations, "codes", None)
         return codes if isinstance(codes, Tensor) else None
-
-    @torch.no_grad()
-    def queries(self, anchors: Tensor, relations: Tensor, side: Side, operators: Tensor | None = None) -> Tensor:
-        """Evaluation queries [batch, width] for questions (anchor, relation, ?) or (?, relation, anchor)."""
-        operators = self.relations.exact() if operators is None else operators
-        return self.relations.queries(operators, relations, self.shard.rows(self.entities, anchors), side)
-
-    @torch.no_grad()
-    def candidates(self) -> Tensor:
-        """The table that queries are multiplied by: [N, width], or this process's rows of it."""
-        return self.relations.candidates(self.entities)
-
-    @torch.no_grad()
-    def score(self, triples: Tensor, operators: Tensor | None = None) -> Tensor:
-        """φ of each triple [n, 3]."""
-        head, relation, tail = triples.long().unbind(-1)
-        query = self.queries(head, relation, "tail", operators)
-        return (query * self.relations.candidates(self.shard.rows(self.entities, tail))).sum(-1)

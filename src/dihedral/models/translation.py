@@ -6,32 +6,24 @@ query [q, 1, margin - ½‖q‖²] and candidate [t, -½‖t‖², 1].
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dihedral.graph.steps import Side
-from dihedral.models.model import Relations
+from dihedral.models.model import WeightedRelations
 
 
-class TransE(Relations):
+class TransE(WeightedRelations):
     """φ = margin - ½‖h + r - t‖² with a learned margin per relation."""
 
     kind = "transe"
     is_bilinear = False
     default_init = 0.1
 
-    def __init__(
-        self, num_relations: int, dimension: int, *, init: float = 0.1, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(num_relations, dimension)
-        weights = torch.randn(num_relations, dimension + 1, generator=generator) * init
-        weights[:, -1] = 0.0
-        self.weights = nn.Parameter(weights)  # translation, then margin
-
-    def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
-        return self.weights if which is None else self.weights[which]
+    def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
+        weights = torch.randn(self.num_relations, self.dimension + 1, generator=generator) * init
+        weights[:, -1] = 0.0  # translation, then margin
+        return weights
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
         translation, margin = operators[index].split([self.dimension, 1], dim=-1)

@@ -51,16 +51,9 @@ class Questions:
         head, tail = batch[:, 0], batch[:, 2]
         return cls(torch.cat([head[:half], tail[half:]]), torch.cat([tail[:half], head[half:]]), half)
 
-    def reversed(self) -> Questions:
-        """The questions of the reversed triples (t, r, h)."""
-        return Questions(self.targets, self.anchors, self.half)
 
-    def queries(self, relations: Relations, operators: Tensor, index: Tensor, anchors: Tensor) -> Tensor:
-        """Queries [B, width] from the anchors' rows [B, 2L]."""
-        half = self.half
-        return torch.cat(
-            [
-                relations.queries(operators, index[:half], anchors[:half], "tail"),
-                relations.queries(operators, index[half:], anchors[half:], "head"),
-            ]
-        )
+def queries_of_sides(relations: Relations, operators: Tensor, index: Tensor, anchors: Tensor, half: int) -> Tensor:
+    """Queries [B, width] from the anchors' rows [B, 2L]: for tails before `half`, for heads after it."""
+    tails = relations.queries(operators, index[:half], anchors[:half], "tail")
+    heads = relations.queries(operators, index[half:], anchors[half:], "head")
+    return torch.cat([tails, heads])

@@ -8,6 +8,8 @@ which is per positive and averaged over the batch. -log σ(x) = softplus(-x).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,43 +19,32 @@ from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.models import Relations
-from dihedral.objectives.base import Gradients, Questions
+from dihedral.objectives.base import Gradients, Questions, queries_of_sides
 from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
 from dihedral.objectives.regularisers import L2, NONE, Regulariser
 
 
+@dataclass(eq=False)
 class LogisticLoss:
     """Eq. 2, in three implementations: autograd (the reference), gradients by hand, and compiled kernels."""
 
-    def __init__(
-        self,
-        relations: Relations,
-        num_entities: int,
-        *,
-        negatives: int = 10,
-        share_negatives: int = 0,
-        component_weight: float = 0.0,
-        skew: SkewNegatives | None = None,
-        regulariser: Regulariser = NONE,
-        reference: bool = False,
-    ) -> None:
-        """Prepare the loss.
+    relations: Relations
+    num_entities: int
+    negatives: int = 10  # sampled per positive
+    share_negatives: int = 0  # positives that share one set of negatives; 0 draws a set for each
+    component_weight: float = 0.0  # of the per-component loss (`component_loss`)
+    skew: SkewNegatives | None = None
+    regulariser: Regulariser = NONE
+    reference: bool = False  # use autograd only
 
-        negatives: sampled negatives per positive.
-        share_negatives: positives that share one set of negatives; 0 draws a set for each.
-        component_weight: weight of the per-component loss (`component_loss`).
-        reference: use autograd only.
-        """
-        if regulariser.includes_queries:
+    def __post_init__(self) -> None:
+        if self.regulariser.includes_queries:
             raise DihedralError("DURA is not available for the logistic loss; use the L2 or N3 regulariser")
-        self.relations, self.num_entities = relations, num_entities
-        self.negatives, self.share_negatives = negatives, share_negatives
-        self.component_weight, self.skew, self.regulariser = component_weight, skew, regulariser
         self.scratch = Scratch()
-        rows_are_candidates = type(relations).candidates is Relations.candidates
-        self.written_out = rows_are_candidates and not (skew or component_weight or reference)
-        has_kernel = relations.is_block and (regulariser is NONE or isinstance(regulariser, L2))
-        self.compilable = has_kernel and not share_negatives
+        rows_are_candidates = type(self.relations).candidates is Relations.candidates
+        self.written_out = rows_are_candidates and not (self.skew or self.component_weight or self.reference)
+        has_kernel = self.relations.is_block and (self.regulariser is NONE or isinstance(self.regulariser, L2))
+        self.compilable = has_kernel and not self.share_negatives
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -91,37 +82,25 @@ class LogisticLoss:
         operators = operators.detach().requires_grad_()
         with torch.enable_grad():
             anchor, target, negative = used.split([len(batch), len(batch), negatives.numel()])
-            loss = self._loss(questions, operators, index, anchor, target, negative, reverse)
+            query = queries_of_sides(self.relations, operators, index, anchor, questions.half)
+            positive, negative = self.relations.candidates(target), self.relations.candidates(negative)
+            losses = F.softplus(-(query * positive).sum(-1))
+            if self.share_negatives:  # one product per chunk
+                chunks = zip(query.split(self.share_negatives), negative.split(self.negatives), strict=True)
+                scores = torch.cat([part @ shared.T for part, shared in chunks])
+            else:
+                negative = negative.view(len(query), self.negatives, -1)
+                scores = torch.einsum("bd,bkd->bk", query, negative)
+            losses = losses + F.softplus(scores).sum(-1)
+            if reverse is not None:
+                swapped = queries_of_sides(self.relations, operators, index, target, questions.half)
+                score = (swapped * self.relations.candidates(anchor)).sum(-1)
+                losses = losses + F.softplus(score) * reverse
+            if self.component_weight:
+                losses = losses + self.component_weight * component_loss(query, positive, negative)
+            loss = losses.mean() + self.regulariser.penalty(anchor, target)
         operator_gradient, row_gradient = torch.autograd.grad(loss, [operators, used])
         return Gradients(loss.detach(), operator_gradient, RowGradients(ids, row_gradient))
-
-    def _loss(
-        self,
-        questions: Questions,
-        operators: Tensor,
-        index: Tensor,
-        anchor: Tensor,
-        target: Tensor,
-        negative: Tensor,
-        reverse: Tensor | None,
-    ) -> Tensor:
-        query = questions.queries(self.relations, operators, index, anchor)
-        positive, negative = self.relations.candidates(target), self.relations.candidates(negative)
-        loss = F.softplus(-(query * positive).sum(-1))
-        if self.share_negatives:  # one product per chunk
-            chunks = zip(query.split(self.share_negatives), negative.split(self.negatives), strict=True)
-            scores = torch.cat([part @ shared.T for part, shared in chunks])
-        else:
-            negative = negative.view(len(query), self.negatives, -1)
-            scores = torch.einsum("bd,bkd->bk", query, negative)
-        loss = loss + F.softplus(scores).sum(-1)
-        if reverse is not None:
-            swapped = questions.reversed().queries(self.relations, operators, index, target)
-            score = (swapped * self.relations.candidates(anchor)).sum(-1)
-            loss = loss + F.softplus(score) * reverse
-        if self.component_weight:
-            loss = loss + self.component_weight * component_loss(query, positive, negative)
-        return loss.mean() + self.regulariser.penalty(anchor, target)
 
     # --- the same with gradients by hand -------------------------------------------------------
 
@@ -134,7 +113,7 @@ class LogisticLoss:
         operators = operators.detach().requires_grad_()
         anchor = entities.index_select(0, questions.anchors).requires_grad_()
         with torch.enable_grad():
-            queries = questions.queries(self.relations, operators, index, anchor)
+            queries = queries_of_sides(self.relations, operators, index, anchor, questions.half)
         query, target = queries.detach(), entities.index_select(0, questions.targets)
         negative = self._gather(entities, negatives)  # [chunks, k, 2L]; a chunk is one question unless they share
         share = self.share_negatives or 1

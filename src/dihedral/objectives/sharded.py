@@ -8,7 +8,7 @@ independent of the number of negatives.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
-from dihedral.objectives.base import Gradients, Questions
+from dihedral.objectives.base import Gradients, Questions, queries_of_sides
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.runtime.distributed import Shard
 
@@ -26,6 +26,7 @@ from dihedral.runtime.distributed import Shard
 class QuestionPartition:
     """Questions ordered by the rank that holds their anchor; within a rank, those for tails come first."""
 
+    shard: Shard
     order: Tensor  # [questions]: the question at each position
     counts: list[int]  # per rank
     own: slice  # positions of this rank's questions
@@ -38,33 +39,29 @@ class QuestionPartition:
         sizes = torch.bincount(key, minlength=2 * shard.world).tolist()
         counts = [sizes[2 * i] + sizes[2 * i + 1] for i in range(shard.world)]
         start = sum(counts[: shard.rank])
-        return cls(order, counts, slice(start, start + counts[shard.rank]), sizes[2 * shard.rank])
+        return cls(shard, order, counts, slice(start, start + counts[shard.rank]), sizes[2 * shard.rank])
 
-
-class Exchange:
-    """Sends queries to all ranks and returns their gradients to the ranks that computed them."""
-
-    def __init__(self, shard: Shard, partition: QuestionPartition) -> None:
-        self.shard, self.counts = shard, partition.counts
-        self.own = [partition.counts[shard.rank]] * shard.world
+    @property
+    def _own_counts(self) -> list[int]:
+        """This rank's number of questions, once per rank."""
+        return [self.counts[self.shard.rank]] * self.shard.world
 
     def spread(self, own: Tensor, everywhere: Tensor) -> Callable[[], Any]:
         """Send this rank's queries to all; call the result to wait until `everywhere` holds all in partition order."""
-        return self.shard.all_to_all(everywhere, self.counts, own.repeat(self.shard.world, 1), self.own)
+        return self.shard.all_to_all(everywhere, self.counts, own.repeat(self.shard.world, 1), self._own_counts)
 
     def collect(self, gradients: Tensor) -> Tensor:
         """The gradient of this rank's queries, summed over the parts that all ranks computed."""
-        parts = gradients.new_empty(sum(self.own), gradients.shape[1])
-        self.shard.all_to_all(parts, self.own, gradients, self.counts)()
+        parts = gradients.new_empty(sum(self._own_counts), gradients.shape[1])
+        self.shard.all_to_all(parts, self._own_counts, gradients, self.counts)()
         return parts.view(self.shard.world, -1, gradients.shape[1]).sum(0)
 
 
+@dataclass(eq=False)
 class ShardedLogisticLoss(LogisticLoss):
     """Eq. 2 with the batches and negatives of a single process; loss and gradients are this rank's part."""
 
-    def __init__(self, *arguments: Any, shard: Shard, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.shard = shard
+    shard: Shard = field(kw_only=True)
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -103,15 +100,14 @@ class ShardedLogisticLoss(LogisticLoss):
         anchor_ids, which = shard.local_index(anchors[mine]), index[mine]
         operators, rows = operators.detach().requires_grad_(), entities[anchor_ids].requires_grad_()
         with torch.enable_grad():
-            own = Questions(anchor_ids, anchor_ids, partition.half).queries(self.relations, operators, which, rows)
+            own = queries_of_sides(self.relations, operators, which, rows, partition.half)
         everywhere = own.new_empty(len(anchors), own.shape[1])
-        exchange = Exchange(shard, partition)
-        exchange.spread(own.detach(), everywhere)()
+        partition.spread(own.detach(), everywhere)()
         queries = torch.empty_like(everywhere).index_copy_(0, partition.order, everywhere).requires_grad_()
 
         loss, used, ids = self._pair_loss(entities, queries, questions, negatives, reverse)
         query_gradient, row_gradient = torch.autograd.grad(loss, [queries, used])
-        own_gradient = exchange.collect(query_gradient[partition.order])
+        own_gradient = partition.collect(query_gradient[partition.order])
         operator_gradient, anchor_gradient = torch.autograd.grad(own, [operators, rows], own_gradient)
 
         regularised = [anchor_ids[mine < size], shard.find(questions.targets)[1]]  # entities of the positives
@@ -158,12 +154,11 @@ class ShardedLogisticLoss(LogisticLoss):
         own = index[mine], shard.local_index(questions.anchors[mine]), partition.half
         vectors = torch.empty(len(mine) + size, entities.shape[1])  # gradients of own anchors, then all queries
         queries = vectors[len(mine) :]
-        exchange = Exchange(shard, partition)
-        wait = exchange.spread(compiled.block_queries(entities, operators, *own), queries)
+        wait = partition.spread(compiled.block_queries(entities, operators, *own), queries)
         question, rows, positive = self.pairs(targets, negatives[partition.order])
         wait()
         loss, query_gradient, weights = compiled.pair_logistic(entities, queries, question, rows, positive)
-        gradient = exchange.collect(query_gradient)
+        gradient = partition.collect(query_gradient)
         operator_gradient = compiled.block_queries_backward(
             entities, operators, *own, gradient, decay, vectors[: len(mine)]
         )

@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,44 +17,30 @@ from torch import Tensor
 from dihedral.engine.blocks import block_queries
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
-from dihedral.objectives.base import Gradients
+from dihedral.objectives.base import Gradients, queries_of_sides
 from dihedral.objectives.regularisers import NONE, Regulariser
 from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
 
 
+@dataclass(eq=False)
 class SoftmaxLoss:
-    """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser."""
+    """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser.
 
-    compiled = False
+    shard: this process's entities, if several share them; loss and gradients are then this process's part.
+    """
 
-    def __init__(
-        self,
-        relations: Relations,
-        *,
-        relation_weight: float = 0.0,
-        walks: Walks | None = None,
-        paths: float = 0.0,
-        path_length: int = 2,
-        dropout: float = 0.0,
-        regulariser: Regulariser = NONE,
-        precision: str = "half",
-        shard: Shard | None = None,
-        reference: bool = False,
-    ) -> None:
-        """Prepare the loss.
-
-        relation_weight: weight of the question (head, ?, tail) among all relations.
-        walks, paths, path_length: sample paths · B paths of up to path_length steps per batch.
-        dropout: probability that an entry of a query is set to 0.
-        precision: of the products over all entities on CUDA.
-        shard: this process's entities, if several share them; loss and gradients are then this process's part.
-        reference: use plain cross-entropy instead of the tiled one.
-        """
-        self.relations, self.relation_weight = relations, relation_weight
-        self.walks, self.paths, self.path_length = walks, paths, path_length
-        self.dropout, self.regulariser, self.precision = dropout, regulariser, precision
-        self.shard, self.reference = shard, reference
+    compiled: ClassVar[bool] = False
+    relations: Relations
+    relation_weight: float = 0.0  # of the question (head, ?, tail) among all relations
+    walks: Walks | None = None
+    paths: float = 0.0  # sample paths · B paths per batch
+    path_length: int = 2  # of the longest of them
+    dropout: float = 0.0  # probability that an entry of a query is set to 0
+    regulariser: Regulariser = NONE
+    precision: str = "half"  # of the products over all entities on CUDA
+    shard: Shard | None = None
+    reference: bool = False  # use plain cross-entropy instead of the tiled one
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -64,12 +53,7 @@ class SoftmaxLoss:
         rows.requires_grad_()
         edge_rows = rows[: 2 * size].detach()
         with torch.enable_grad():
-            query = torch.cat(
-                [
-                    self.relations.queries(operators, index, rows[:size], "tail"),
-                    self.relations.queries(operators, index, rows[size : 2 * size], "head"),
-                ]
-            )
+            query = queries_of_sides(self.relations, operators, index.repeat(2), rows[: 2 * size], size)
             if here is not None:  # rows of other processes make no queries here
                 query = query * here[: 2 * size]
             table = entities.detach().requires_grad_()
@@ -78,7 +62,8 @@ class SoftmaxLoss:
             queries = self._drop(queries, generator)
             if here is not None:
                 queries = queries * torch.cat([here[: 2 * size], *_path_anchors(paths, here, size)])
-        targets = torch.cat([batch[:, 2], batch[:, 0], *_path_targets(paths, batch)])
+        ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
+        targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
         loss, query_gradient, entity_gradient = self._cross_entropy(queries, candidates, targets, 1 / size, shard)
         outputs, gradients = [queries], [shard.sum(query_gradient)]
         if self.relation_weight:
@@ -158,10 +143,6 @@ def _path_anchors(paths: list[SampledPaths], here: Tensor, size: int) -> list[Te
         masks += [here[: len(path.ends)], here[start : start + len(path.ends)]]
         start += len(path.ends)
     return masks
-
-
-def _path_targets(paths: list[SampledPaths], batch: Tensor) -> list[Tensor]:
-    return [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
 
 
 def _from_all_ranks(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:

@@ -250,12 +250,9 @@ class Shard:
             part = Shard(self.num_rows, source, self.world)
             for start in range(part.start, part.stop, MAX_ROWS_SENT):
                 stop = min(start + MAX_ROWS_SENT, part.stop)
-                here = source == self.rank
-                piece = (
-                    table[start - part.start : stop - part.start].contiguous()
-                    if here
-                    else table.new_empty(stop - start, *table.shape[1:])
-                )
+                piece = table.new_empty(stop - start, *table.shape[1:])
+                if source == self.rank:
+                    piece.copy_(table[start - part.start : stop - part.start])
                 dist.broadcast(piece, src=source)
                 if result is not None:
                     result[self._rows_at(start, stop)] = piece.cpu()

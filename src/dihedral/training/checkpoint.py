@@ -21,7 +21,6 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.io.files import make_folder, read_json, write_json
-from dihedral.io.jsonl import append_line, write_lines
 from dihedral.io.locks import lock_folder
 from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
 from dihedral.training.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
@@ -56,26 +55,16 @@ class RunFolder:
         self.state = ""  # the folders that the checkpoint names
         self.best = ""
 
-    def create(self) -> None:
-        make_folder(self.folder)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs out of the folder until the block or the process ends."""
-        self.create()
+        make_folder(self.folder)
         taken = (
             f"folder {str(self.folder.parent)!r} is being trained into by another process; "
             "wait until it finishes or choose another folder"
         )
         with lock_folder(self.folder, taken):
             yield
-
-    def write_log(self, history: list[dict[str, Any]]) -> None:
-        """Rewrite the log, so that after a resume it ends where the checkpoint does."""
-        write_lines(self.log, history)
-
-    def append_log(self, row: dict[str, Any]) -> None:
-        append_line(self.log, row)
 
     def clear(self) -> None:
         """Delete what an earlier run left."""
@@ -113,11 +102,8 @@ class RunFolder:
             self._write(name, tensors)
             self.state = name
         content = {"version": VERSION, "state": name, "progress": asdict(state), "identity": identity}
-        content["bytes"] = {
-            str(file.relative_to(self.folder)): file.stat().st_size
-            for folder in (name, best)
-            for file in sorted((self.folder / folder).glob("*.safetensors"))
-        }
+        files = [file for folder in (name, best) for file in sorted((self.folder / folder).glob("*.safetensors"))]
+        content["bytes"] = {str(file.relative_to(self.folder)): file.stat().st_size for file in files}
 
         def replace() -> None:
             write_json(self.checkpoint, content)
@@ -159,13 +145,6 @@ class RunFolder:
                 f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start over with --overwrite"
             ) from None
 
-    def fill(self, tensors: dict[str, Tensor]) -> None:
-        """Read the checkpoint's tensors into the given ones."""
-        self._read(self.state, tensors)
-
-    def fill_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
-        self._read(_best(epoch), tensors)
-
     def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write a folder of tensors, all ranks together; it is valid once a checkpoint names it."""
         import torch.distributed.checkpoint as dcp  # a slow import
@@ -184,7 +163,8 @@ class RunFolder:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
-    def _read(self, name: str, tensors: dict[str, Tensor]) -> None:
+    def fill(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Read the tensors of a folder, `state` or `best`, into the given ones."""
         import torch.distributed.checkpoint as dcp
 
         place = self.folder / name

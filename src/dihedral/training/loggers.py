@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dihedral.errors import DihedralError
@@ -15,7 +15,7 @@ METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 Scalars = dict[str, float]
 
 
-class Logger:
+class Logger(AbstractContextManager[Any]):
     """A callback and context manager that turns events into four calls; subclasses implement these."""
 
     def start(self, settings: dict[str, Any], epoch: int) -> None:
@@ -32,20 +32,14 @@ class Logger:
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "start":
-            also = {"graph": event["graph"], "seed": event["seed"]}
-            self.start({**event["recipe"], **also}, event["epoch"])
+            self.start({**event["recipe"], "graph": event["graph"], "seed": event["seed"]}, event["epoch"])
         elif event["event"] == "epoch":
             self.log({name: event[name] for name in LOGGED if name in event}, event["epoch"])
         elif event["event"] == "measured":
             self.measured(_final(event["metrics"]))
 
-    def __enter__(self) -> Logger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(error)
+    def __exit__(self, *failure: Any) -> None:
+        self.close(failure[1])  # the exception, between its type and its traceback
 
 
 class TensorBoardLogger(Logger):
@@ -103,9 +97,8 @@ class MLflowLogger(Logger):
             raise DihedralError(f"MLflow cannot open experiment {experiment!r}: {reason}") from None
 
     def start(self, settings: dict[str, Any], epoch: int) -> None:
-        self.run = self.client.create_run(
-            self.experiment, run_name=f"{settings['graph']}, {settings['name']}"
-        ).info.run_id
+        run_name = f"{settings['graph']}, {settings['name']}"
+        self.run = self.client.create_run(self.experiment, run_name=run_name).info.run_id
         for key, value in settings.items():
             self.client.log_param(self.run, key, value)
 
@@ -125,9 +118,5 @@ class MLflowLogger(Logger):
 
 def _final(metrics: dict[str, Any]) -> Scalars:
     """Metrics by name, such as test/hits_at_10: MLflow does not allow @ in names."""
-    return {
-        f"{split}/{name.replace('@', '_at_')}": metrics[split]["both"][name]
-        for split in ("valid", "test")
-        if split in metrics
-        for name in METRICS
-    }
+    found = {split: metrics[split]["both"] for split in ("valid", "test") if split in metrics}
+    return {f"{split}/{name.replace('@', '_at_')}": both[name] for split, both in found.items() for name in METRICS}

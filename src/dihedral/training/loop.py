@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.inference.scorer import Scorer
+from dihedral.io.files import make_folder
+from dihedral.io.jsonl import append_line, write_lines
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.base import Objective
@@ -100,18 +103,10 @@ class Trainer:
 
     def _build_model(self) -> None:
         """The model, an optimiser per parameter, and the averages of the parameters."""
-        recipe = self.recipe
-        model = build_model(
-            recipe.model,
-            self.graph.num_entities,
-            self.graph.num_relations,
-            dimension=recipe.dimension,
-            K=recipe.K,
-            entity_init=recipe.entity_init,
-            relation_init=recipe.relation_init,
-            scaled=recipe.relation_scale,
-            seed=self.seed,
-        )
+        recipe, size = self.recipe, (self.graph.num_entities, self.graph.num_relations)
+        options: dict[str, Any] = {"dimension": recipe.dimension, "K": recipe.K, "scaled": recipe.relation_scale}
+        options |= {"entity_init": recipe.entity_init, "relation_init": recipe.relation_init}
+        model = build_model(recipe.model, *size, seed=self.seed, **options)
         self.model, self.shard = model.to(self.device), model.shard
         by_entity_lr = ("entities", "relations.log_scales")
         self.optimisers = {
@@ -166,15 +161,14 @@ class Trainer:
         Ctrl-C in the last epoch still completes the run; `interrupted` then tells the caller not to start another one.
         """
         if self.folder is not None and self.shard.rank == 0:
-            self.folder.create()
-            self.folder.write_log(self.state.history)
+            make_folder(self.folder.folder)
+            write_lines(self.folder.log, self.state.history)  # after a resume it ends where the checkpoint does
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
         self.callback({"event": "start", "epoch": self.state.epoch, "epochs": self.recipe.epochs, **about})
         self.last_saved = time.monotonic()
         with catch_interrupt() as interrupted:
             while self.state.epoch < self.recipe.epochs and not self._out_of_patience():
-                done = self.run_epoch(interrupted)
-                if not done:
+                if not self.run_epoch(interrupted):
                     self.save_checkpoint()
                     raise Interrupted
                 if any_rank(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):
@@ -218,7 +212,7 @@ class Trainer:
             row["valid_mrr"] = self._validate()
         state.history.append(row)
         if self.folder is not None and self.shard.rank == 0:
-            self.folder.append_log(row)
+            append_line(self.folder.log, row)
         event = {"event": "epoch", "epochs": recipe.epochs, "best_mrr": state.best_mrr, **row}
         if self.model.relations.uses_temperature:
             event["temperature"] = self._temperature(state.epoch - 1)
@@ -270,17 +264,13 @@ class Trainer:
 
     def _validate(self) -> float:
         assert self.evaluator is not None
+        state, device = self.state, self._device_of_best
         with self.averaged():
             mrr = self.evaluator(Scorer(self.model)).mrr
-            if mrr > self.state.best_mrr:
-                self.state.best_mrr, self.state.best_epoch = mrr, self.state.epoch
-                self.state.validations_since_best = 0
-                self.best = {
-                    name: tensor.detach().to(self._device_of_best, copy=True)
-                    for name, tensor in self.model.named_parameters()
-                }
-            else:
-                self.state.validations_since_best += 1
+            state.validations_since_best += 1
+            if mrr > state.best_mrr:
+                state.best_mrr, state.best_epoch, state.validations_since_best = mrr, state.epoch, 0
+                self.best = {name: each.parameter.to(device, copy=True) for name, each in self.optimisers.items()}
         return mrr
 
     @property
@@ -316,9 +306,8 @@ class Trainer:
 
     def _stored(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors as a checkpoint stores them: rows of entities as parts of the complete table."""
-        return {
-            name: self.shard.stored(tensor) if name.endswith("entities") else tensor for name, tensor in tensors.items()
-        }
+        parts = {name: self.shard.stored(tensor) for name, tensor in tensors.items() if name.endswith("entities")}
+        return tensors | parts
 
     @property
     def identity(self) -> Identity:
@@ -350,15 +339,13 @@ class Trainer:
         tensors = self._stored(self._state())
         if self.state.step:
             tensors["generator"] = self._epoch_generator = self.generator.get_state()
-        self.folder.fill(tensors)
+        self.folder.fill(self.folder.state, tensors)
         self._restore(self._state(), tensors)
         if self.state.best_epoch >= 0:
-            self.best = {
-                name: torch.empty_like(optimiser.parameter, device=self._device_of_best)
-                for name, optimiser in self.optimisers.items()
-            }
+            device = self._device_of_best
+            self.best = {name: torch.empty_like(each.sum, device=device) for name, each in self.optimisers.items()}
             tensors = self._stored(self.best)
-            self.folder.fill_best(self.state.best_epoch, tensors)
+            self.folder.fill(self.folder.best, tensors)
             self._restore(self.best, tensors)
 
     def _restore(self, tensors: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
@@ -381,7 +368,7 @@ class Trainer:
 
 
 def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bool = False) -> Objective:
-    """The objective of a recipe, with the recipe's settings."""
+    """The objective of a recipe, with the recipe's settings of the same names."""
     shard, device, relations = model.shard, model.entities.device, model.relations
     if not shard.is_single and reference:
         raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
@@ -390,31 +377,16 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
             f"component_weight is {recipe.component_weight} with {shard.world} processes; set it to 0 "
             "or use one process"
         )
-    regulariser = make_regulariser(recipe.regulariser, recipe.regulariser_weight)
+    kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
+    settings = recipe.to_dict()
+    options: dict[str, Any] = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
+    options["regulariser"] = make_regulariser(recipe.regulariser, recipe.regulariser_weight)
+    options["reference"] = reference
     if recipe.objective == "softmax":
-        return SoftmaxLoss(
-            relations,
-            relation_weight=recipe.relation_weight,
-            walks=Walks.build(graph, device) if recipe.paths else None,
-            paths=recipe.paths,
-            path_length=recipe.path_length,
-            dropout=recipe.dropout,
-            regulariser=regulariser,
-            precision=recipe.precision,
-            shard=shard,
-            reference=reference,
-        )
-    skew = None
+        walks = Walks.build(graph, device) if recipe.paths else None
+        return SoftmaxLoss(relations, walks=walks, shard=shard, **options)
     if recipe.skew_probability:
-        skew = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
-    options: dict[str, Any] = {
-        "negatives": recipe.negatives,
-        "share_negatives": recipe.share_negatives,
-        "component_weight": recipe.component_weight,
-        "skew": skew,
-        "regulariser": regulariser,
-        "reference": reference,
-    }
+        options["skew"] = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
     if shard.is_single:
         return LogisticLoss(relations, graph.num_entities, **options)
     return ShardedLogisticLoss(relations, graph.num_entities, shard=shard, **options)
@@ -423,18 +395,25 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
 @contextmanager
 def catch_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a flag, so that no step is cut short; a second one stops at once."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag
-        return
+    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT)
 
     def stop(*_: Any) -> None:
         flag.set()
         signal.signal(signal.SIGINT, previous)
 
-    previous = signal.signal(signal.SIGINT, stop)
-    try:
+    with on_interrupt(stop):
         yield flag
+
+
+@contextmanager
+def on_interrupt(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C by `handler`; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 from dihedral.training.loop import Event
 
 
-class ProgressBar:
+class ProgressBar(Progress):
     """A callback and context manager that shows the run on stderr."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(bar_width=24),
-            TextColumn("loss {task.fields[loss]}  valid MRR {task.fields[mrr]}  {task.fields[speed]} triples/s"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console or Console(stderr=True),
-            refresh_per_second=4,
-        )
-
-    def __enter__(self) -> ProgressBar:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
+        metrics = "loss {task.fields[loss]}  valid MRR {task.fields[mrr]}  {task.fields[speed]} triples/s"
+        columns = "epoch {task.fields[epoch]}", BarColumn(bar_width=24), metrics
+        times = TimeElapsedColumn(), "left", TimeRemainingColumn()
+        super().__init__(*columns, *times, console=console or Console(stderr=True), refresh_per_second=4)
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "start":
-            self.task = self.bar.add_task(
+            self.task = self.add_task(
                 "", total=event["epochs"], completed=event["epoch"], epoch=event["epoch"], loss="-", mrr="-", speed="-"
             )
         elif event["event"] == "step":
-            self.bar.update(self.task, completed=event["epoch"] + event["step"] / event["steps"])
+            self.update(self.task, completed=event["epoch"] + event["step"] / event["steps"])
         elif event["event"] == "epoch":
             shown: dict[str, Any] = {"loss": f"{event['loss']:.4f}", "speed": f"{event['triples_per_second']:,}"}
             if "valid_mrr" in event:
                 shown["mrr"] = f"{event['valid_mrr']:.4f} (best {event['best_mrr']:.4f})"
-            self.bar.update(self.task, completed=event["epoch"], epoch=f"{event['epoch']}/{event['epochs']}", **shown)
+            self.update(self.task, completed=event["epoch"], epoch=f"{event['epoch']}/{event['epochs']}", **shown)
         elif event["event"] == "end":
-            self.bar.update(self.task, total=event["epoch"], completed=event["epoch"])
+            self.update(self.task, total=event["epoch"], completed=event["epoch"])

@@ -21,6 +21,7 @@ from dihedral.objectives.regularisers import REGULARISERS
 
 OBJECTIVES = ("logistic", "softmax")
 PRECISIONS = ("half", "tf32", "float32")
+BUILT_IN = resources.files("dihedral") / "recipes"
 
 Settings = Mapping[str, Any]
 
@@ -32,9 +33,6 @@ class Condition:
     on: str  # the other setting
     holds: Callable[[Any], bool]  # of its value
     text: str
-
-    def met(self, settings: Settings) -> bool:
-        return self.holds(settings[self.on])
 
 
 def _models(has: Callable[[type[Relations]], bool], text: str) -> Condition:
@@ -63,6 +61,7 @@ POSITIVE = Range("more than 0", lambda value: value > 0)
 NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
 LESS_THAN_1 = Range("less than 1", lambda value: value < 1)
 AT_MOST_1 = Range("at most 1", lambda value: value <= 1)
+TWO_OR_THREE = Range("2 or 3", lambda value: value in (2, 3))
 
 
 def setting(
@@ -128,8 +127,9 @@ class Recipe:
         NOT_NEGATIVE, AT_MOST_1, when=[SOFTMAX, BLOCKS],
     )  # fmt: skip
     path_length: int = setting(
-        2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.", when=[WALKS]
-    )
+        2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.",
+        TWO_OR_THREE, when=[WALKS],
+    )  # fmt: skip
     dropout: float = setting(
         0.0, "Probability that an entry of a query is set to 0 in training.", NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX]
     )
@@ -255,7 +255,7 @@ def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
         conditions = field.metadata["when"] if settings[name] != field.default else ()
         if name == "regulariser" and settings[name] == "dura":
             conditions = (SOFTMAX,)
-        found += [(name, condition) for condition in conditions if not condition.met(settings)][:1]
+        found += [(name, condition) for condition in conditions if not condition.holds(settings[condition.on])][:1]
     return found
 
 
@@ -268,8 +268,6 @@ def _check_values(settings: Settings) -> None:
     check_group(MODELS[settings["model"]], settings["K"])
     if settings["dimension"] % 2:
         raise DihedralError(f"dimension is {settings['dimension']}; it is 2L, so it must be even")
-    if settings["path_length"] not in (2, 3):
-        raise DihedralError(f"path_length is {settings['path_length']}; it must be 2 or 3")
     if settings["share_negatives"] and settings["component_weight"]:
         raise DihedralError(
             f"component_weight is {settings['component_weight']} with share_negatives {settings['share_negatives']}; "
@@ -312,7 +310,7 @@ def load_recipe(source: str | Path | Recipe) -> Recipe:
             f"recipe {str(source)!r} is unknown{close_matches(str(source), known)} "
             "(`dihedral recipes` lists them; a file must end in .toml)"
         )
-    return _parse(_folder().joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
+    return _parse(BUILT_IN.joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
@@ -327,15 +325,11 @@ def recipe_names() -> list[str]:
     """The names of the recipes that come with the library."""
     return sorted(
         f"{group.name}/{file.name.removesuffix('.toml')}"
-        for group in _folder().iterdir()
+        for group in BUILT_IN.iterdir()
         if group.is_dir()
         for file in group.iterdir()
         if file.name.endswith(".toml")
     )
-
-
-def _folder() -> Any:
-    return resources.files("dihedral") / "recipes"
 
 
 def _parse(text: bytes, name: str, where: str) -> Recipe:

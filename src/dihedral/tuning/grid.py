@@ -74,15 +74,26 @@ def grid(choices: Choices) -> Iterator[dict[str, Any]]:
         yield dict(zip(choices, values, strict=True))
 
 
+def check_lr(choices: Choices, where: str) -> None:
+    """Refuse choices of lr together with one of the settings that it sets."""
+    if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
+        raise DihedralError(f"{where} lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
+
+
+def with_both_lr(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe, where `lr` sets both entity_lr and relation_lr."""
+    found = dict(settings)
+    if "lr" in found:
+        found["entity_lr"] = found["relation_lr"] = found.pop("lr")
+    return found
+
+
 def plan(graph: Graph, recipe: Recipe, choices: Choices, seed: int = 0) -> list[Row]:
     """Return the rows to train: each combination once, with validated settings."""
-    if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
-        raise DihedralError(f"the grid has lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
+    check_lr(choices, "the grid has")
     rows: dict[str, Row] = {}
     for changes in grid(choices):
-        settings = dict(changes)
-        if "lr" in settings:
-            settings["entity_lr"] = settings["relation_lr"] = settings.pop("lr")
+        settings = with_both_lr(changes)
         run_seed = settings.pop("seed", seed)
         if isinstance(run_seed, str) and run_seed.isdecimal():  # from the command line
             run_seed = int(run_seed)
@@ -119,7 +130,10 @@ def grid_search(
     chosen_device = choose_device(device)
     planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
-    done = _by_key(read_lines(log))
+    done = {}
+    for row in read_lines(log):
+        with contextlib.suppress(DihedralError, KeyError, TypeError):  # settings that this version does not know
+            done[_key(row)] = row
     rows = [done[_key(row)] | {"changes": row["changes"]} for row in planned if _key(row) in done]
     if on_start:
         on_start(rows, len(planned))
@@ -163,15 +177,6 @@ def _append(log: Path, row: Row) -> None:
         append_line(log, row)
     except DihedralError as error:
         raise TrainingError(f"{error}; the runs in it are kept: continue with the same command") from None
-
-
-def _by_key(rows: list[Row]) -> dict[str, Row]:
-    """Index the rows by key, without those whose settings this version does not know."""
-    found = {}
-    for row in rows:
-        with contextlib.suppress(DihedralError, KeyError, TypeError):
-            found[_key(row)] = row
-    return found
 
 
 def _key(row: Row) -> str:

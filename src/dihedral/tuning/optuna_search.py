@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,10 +26,10 @@ from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS
 from dihedral.runtime.device import choose_device
 from dihedral.training.identity import find_difference, run_identity
-from dihedral.training.loop import Callback, Event, Trainer, catch_interrupt
+from dihedral.training.loop import Callback, Event, Trainer, catch_interrupt, on_interrupt
 from dihedral.training.recipe import Recipe, write_recipe
+from dihedral.tuning.grid import Choices, Row, check_lr, with_both_lr
 
-Row = dict[str, Any]
 Space = dict[str, list[Any] | tuple[float, float]]
 """The values to search per setting: a list holds choices, a pair the bounds of a log-uniform range."""
 
@@ -82,18 +81,17 @@ def default_space(recipe: Recipe) -> Space:
     return space
 
 
-def make_space(recipe: Recipe, choices: Mapping[str, Sequence[Any]], fixed: Sequence[str] = ()) -> Space:
+def make_space(recipe: Recipe, choices: Choices, fixed: Sequence[str] = ()) -> Space:
     """Return the default space, with `choices` replacing its values and without the fixed settings.
 
     choices: values per setting, as strings or in the setting's type; also `lr` for both entity_lr and relation_lr.
     """
     if "seed" in choices:
         raise DihedralError("seed is among the choices; a search by trials uses one seed: use --grid to search seeds")
-    if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
-        raise DihedralError(f"the choices have lr and {also[0]}; lr sets both entity_lr and relation_lr: choose either")
+    check_lr(choices, "the choices have")
     space = {key: values for key, values in default_space(recipe).items() if key not in fixed}
     for key, values in choices.items():
-        read = [recipe.replace(**_settings({key: value})).to_dict()[_name(key)] for value in values]
+        read = [recipe.replace(**with_both_lr(_rounded({key: value}))).to_dict()[_name(key)] for value in values]
         space[key] = list(dict.fromkeys(read))
     if "lr" in choices:
         space = {key: values for key, values in space.items() if key not in ("entity_lr", "relation_lr")}
@@ -196,12 +194,6 @@ def open_study(task: Search) -> Any:
         )
 
 
-def _sampler(task: Search, study: Any, worker: int) -> Any:
-    """Seed the sampler so that workers draw different settings and a killed trial is drawn again."""
-    seed = 1_000_003 * task.seed + 1_009 * worker + len(_finished(study))
-    return _optuna().samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed % 2**32, constant_liar=True)
-
-
 def _begin(study: Any, task: Search, alone: bool) -> None:
     """Refuse a study of another search; the first trial of a new one is the recipe itself.
 
@@ -236,7 +228,9 @@ def work(
     optuna = _optuna()
     states = optuna.trial.TrialState
     while time.monotonic() < deadline and not stop.is_set() and _take(tickets):
-        study.sampler = _sampler(task, study, worker)
+        # workers draw different settings, and a killed trial is drawn again
+        seed = (1_000_003 * task.seed + 1_009 * worker + len(_finished(study))) % 2**32
+        study.sampler = optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed, constant_liar=True)
         trial = study.ask(_distributions(task.space))
         try:
             value, interrupted = _attempt(task, study, trial, stop, callback)
@@ -265,7 +259,8 @@ def _attempt(task: Search, study: Any, trial: Any, stop: Any, callback: Callback
             if other.value is None or other.state == optuna.trial.TrialState.PRUNED:
                 raise optuna.TrialPruned
             return other.value, False
-    recipe = task.recipe.adapt(**_settings(trial.params))  # a searched model may ignore some searched settings
+    # a searched model may ignore some searched settings
+    recipe = task.recipe.adapt(**with_both_lr(_rounded(trial.params)))
     about = f"trial {trial.number} of a search on {task.graph.name} around {task.recipe.name}, seed {task.seed}"
     trial.set_user_attr("recipe", recipe.replace(name=f"{task.graph.name}-{trial.number}", about=about).to_dict())
     started = time.perf_counter()
@@ -316,7 +311,7 @@ def _run_workers(task: Search, workers: int, left: int, deadline: float, tick: C
         for number in range(workers)
     ]
     try:
-        with _ignoring_interrupts():
+        with on_interrupt(signal.SIG_IGN):  # the processes inherit this: the parent handles Ctrl-C, even in imports
             for process in processes:
                 process.start()
         with catch_interrupt() as interrupted:
@@ -350,19 +345,6 @@ def _orphaned() -> bool:
     return parent is not None and not parent.is_alive()
 
 
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, even during their imports: the parent handles it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
 def _take(tickets: Any) -> bool:
     with tickets.get_lock():
         tickets.value -= 1
@@ -370,14 +352,6 @@ def _take(tickets: Any) -> bool:
 
 
 # --- settings ---------------------------------------------------------------------------------------
-
-
-def _settings(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the parameters of a trial to recipe settings."""
-    settings = _rounded(params)
-    if "lr" in settings:
-        settings["entity_lr"] = settings["relation_lr"] = settings.pop("lr")
-    return settings
 
 
 def _rounded(params: Mapping[str, Any]) -> dict[str, Any]:
