@@ -56,7 +56,7 @@ def accuracy() -> str:
 
 
 def same_setup(graph: str, objective: str) -> str:
-    """Test MRR of D4-Gumbel and of ComplEx, trained alike."""
+    """Test MRR of D4-Gumbel and of ComplEx with the same training setup."""
     found = []
     for model in ("dihedral-gumbel", "complex"):
         paths = list((RESULTS / "runs").glob(f"*-{objective}/{graph.lower()}-{model}-s0.json"))

@@ -98,3 +98,9 @@ def test_training_with_paths_is_repeatable(graph):
 def test_invalid_settings_of_paths_are_refused(changes, message):
     with pytest.raises(DihedralError, match=message.replace(".", r"\.")):
         SOFTMAX.replace(**changes)
+
+
+def test_a_repeated_triple_is_one_edge_of_a_walk(graph):
+    repeated = graph.replace(train=np.concatenate([graph.train, graph.train[:50]]))
+    once, twice = Walks.build(graph), Walks.build(repeated)
+    assert torch.equal(once.order, twice.order)

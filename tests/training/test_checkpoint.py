@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 import dihedral as dh
 from dihedral import DihedralError, make_family
+from dihedral.training import Trainer
 
 SETTINGS = {"dimension": 8, "batch_size": 32, "epochs": 7, "validate_every": 2, "relation_lr": 0.5}
 TO_THE_LAST = {"validate_every": 0}  # the model of the last epoch is kept
@@ -312,7 +313,7 @@ def test_a_second_run_into_one_folder_is_refused(family, tmp_path, resume):
             refused.append(str(error.value))
 
     first = train(family, tmp_path / "run", callback=callback)
-    assert "is being trained into by another process; wait until it finishes" in refused[0]
+    assert "is in use by another training run; wait until it finishes" in refused[0]
     assert_same(first, train(family))
 
 
@@ -333,3 +334,12 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path
     done = python("-c", script, tmp_path / "run", DIHEDRAL_COMPILED="0")  # numba could not write its cache
     assert done.returncode == 0, done.stderr
     assert "' cannot be written: " in done.stdout and "File too large" in done.stdout
+
+
+def test_a_resume_with_fewer_epochs_than_were_trained_is_refused(tmp_path, family):
+    recipe = dh.Recipe(dimension=8, epochs=4, validate_every=0)
+    trainer = Trainer(family, recipe, out=tmp_path)
+    trainer.run()
+    shorter = Trainer(family, recipe.replace(epochs=2), out=tmp_path)
+    with pytest.raises(DihedralError, match="epochs is 2, but the checkpoint has 4; resume with more"):
+        shorter.resume()

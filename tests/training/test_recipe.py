@@ -293,3 +293,9 @@ def test_a_setting_that_a_file_should_not_have_is_named(tmp_path):
 def test_an_unknown_recipe_is_answered_with_a_close_one():
     with pytest.raises(DihedralError, match="'demo/familly' is unknown; did you mean 'demo/family'"):
         load_recipe("demo/familly")
+
+
+@pytest.mark.parametrize("settings", [{"regulariser": "dura", "regulariser_weight": 0.1}, {"dropout": 0.1}])
+def test_settings_for_bilinear_models_are_refused_with_transe(settings):
+    with pytest.raises(DihedralError, match="bilinear models"):
+        Recipe(model="transe", objective="softmax", **settings)

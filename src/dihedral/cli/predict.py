@@ -51,10 +51,10 @@ def command(
 
 
 def read_among(predictor: Predictor, among: str | None) -> Among:
-    """Parse --among: None and `range` stay as they are, RELATION=ENTITY becomes the entities with that fact."""
-    if among is None or among == "range":
-        return among
+    """Parse --among: `all` is no limit, `range` stays, RELATION=ENTITY becomes the entities with that fact."""
+    if among in (None, "all", "range"):
+        return None if among == "all" else among
     relation, equals, entity = among.partition("=")
     if not equals:
-        raise DihedralError(f"among is {among!r}; write range, or RELATION=ENTITY such as isa=Virus")
+        raise DihedralError(f"among is {among!r}; write all, range, or RELATION=ENTITY such as isa=Virus")
     return predictor.members(relation, entity)

@@ -1,4 +1,4 @@
-"""Filtered ranks: where the true answer stands among all entities that are not known answers."""
+"""Filtered ranks: the rank of the true answer among all entities that are not known answers."""
 
 from __future__ import annotations
 

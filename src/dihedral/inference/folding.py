@@ -28,7 +28,7 @@ RIDGE = 0.3  # relative to the mean squared length of a query: keeps the vector 
 
 @torch.no_grad()
 def fold_in(predictor: Predictor, name: str, facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
-    """A predictor that knows one more entity; every fact names it once, as head or as tail together with a known entity."""
+    """A predictor that knows one more entity; every fact names it once, with a known entity on the other side."""
     graph, scorer = predictor.graph, predictor.scorer
     model = scorer.model
     check_triples(facts)

@@ -45,7 +45,7 @@ class Similar(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Whether a triple is called true, and its probability."""
+    """Whether a triple is classified as true, and its probability."""
 
     head: str
     relation: str
@@ -286,6 +286,7 @@ class Predictor:
         return [
             PathAnswer(names[i], value, tuple(names[m] for m in beam.through(0, i)) if beam else ())
             for i, value in zip(ids.tolist(), values.tolist(), strict=True)
+            if value > float("-inf")  # a beam does not reach every entity
         ]
 
     def similar(self, entity: str, *, top: int = 10) -> list[Similar]:
@@ -367,7 +368,7 @@ class Predictor:
     def export(self, path: str | Path) -> list[Path]:
         """Write entity vectors and relation codes for other programs: .npz, .parquet, or .txt (word2vec).
 
-        Returns the files written. Parquet and text put relations into NAME.relations.* beside the file.
+        Returns the files written. Parquet and text put relations into NAME.relations.* next to the file.
         """
         return export_model(Path(path), self.model, self.graph)
 

@@ -173,7 +173,7 @@ class Scorer:
         rows = self.tile_rows(memory_mb)
         anchors, relations, targets = anchors_and_targets(triples.long(), side)
         steps = question_steps(relations, side, self.num_relations)
-        # equal questions stand together, so that each is multiplied once
+        # equal questions are adjacent, so that each is multiplied once
         keys, order = torch.sort(anchors * (2 * self.num_relations) + steps, stable=True)
         greater = torch.empty(len(triples), dtype=torch.long, device=triples.device)
         equal = torch.empty_like(greater)
@@ -249,8 +249,8 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return best.indices, best.values
     maxima = scores.T[:in_blocks].view(-1, BLOCK, batch).amax(1)  # [blocks, batch]
     blocks = maxima.T.topk(count).indices  # [batch, count]
-    ids = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK)).flatten(1)
-    rest = torch.arange(in_blocks, size).expand(batch, -1)
+    ids = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(in_blocks, size, device=scores.device).expand(batch, -1)
     ids = torch.cat([ids, rest], dim=1)
     best = scores.gather(1, ids).topk(count)
     return ids.gather(1, best.indices), best.values

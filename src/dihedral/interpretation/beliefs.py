@@ -1,4 +1,4 @@
-"""The belief score: how far a model believes in a rule r₁ · … · rₙ ⇒ r₃.
+"""The belief score: how strongly a model believes in a rule r₁ · … · rₙ ⇒ r₃.
 
 From a head h of r₁, the product R₁…Rₙ leads to an entity t with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ.
 The model's belief in (h, r₃, t) is min(1, exp(hᵀR₃t - level)), where the level is the mean score of the facts of r₃, so
@@ -51,7 +51,7 @@ class Beliefs:
         return torch.where(facts > 0, sums / facts, float("inf"))  # no belief in a relation without facts
 
     def score(self, bodies: NDArray[np.int64]) -> NDArray[np.float32]:
-        """How far each body [n, steps] implies each relation: [n, R], between 0 and 1."""
+        """How strongly each body [n, steps] implies each relation: [n, R], between 0 and 1."""
         turned = inverse_ids(bodies[:, ::-1], self.num_relations)  # r₁ · r₂ ⇒ r₃ from its other end: ~r₂ · ~r₁ ⇒ ~r₃
         return np.sqrt(self._follow(bodies) * self._follow(turned, backwards=True))
 

@@ -1,8 +1,7 @@
 """Why a triple is predicted: supporting paths in the graph, similar facts, and the components that carry its score.
 
-The support of a path for (h, r, t) says how far the product of its relations moves h and t like r does: it is the mean
-of two cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path, counted in training, stands
-beside it.
+The support of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean of two
+cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path is counted in training.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Relations have hundreds of learned components, so no statement holds for all of them: answers are shares of components.
 Most components matter little to any one relation. A share therefore weights each component by how much it adds to the
-scores of the facts of the relations involved; the plain count is given beside it.
+scores of the facts of the relations involved; the unweighted count is given with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 
 MIN_WEIGHT = 1e-3  # relative to the largest
-MAX_FACTS = 2000  # of a relation, for the mean that its weights are
+MAX_FACTS = 2000  # of a relation, that its weights are averaged over
 
 
 class Share(float):

@@ -1,4 +1,4 @@
-"""Rules that the model believes in, beside their counts in the graph.
+"""Rules ranked by belief score, with their counts in the graph.
 
 A body is scored by the model's belief in it (`interpretation.beliefs`); no path or chain is counted for a score.
 Counts (`graph.patterns`) check a rule and decide which bodies join anything at all.

@@ -27,8 +27,10 @@ class Walks:
         head, relation, tail = torch.from_numpy(graph.train).long().T
         sources, ends = torch.cat([head, tail]), torch.cat([tail, head])
         steps = torch.cat([relation, inverse_ids(relation, graph.num_relations)])
-        edges = graph.train_index.locate(sources, steps, ends)
-        return cls(graph.train_index.to(device), edges[torch.argsort(sources, stable=True)].to(device))
+        order = graph.train_index.locate(sources, steps, ends)[torch.argsort(sources, stable=True)]
+        if len(order) > len(graph.train_index.ends):  # a triple that is listed twice is one edge
+            order = torch.tensor(list(dict.fromkeys(order.tolist())))
+        return cls(graph.train_index.to(device), order.to(device))
 
     def sample(self, first: Tensor, num_steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Uniform walks from the entities `first` [n]: their steps [n, num_steps] and ends [n].

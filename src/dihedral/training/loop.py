@@ -331,6 +331,9 @@ class Trainer:
         if self.folder is None:
             raise DihedralError("there is no output folder to resume from; give one with `out`")
         self.state = self.folder.load(self.identity)
+        if self.recipe.epochs < self.state.epoch:
+            epochs = f"epochs is {self.recipe.epochs}, but the checkpoint has {self.state.epoch}"
+            raise DihedralError(f"{epochs}; resume with more, or start over with --overwrite")
         if self.state.step and self.state.device != self.device.type:
             raise DihedralError(
                 f"this run stopped within an epoch on {self.state.device}, and {self.device.type} draws other random "

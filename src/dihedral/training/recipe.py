@@ -44,6 +44,7 @@ LOGISTIC = Condition("objective", lambda value: value == "logistic", "objective 
 SOFTMAX = Condition("objective", lambda value: value == "softmax", "objective 'softmax'")
 GROUP = _models(lambda model: model.is_discrete, "models over D_K")
 TEMPERATURE = _models(lambda model: model.uses_temperature, "models with a temperature")
+BILINEAR = _models(lambda model: model.is_bilinear, "bilinear models")
 BLOCKS = _models(lambda model: model.is_block, "models of 2x2 blocks")
 REGULARISED = Condition("regulariser", lambda value: value != "none", "regularisers other than 'none'")
 WALKS = Condition("paths", lambda value: value > 0, "paths more than 0")
@@ -131,11 +132,15 @@ class Recipe:
         TWO_OR_THREE, when=[WALKS],
     )  # fmt: skip
     dropout: float = setting(
-        0.0, "Probability that an entry of a query is set to 0 in training.", NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX]
+        0.0,
+        "Probability that an entry of a query is set to 0 in training.",
+        NOT_NEGATIVE,
+        LESS_THAN_1,
+        when=[SOFTMAX, BILINEAR],
     )
     regulariser: str = setting(
-        None, "none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020; objective 'softmax' only); by default "
-        "l2 if regulariser_weight is more than 0, otherwise none.", choices=REGULARISERS,
+        None, "none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020; objective 'softmax', bilinear models); "
+        "by default l2 if regulariser_weight is more than 0, otherwise none.", choices=REGULARISERS,
     )  # fmt: skip
     regulariser_weight: float = setting(
         0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED]
@@ -148,8 +153,8 @@ class Recipe:
     # the optimiser: Adagrad
     batch_size: int = setting(1024, "Triples per step.", POSITIVE)
     epochs: int = setting(100, "Passes over the training triples.", POSITIVE)
-    entity_lr: float = setting(0.1, "Learning rate of the entities.", POSITIVE)
-    relation_lr: float = setting(0.1, "Learning rate of the relations.", POSITIVE)
+    entity_lr: float = setting(0.1, "Learning rate of the entities and of the factors of relation_scale.", POSITIVE)
+    relation_lr: float = setting(0.1, "Learning rate of the other relation parameters.", POSITIVE)
     averaging: float = setting(
         0.0, "Decay of an exponential average of the parameters at the end of each epoch; 0 keeps the last ones.",
         NOT_NEGATIVE, LESS_THAN_1,
@@ -254,7 +259,7 @@ def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
     for name, field in _FIELDS.items():
         conditions = field.metadata["when"] if settings[name] != field.default else ()
         if name == "regulariser" and settings[name] == "dura":
-            conditions = (SOFTMAX,)
+            conditions = (SOFTMAX, BILINEAR)
         found += [(name, condition) for condition in conditions if not condition.holds(settings[condition.on])][:1]
     return found
 

@@ -73,7 +73,7 @@ def train(
         )
         if folder is not None and holds_model(folder) and not overwrite:
             if resume or is_restart:
-                return _finished(folder, graph, wanted, seed)
+                return _finished(folder, graph, wanted, seed, here)
             raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
@@ -88,7 +88,7 @@ def train(
             predictor.calibrate(seed=seed)
         _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)
         announce({"event": "measured", "metrics": predictor.metrics})
-    return predictor if trainer.shard.is_single or folder is None else load(folder)
+    return predictor if trainer.shard.is_single or folder is None else load(folder, device=here)
 
 
 def _find_recipe(graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], report: bool) -> Recipe:
@@ -151,9 +151,9 @@ def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
     on_rank_zero(save, trainer.device)
 
 
-def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int) -> Predictor:
+def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int, device: torch.device) -> Predictor:
     """The model of a finished run, if it is the run that was requested."""
-    predictor = load(folder)
+    predictor = load(folder, device=device)
     try:
         found = run_identity(predictor.recipe, predictor.metrics.get("seed", -1), predictor.graph.fingerprint)
         part = find_difference(found, run_identity(recipe, seed, graph.fingerprint))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -141,6 +140,5 @@ def query(request: Request, body: schemas.PathQueryRequest) -> schemas.PathQuery
     for step in body.via:
         served.read_step(step)
     found = served.predictor.query(body.start, body.via, top=body.top, mode=body.mode)
-    reached = [each for each in found if math.isfinite(each.score)]  # a beam gives -inf to entities it does not reach
-    answers = [schemas.PathAnswer(**each._asdict()) for each in reached]
+    answers = [schemas.PathAnswer(**each._asdict()) for each in found]
     return schemas.PathQueryResponse(model=served.name, answers=answers)
