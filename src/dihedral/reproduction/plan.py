@@ -112,12 +112,13 @@ def same_setup(graph: str, objective: str) -> list[Run]:
         recipe = base.replace(
             name=f"same-setup-{objective}/{graph.lower()}-{model}",
             model=model,
-            regulariser=SAME_SETUP_REGULARISER[objective],
-            regulariser_weight=SAME_SETUP_WEIGHT[objective][graph],
             relation_lr=1.0 if MODELS[model].uses_temperature else 0.1,
         )
-        if not MODELS[model].is_bilinear:  # a distance needs no penalty on the length of its vectors
-            recipe = recipe.replace(regulariser="none", entity_init=0.1)
+        if MODELS[model].is_bilinear:
+            weight = SAME_SETUP_WEIGHT[objective][graph]
+            recipe = recipe.replace(regulariser=SAME_SETUP_REGULARISER[objective], regulariser_weight=weight)
+        else:  # a distance needs no penalty on the length of its vectors
+            recipe = recipe.replace(entity_init=0.1)
         runs.append(with_studies(Run(graph, recipe, 0)))
     return runs
 
