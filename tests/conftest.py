@@ -109,7 +109,9 @@ class Outcome:
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """cli("data", "list"): what `dihedral data list` prints and its exit code, in this process."""
     from dihedral.cli.main import main
+    from dihedral.cli.output import console, notes
 
+    console.width = notes.width = 160
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NO_COLOR", "1")
 

@@ -312,9 +312,11 @@ class PageRun:
 def run_cli(words: list[str]) -> tuple[str, int]:
     """Run `dihedral WORDS` in this process: what it prints on stdout and stderr, and its exit code."""
     from dihedral.cli.main import main
+    from dihedral.cli.output import console, notes
 
     printed, before = io.StringIO(), sys.argv
     sys.argv = ["dihedral", *words]
+    console.width = notes.width = int(os.environ["COLUMNS"])  # they were perhaps created with another width
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
             main()

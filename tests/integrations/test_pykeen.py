@@ -315,7 +315,7 @@ def test_relation_factors_are_converted_both_ways(family):
     [
         ({"embedding_dim": 7}, "embedding_dim is 7; it must be an even number of 2 or more"),
         ({"embedding_dim": 0}, "embedding_dim is 0; it must be an even number"),
-        ({"K": 0}, "K is 0; codes are stored as bytes, so K must be between 1 and 128"),
+        ({"K": 0}, "K is 0; codes are stored as bytes, so K must be 1 to 128"),
         ({"K": 5, "estimator": "ste"}, "the sign parametrisation exists for K = 4 and 6"),
         ({"estimator": "gumble"}, "estimator is 'gumble'; choose gumbel, ste or argmax; did you mean 'gumbel'?"),
         ({"temperature_floor": 0.0}, "temperature_floor is 0.0; it must be above 0 and at most temperature, 3.0"),
