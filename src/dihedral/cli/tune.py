@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,7 +189,7 @@ def option_words(options: dict[str, Any]) -> list[str]:
     return [word for key, value in options.items() if value is not None for word in (f"--{key}", str(value))]
 
 
-class SearchBar:
+class SearchBar(ABC):
     """A progress bar with the best valid MRR and the remaining time."""
 
     def __init__(self) -> None:
@@ -208,9 +209,9 @@ class SearchBar:
             remark(f"interrupted; {finished()}: resume with the same command")
             raise typer.Exit(1) from None
 
+    @abstractmethod
     def draw(self, current: float = 0.0) -> None:
         """Show the finished runs and the part of the current run that is done."""
-        raise NotImplementedError
 
     def on_event(self, event: Event) -> None:
         if event["event"] == "epoch":
