@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from tests.forks import ForkServer
 
 import dihedral as dh
 from dihedral.graph.benchmarks import find_benchmark, locate
@@ -126,18 +127,20 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
     return run
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Starts other Python processes without the time that torch takes to import."""
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+def python(forks: ForkServer) -> Callable[..., subprocess.CompletedProcess[str]]:
     """python("-c", script): another Python process, with its output."""
 
     def run(*arguments: object, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        with forks.start(*arguments, **environment) as process:
+            return process.wait(timeout)
 
     return run
