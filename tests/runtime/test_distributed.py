@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.runtime.worker import execute
 
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.evaluation import Evaluator
+from dihedral.models import Model, build_model
 from dihedral.models.registry import _normal_rows
 from dihedral.runtime.distributed import Shard
+from dihedral.training.loop import build_objective
 
 WORKER = Path(__file__).with_name("worker.py")
 SMALL = {"dimension": 16, "regulariser": "none"}
@@ -34,94 +38,119 @@ PLANS = [
 ]
 
 
-def torchrun(processes, tasks, folder, *options, environment=None, limit=300):
-    """Run tasks in several processes; the results of rank zero, or None, and the completed process."""
-    folder.mkdir(exist_ok=True)
+def torchrun(processes, tasks, folder, *options, together=True, limit=300):
+    """Run tasks in several processes; the results of the tasks that were completed, and the completed process."""
     plan = folder / "plan.json"
-    plan.write_text(json.dumps(tasks))
-    command = [sys.executable, str(WORKER), str(plan)]
-    if processes > 1:
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *options]
-        command[1:1] = launcher
+    plan.write_text(json.dumps([tasks, together]))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *options]
     source = Path(dh.__file__).parents[1]
-    variables = {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", **(environment or {})}
+    variables = {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(WORKER), str(plan)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, timeout=limit)
     result = plan.with_suffix(".out")
-    return json.loads(result.read_text()) if result.exists() else None, done
+    return json.loads(result.read_text()) if result.exists() else [], done
 
 
-def results_of(processes, tasks, folder, *options, **more):
-    found, done = torchrun(processes, tasks, folder, *options, **more)
+def results_of(processes, tasks, folder, **more):
+    found, done = torchrun(processes, tasks, folder, **more)
     assert done.returncode == 0, done.stderr[-3000:]
     return found
 
 
 # --- agreement with a single process ----------------------------------------------------------------
 
+
+def losses_of(graph, plans=PLANS, **options):
+    return [{"task": "losses", "graph": graph, "settings": SMALL | plan} | options for plan in plans]
+
+
+def training(graph, objective):
+    settings = RUN | {"objective": objective} | ({"epochs": 4} if graph == "umls" else {})
+    return {"task": "train", "graph": graph, "out": f"{graph}-{objective}", "settings": settings}
+
+
+LOGISTIC = [plan for plan in PLANS if plan["objective"] == "logistic"]
 TASKS = [
-    *({"task": "losses", "graph": graph, "settings": SMALL | plan} for graph in ("umls", "family") for plan in PLANS),
+    *losses_of("umls"),
+    *losses_of("umls", LOGISTIC, compiled=False),
     {"task": "answers", "graph": "umls"},
-    {"task": "answers", "graph": "family"},
     {"task": "table", "rows": 135},
     {"task": "table", "rows": 200_001},
+    training("umls", "softmax"),
+    training("family", "logistic"),
+]
+MORE_TASKS = [  # the same on other graphs
+    *losses_of("family"),
+    *losses_of("family", LOGISTIC, compiled=False),
+    {"task": "answers", "graph": "family"},
+    training("umls", "logistic"),
+    training("family", "softmax"),
 ]
 
 
-def trainings(folder):
-    return [
-        {
-            "task": "train",
-            "graph": graph,
-            "out": str(folder / f"{graph}-{objective}"),
-            "settings": RUN | {"objective": objective},
-        }
-        for graph in ("umls", "family")
-        for objective in ("softmax", "logistic")
-    ]
+class Single:
+    """The results of tasks in this process, and the folder of its models."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.results = {}
+
+    def __call__(self, task):
+        task = {key: value for key, value in task.items() if key != "compiled"}
+        key = json.dumps(task)
+        if key not in self.results:
+            self.results[key] = execute(self.folder, **task)
+        return self.results[key]
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory, benchmark_path):
+    """single(task): its result in a single process, with the compiled kernels."""
     benchmark_path("umls")
-    folder = tmp_path_factory.mktemp("single")
-    return folder, results_of(1, TASKS + trainings(folder), folder)
+    return Single(tmp_path_factory.mktemp("single"))
 
 
 # three processes: an uneven partition, and both neighbours of a rank differ from it
 @pytest.fixture(
     scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
 )
-def several(request, tmp_path_factory, single):
+def several(request, tmp_path_factory, benchmark_path):
+    """The folder of several processes, and their results as pairs of a task and its result."""
+    benchmark_path("umls")
     folder = tmp_path_factory.mktemp(f"several{request.param}")
-    return folder, results_of(request.param, TASKS + trainings(folder), folder)
+    tasks = TASKS if request.param == 3 else TASKS + MORE_TASKS
+    return folder, list(zip(tasks, results_of(request.param, tasks, folder), strict=True))
 
 
-def pairs(kind, single, several):
-    """The tasks of a kind, with the results of a single process and of several."""
-    found = zip(TASKS, single[1], several[1], strict=False)
-    return [(task, one, many) for task, one, many in found if task["task"] == kind]
+def pairs(kind, several):
+    return [(task, found) for task, found in several[1] if task["task"] == kind]
 
 
-def test_the_first_twenty_losses_equal_those_of_a_single_process(single, several):
-    for task, expected, found in pairs("losses", single, several):
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled kernels", "plain torch"])
+def test_the_first_twenty_losses_equal_those_of_a_single_process(single, several, compiled):
+    tasks = [pair for pair in pairs("losses", several) if pair[0].get("compiled", True) == compiled]
+    assert len(tasks) >= len(LOGISTIC)
+    for task, found in tasks:
         assert len(found) == 20
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0, err_msg=str(task))
+        np.testing.assert_allclose(found, single(task), rtol=1e-5, atol=0, err_msg=str(task))
 
 
 def test_ranks_top_answers_and_scores_equal_those_of_a_single_process(single, several):
-    for _, expected, found in pairs("answers", single, several):
+    for task, found in pairs("answers", several):
+        expected = single(task)
         assert found["ranks"] == expected["ranks"]
         for one, other in zip(found["top"], expected["top"], strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(*found["best_scores"], rtol=1e-5, atol=1e-6)
 
 
-def test_gathering_restores_a_table(single, several):
-    assert [found for _, _, found in pairs("table", single, several)] == [True, True]
+def test_gathering_restores_a_table(several):
+    assert [found for _, found in pairs("table", several)] == [True, True]
 
 
 def test_final_metrics_are_close_to_those_of_a_single_process(single, several):
-    for expected, found in zip(single[1][len(TASKS) :], several[1][len(TASKS) :], strict=True):
+    for task, found in pairs("train", several):
+        expected = single(task)
         assert expected["processes"] == 1 and found["processes"] > 1
         for split in ("valid", "test"):
             assert found[split]["both"]["mrr"] == pytest.approx(expected[split]["both"]["mrr"], abs=0.004)
@@ -129,8 +158,9 @@ def test_final_metrics_are_close_to_those_of_a_single_process(single, several):
 
 
 def test_the_saved_folder_has_the_files_of_a_single_process(single, several):
-    for task in trainings(several[0]):
-        ours, theirs = Path(task["out"]), single[0] / Path(task["out"]).name
+    for task, _ in pairs("train", several):
+        single(task)
+        ours, theirs = several[0] / task["out"], single.folder / task["out"]
         sizes = [
             {file.name: file.stat().st_size for file in folder.iterdir() if file.suffix in (".safetensors", ".arrow")}
             for folder in (ours, theirs)
@@ -144,99 +174,101 @@ def test_the_saved_folder_has_the_files_of_a_single_process(single, several):
         assert measured.mrr == pytest.approx(one.metrics["test"]["both"]["mrr"], abs=1e-4)
 
 
-def test_losses_are_equal_without_compiled_kernels(single, tmp_path):
-    tasks = [task for task in TASKS if task["task"] == "losses" and task["settings"]["objective"] == "logistic"]
-    expected = [result for task, result in zip(TASKS, single[1], strict=False) if task in tasks]
-    found = results_of(2, tasks, tmp_path, environment={"DIHEDRAL_COMPILED": "0"})
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
-def test_wn18rr_gives_the_metrics_of_a_single_process(tmp_path, benchmark_path, processes):
+def test_wn18rr_gives_the_metrics_of_a_single_process(tmp_path, single, benchmark_path, processes):
     benchmark_path("wn18rr")
     sampled = {"model": "dihedral-ste", "objective": "logistic", "dimension": 100, "batch_size": 4096}
     long = sampled | {"epochs": 40, "validate_every": 20, "regulariser": "none", "relation_lr": 1.0}
     tasks = [
         {"task": "losses", "graph": "wn18rr", "settings": sampled, "batch": 1024},
         {"task": "losses", "graph": "wn18rr", "settings": sampled | {"objective": "softmax"}, "batch": 256},
-        {"task": "train", "graph": "wn18rr", "out": "", "settings": long},
+        {"task": "train", "graph": "wn18rr", "out": "wn18rr", "settings": long},
     ]
-    found = []
-    for count in (1, processes):
-        tasks[2]["out"] = str(tmp_path / f"run{count}")
-        found.append(results_of(count, tasks, tmp_path / str(count), limit=1500))
-    for one, other in zip(found[0][:2], found[1][:2], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-    one, other = (each[2]["test"]["both"]["mrr"] for each in found)
+    found = results_of(processes, tasks, tmp_path, limit=1500)
+    for task, losses in zip(tasks[:2], found, strict=False):
+        np.testing.assert_allclose(losses, single(task), rtol=1e-5)
+    one, other = (each["test"]["both"]["mrr"] for each in (single(tasks[2]), found[2]))
     assert one == pytest.approx(other, abs=0.004) and one > 0.2
 
 
 # --- checkpoints ------------------------------------------------------------------------------------
 
 
-def run_task(folder, **options):
-    return {
-        "task": "train",
-        "graph": "family",
-        "out": str(folder / "run"),
-        "settings": RUN | {"objective": "logistic"},
-    } | options
+def run_task(out="run", **options):
+    return training("family", "logistic") | {"out": out} | options
 
 
-def test_a_checkpoint_of_two_processes_resumes_in_one(tmp_path):
-    broken, done = torchrun(2, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
-    assert broken is None and done.returncode != 0 and "Stop" in done.stderr
-    assert epochs_of(tmp_path) == [1, 2]
-    single = tmp_path / "single"
-    found, expected = results_of(1, [run_task(tmp_path, resume=True), run_task(single)], tmp_path)
-    assert epochs_of(tmp_path) == epochs_of(single) == list(range(1, 9))
+STOPPED = run_task("stopped", stop_at=[2, 1])
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The folder and the results of two processes that train two models one after the other and stop in a third run."""
+    folder = tmp_path_factory.mktemp("two")
+    found, done = torchrun(2, [run_task("first"), run_task("second"), STOPPED], folder, together=False)
+    assert len(found) == 2 and done.returncode != 0 and "Stop" in done.stderr
+    assert epochs_of(folder / "stopped") == [1, 2]
+    return folder, found
+
+
+def test_a_program_can_train_twice(two):
+    _, (first, second) = two
+    assert first == second
+
+
+def test_a_checkpoint_of_two_processes_resumes_in_one(single, two, tmp_path):
+    shutil.copytree(two[0] / "stopped", tmp_path / "run")
+    found, expected = execute(tmp_path, **run_task(resume=True)), single(run_task())
+    assert epochs_of(tmp_path / "run") == epochs_of(single.folder / "run") == list(range(1, 9))
     assert found["test"]["both"]["mrr"] == pytest.approx(expected["test"]["both"]["mrr"], abs=0.004)
-    np.testing.assert_allclose(*([row["loss"] for row in log_of(each)] for each in (tmp_path, single)), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_four_processes_resumes_in_one_and_then_in_two(tmp_path):
-    broken, done = torchrun(4, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
-    assert broken is None and done.returncode != 0 and "Stop" in done.stderr
-    assert epochs_of(tmp_path) == [1, 2]
-    broken, done = torchrun(1, [run_task(tmp_path, stop_at=[5, 1], resume=True)], tmp_path)
-    assert broken is None and "Stop" in done.stderr, done.stderr
-    assert epochs_of(tmp_path) == [1, 2, 3, 4, 5]
-    (found,) = results_of(2, [run_task(tmp_path, resume=True)], tmp_path)
-    (expected,) = results_of(1, [run_task(tmp_path / "single")], tmp_path / "single")
-    assert epochs_of(tmp_path) == list(range(1, 9))
-    assert found["test"]["both"]["mrr"] == pytest.approx(expected["test"]["both"]["mrr"], abs=0.004)
-    losses = [[row["loss"] for row in log_of(folder)] for folder in (tmp_path, tmp_path / "single")]
+    losses = [[row["loss"] for row in log_of(folder / "run")] for folder in (tmp_path, single.folder)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
-def test_a_run_restarted_after_a_kill_equals_an_uninterrupted_run(tmp_path):
-    (found,) = results_of(2, [run_task(tmp_path, kill_at=12)], tmp_path, "--max-restarts", "1")
-    (expected,) = results_of(2, [run_task(tmp_path / "uninterrupted")], tmp_path / "uninterrupted")
+@pytest.mark.slow
+def test_a_checkpoint_of_four_processes_resumes_in_one_and_then_in_two(single, tmp_path):
+    broken, done = torchrun(4, [run_task(stop_at=[2, 1])], tmp_path)
+    assert broken == [] and done.returncode != 0 and "Stop" in done.stderr
+    assert epochs_of(tmp_path / "run") == [1, 2]
+    broken, done = torchrun(1, [run_task(stop_at=[5, 1], resume=True)], tmp_path)
+    assert broken == [] and "Stop" in done.stderr, done.stderr
+    assert epochs_of(tmp_path / "run") == [1, 2, 3, 4, 5]
+    (found,), expected = results_of(2, [run_task(resume=True)], tmp_path), single(run_task())
+    assert epochs_of(tmp_path / "run") == list(range(1, 9))
+    assert found["test"]["both"]["mrr"] == pytest.approx(expected["test"]["both"]["mrr"], abs=0.004)
+    losses = [[row["loss"] for row in log_of(folder / "run")] for folder in (tmp_path, single.folder)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def restarted(two, tmp_path_factory):
+    """The folder, the results and the end of two processes, one of which is killed in the first of two runs.
+
+    The second run gets the folder of an unfinished run; torchrun may restart once.
+    """
+    folder = tmp_path_factory.mktemp("restarted")
+    shutil.copytree(two[0] / "stopped", folder / "stopped")
+    tasks = [run_task(kill_at=12), run_task("stopped")]
+    return folder, *torchrun(2, tasks, folder, "--max-restarts", "1", together=False)
+
+
+def test_a_run_restarted_after_a_kill_equals_an_uninterrupted_run(two, restarted):
+    (found,), (expected, _) = restarted[1], two[1]
     assert found == expected
-    one, other = dh.load(tmp_path / "run"), dh.load(tmp_path / "uninterrupted" / "run")
+    one, other = dh.load(restarted[0] / "run"), dh.load(two[0] / "first")
     assert torch.equal(one.model.entities, other.model.entities)
     assert torch.equal(one.model.codes, other.model.codes)
 
 
-def test_an_error_remains_when_torchrun_restarts(tmp_path):
-    broken, done = torchrun(2, [run_task(tmp_path, stop_at=[2, 1])], tmp_path)
-    assert broken is None and done.returncode != 0
-    again, done = torchrun(2, [run_task(tmp_path)], tmp_path, "--max-restarts", "1")
-    assert again is None and "holds an unfinished run; add --resume to continue it" in done.stderr
-    assert epochs_of(tmp_path) == [1, 2]
-
-
-def test_a_program_can_train_twice(tmp_path):
-    first = run_task(tmp_path) | {"separate": True}
-    second = first | {"out": str(tmp_path / "second")}
-    one, other = results_of(2, [first, second], tmp_path)
-    assert one == other
+def test_a_restart_does_not_resume_the_run_of_another_launch(restarted):
+    folder, _, done = restarted
+    assert done.returncode != 0 and "holds an unfinished run; add --resume to continue it" in done.stderr
+    assert epochs_of(folder / "stopped") == [1, 2]
 
 
 def log_of(folder):
-    return [json.loads(line) for line in (folder / "run" / "training" / "log.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "training" / "log.jsonl").read_text().splitlines()]
 
 
 def epochs_of(folder):
@@ -291,12 +323,12 @@ def test_several_processes_need_a_folder(monkeypatch, family):
         dh.train(family, "demo/family", progress=False)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"component_weight": 0.1, "objective": "logistic"}, "component_weight is 0.1 with 2 processes; set it to 0"),
-    ],
-)
-def test_unsupported_settings_are_errors(tmp_path, settings, message):
-    found, done = torchrun(2, [run_task(tmp_path, settings=RUN | settings)], tmp_path)
-    assert found is None and message in done.stderr
+def test_component_weight_needs_a_single_process(family):
+    model = build_model("dihedral-gumbel", family.num_entities, family.num_relations, dimension=4)
+    recipe = dh.load_recipe("demo/umls").replace(objective="logistic", component_weight=0.1)
+    several = Model(model.entities, model.relations, Shard(family.num_entities, 0, 2))
+    with pytest.raises(
+        DihedralError, match=r"component_weight is 0\.1 with 2 processes; set it to 0 or use one process"
+    ):
+        build_objective(recipe, several, family)
+    build_objective(recipe, model, family)

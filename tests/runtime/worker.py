@@ -1,4 +1,4 @@
-"""Run by torchrun on each rank: executes the tasks in a JSON file; rank zero writes the results next to it."""
+"""Run by torchrun on each rank: executes the tasks in a JSON file; rank zero writes their results next to it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 import dihedral as dh
+from dihedral.engine.compiled import disabled
 from dihedral.evaluation.ranking import rank_triples
 from dihedral.inference.scorer import Scorer
 from dihedral.models import build_model
@@ -95,15 +96,26 @@ def train(graph, out, settings, kill_at=None, stop_at=None, **options):
     return {key: predictor.metrics[key] for key in ("valid", "test", "epochs", "best_epoch", "processes")}
 
 
+WORK = {"losses": losses, "answers": answers, "table": table, "train": train}
+
+
+def execute(folder, task, compiled=True, out=None, **options):
+    """The result of a task; `out` is relative to the folder."""
+    if out is not None:
+        options["out"] = str(folder / out)
+    with nullcontext() if compiled else disabled():
+        return WORK[task](**options)
+
+
 def main():
     plan = Path(sys.argv[1])
-    tasks = json.loads(plan.read_text())
-    work = {"losses": losses, "answers": answers, "table": table, "train": train}
-    separate = [task.pop("separate", False) for task in tasks]  # each task joins a process group of its own
-    with nullcontext() if any(separate) else joined(torch.device("cpu")):
-        results = [work[task.pop("task")](**task) for task in tasks]
-    if rank() == 0:
-        plan.with_suffix(".out").write_text(json.dumps(results))
+    tasks, together = json.loads(plan.read_text())
+    results = []
+    with joined(torch.device("cpu")) if together else nullcontext():  # else each run joins a process group of its own
+        for task in tasks:
+            results.append(execute(plan.parent, **task))
+            if rank() == 0:
+                plan.with_suffix(".out").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
