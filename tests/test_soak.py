@@ -6,34 +6,39 @@ import json
 
 import pytest
 
-
-@pytest.fixture
-def campaign(python, tmp_path, monkeypatch):
-    """campaign("disk"): the record of each part."""
-
-    def run(*parts, **amounts):
-        words = [word for part in parts for word in ("--part", part)]
-        words += [word for name, value in amounts.items() for word in (f"--{name}", value)]
-        done = python("-m", "soak", *words, "--out", tmp_path, timeout=900)  # a hang, not a slow machine
-        assert (tmp_path / "soak.json").exists(), done.stderr
-        record = json.loads((tmp_path / "soak.json").read_text())
-        assert done.returncode == (1 if record["losses"] else 0)
-        return record["parts"]
-
-    return run
+PARTS = ("kills", "disk", "mutations", "folders")
 
 
-def test_kills_full_disks_and_damaged_files_lose_nothing(campaign):
-    found = campaign("kills", "disk", "mutations", kills=12, mutations=300)
+@pytest.fixture(
+    scope="module", params=[(8, 100), pytest.param((12, 300), marks=pytest.mark.slow)], ids=["short", "longer"]
+)
+def sizes(request):
+    """The number of kills, of which eight affect every kind of work, and the number of damaged files."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def found(forks, sizes, tmp_path_factory):
+    """The record of each part of a campaign."""
+    out = tmp_path_factory.mktemp("soak")
+    words = [word for part in PARTS for word in ("--part", part)]
+    with forks.start("-m", "soak", *words, "--kills", sizes[0], "--mutations", sizes[1], "--out", out) as process:
+        done = process.wait(900)  # a hang, not a slow machine
+    assert (out / "soak.json").exists(), done.stderr
+    record = json.loads((out / "soak.json").read_text())
+    assert done.returncode == (1 if record["losses"] else 0)
+    return record["parts"]
+
+
+def test_kills_full_disks_and_damaged_files_lose_nothing(found, sizes):
     assert [loss for part in found.values() for loss in part["losses"]] == []
     counts = found["kills"]["counts"]
-    assert sum(number for kind, number in counts.items() if kind.startswith("kills of ")) == 12
+    assert sum(number for kind, number in counts.items() if kind.startswith("kills of ")) == sizes[0]
     assert counts["runs identical to an uninterrupted one"] > 0
     assert counts["Optuna searches identical to an uninterrupted one"] > 0
-    assert sum(found["mutations"]["counts"].values()) == 300
+    assert sum(found["mutations"]["counts"].values()) == sizes[1]
 
 
-def test_a_second_run_into_a_folder_is_refused(campaign):
-    found = campaign("folders")["folders"]
-    assert found["losses"] == []
-    assert found["counts"]["second processes refused"] == 5
+def test_a_second_run_into_a_folder_is_refused(found):
+    assert found["folders"]["losses"] == []
+    assert found["folders"]["counts"]["second processes refused"] == 5

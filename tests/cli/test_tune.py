@@ -197,8 +197,8 @@ def test_failed_trials_are_reported(cli, data):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_keeps_the_finished_trials(interrupted, data, tmp_path, workers):
-    words = ["tune", data, *SMALL, "--set", "epochs=60", "--trials", "500", "--out", "study", "--workers", workers]
-    done = interrupted(words, lambda: finished_trials(tmp_path / "study"))
+    words = ["tune", data, *SMALL, "--set", "epochs=20", "--set", "dimension=8", "--trials", "500", "--out", "study"]
+    done = interrupted([*words, "--workers", workers], lambda: finished_trials(tmp_path / "study"))
     assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
     assert re.search(r"interrupted; \d+ finished trials are in study: resume with the same command", done.stderr)
     kept = json.loads((tmp_path / "study" / "trials.json").read_text())["trials"]

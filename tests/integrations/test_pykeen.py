@@ -26,14 +26,16 @@ def nations():
     return Nations()
 
 
-def run(dataset, epochs=5, model_kwargs=None, training_kwargs=None, **options):
-    """Run a short pipeline."""
+def run(dataset, epochs=2, model_kwargs=None, loop="slcwa", **options):
+    """Run a short pipeline of 50 steps an epoch."""
     return pipeline(
         dataset=dataset,
         model="DihEdral",
-        model_kwargs={"embedding_dim": 32, "cooling_steps": 250, **(model_kwargs or {})},
-        optimizer_kwargs={"lr": 0.02},
-        training_kwargs={"num_epochs": epochs, "batch_size": 16, "use_tqdm": False, **(training_kwargs or {})},
+        model_kwargs={"embedding_dim": 32, "cooling_steps": 50, **(model_kwargs or {})},
+        optimizer_kwargs={"lr": 0.05},
+        training_loop=loop,
+        negative_sampler_kwargs={"num_negs_per_pos": 6} if loop == "slcwa" else None,
+        training_kwargs={"num_epochs": epochs, "batch_size": 32, "use_tqdm": False},
         evaluation_kwargs={"use_tqdm": False},
         random_seed=1,
         **{"loss": "softplus", **options},
@@ -80,7 +82,8 @@ def test_model_and_interaction_are_registered_with_pykeen():
 
 
 def test_default_pipeline_runs():
-    assert isinstance(pipeline(dataset="Nations", model="DihEdral").model, DihEdral)
+    found = pipeline(dataset="Nations", model="DihEdral", training_kwargs={"num_epochs": 1})
+    assert isinstance(found.model, DihEdral)
 
 
 def test_pipeline_learns(result):
@@ -91,14 +94,14 @@ def test_pipeline_learns(result):
 @pytest.mark.parametrize("estimator", ["gumbel", "ste", "argmax"])
 @pytest.mark.parametrize("loop", ["slcwa", "lcwa"])
 def test_every_estimator_learns_in_both_loops(nations, estimator, loop):
-    found = run(nations, model_kwargs={"estimator": estimator}, training_loop=loop)
+    found = run(nations, model_kwargs={"estimator": estimator}, loop=loop)
     assert found.get_metric("mrr") > CHANCE_LEVEL + 0.1
 
 
 @pytest.mark.parametrize("loss", ["crossentropy", "marginranking", "nssa"])
 def test_pykeen_losses_train_the_model(nations, loss):
     loop = "lcwa" if loss == "crossentropy" else "slcwa"
-    found = run(nations, loss=loss, training_loop=loop, regularizer="LP", regularizer_kwargs={"weight": 1e-4})
+    found = run(nations, epochs=3, loss=loss, loop=loop, regularizer="LP", regularizer_kwargs={"weight": 1e-4})
     assert found.get_metric("mrr") > CHANCE_LEVEL + 0.06
 
 

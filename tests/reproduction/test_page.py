@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 import pytest
 
@@ -27,26 +28,39 @@ def content_of(path):
     return json.loads(path.read_text(), parse_constant=pytest.fail)["content"]
 
 
+@pytest.fixture(scope="module")
+def without_records(tmp_path_factory):
+    """without_records("table3"): the files of a target by name, written once into a folder with new parents."""
+
+    @cache
+    def write(target, quick=False):
+        folder = tmp_path_factory.mktemp("empty")
+        found = written(write_target(target, folder / "none", folder / "a" / "new" / "folder", quick=quick))
+        assert not (folder / "none").exists()
+        return found
+
+    return write
+
+
 @pytest.mark.parametrize(("target", "quick"), [*((target, False) for target in TARGETS), ("figure2", True)])
-def test_every_target_is_written_without_records(target, quick, tmp_path):
-    found = written(write_target(target, tmp_path / "none", tmp_path / "out", quick=quick))
+def test_every_target_is_written_without_records(without_records, target, quick):
+    found = without_records(target, quick)
     figures = {"figure1.png", "figure1.svg"} if target == "figure1" else set()
     assert set(found) == {f"{target}.md", f"{target}.json"} | figures
     text = found[f"{target}.md"].read_text()
     assert text.startswith("# ") and ("A quick run" in text) == quick
     assert json.loads(found[f"{target}.json"].read_text())["target"] == target
-    assert not (tmp_path / "none").exists()
 
 
-def test_figure_1_is_drawn_as_png_and_svg(tmp_path):
-    found = written(write_target("figure1", tmp_path, tmp_path / "a" / "new" / "folder"))
+def test_figure_1_is_drawn_as_png_and_svg(without_records):
+    found = without_records("figure1")
     assert found["figure1.png"].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in found["figure1.svg"].read_text()
     assert "](figure1.png)" in found["figure1.md"].read_text()
 
 
-def test_table_3_without_records_has_the_papers_values(tmp_path):
-    found = written(write_target("table3", tmp_path, tmp_path / "out"))
+def test_table_3_without_records_has_the_papers_values(without_records):
+    found = without_records("table3")
     text = found["table3.md"].read_text()
     assert "not run" in text and "0.946" in text and "### FB15k" in text
     assert any(row.get("paper", {}).get("mrr") == 0.946 for row in content_of(found["table3.json"]))
@@ -145,10 +159,10 @@ def test_page_covers_all_targets(put, tmp_path):
 
 @pytest.mark.parametrize(("target", "figures"), [("figure1", ["figure1.png"]), ("figure2", []), ("figure3", []),
                                                  ("figure4", []), ("discreteness", [])])  # fmt: skip
-def test_text_links_only_to_figures_that_exist(target, figures, tmp_path):
-    text = write_target(target, tmp_path / "none", tmp_path / "out")[0].read_text()
-    assert re.findall(r"!\[[^]]*\]\(([^)]+)\)", text) == figures
-    assert all((tmp_path / "out" / name).exists() for name in figures)
+def test_text_links_only_to_figures_that_exist(without_records, target, figures):
+    path = without_records(target)[f"{target}.md"]
+    assert re.findall(r"!\[[^]]*\]\(([^)]+)\)", path.read_text()) == figures
+    assert all((path.parent / name).exists() for name in figures)
 
 
 @pytest.mark.parametrize(("best", "finding"), [
