@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 
 @pytest.fixture
 def saved(monkeypatch):
-    """The figures saved during a test, in order; each is listed once."""
+    """The figures saved during a test, in order; each is drawn and listed once, even if saved in two formats."""
     figures = []
     savefig = Figure.savefig
 
     def record(self, *arguments, **options):
         if self not in figures:
             figures.append(self)
-        return savefig(self, *arguments, **options)
+            savefig(self, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", record)
     return figures

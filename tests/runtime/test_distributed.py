@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,23 +36,32 @@ PLANS = [
 ]
 
 
-def torchrun(processes, tasks, folder, *options, together=True, limit=300):
-    """Run tasks in several processes; the results of the tasks that were completed, and the completed process."""
-    plan = folder / "plan.json"
-    plan.write_text(json.dumps([tasks, together]))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *options]
-    source = Path(dh.__file__).parents[1]
-    variables = {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(WORKER), str(plan)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, timeout=limit)
-    result = plan.with_suffix(".out")
-    return json.loads(result.read_text()) if result.exists() else [], done
+@pytest.fixture(scope="module")
+def torchrun(forks):
+    """torchrun(2, tasks, folder): the results of the tasks that were completed, and the completed process."""
+
+    def run(processes, tasks, folder, *options, together=True, limit=300):
+        plan = folder / "plan.json"
+        plan.write_text(json.dumps([tasks, together]))
+        words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes, *options, WORKER, plan]
+        with forks.start(*words, PYTHONPATH=str(Path(dh.__file__).parents[1]), OMP_NUM_THREADS="1") as process:
+            done = process.wait(limit)
+        result = plan.with_suffix(".out")
+        return json.loads(result.read_text()) if result.exists() else [], done
+
+    return run
 
 
-def results_of(processes, tasks, folder, **more):
-    found, done = torchrun(processes, tasks, folder, **more)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return found
+@pytest.fixture(scope="module")
+def results_of(torchrun):
+    """results_of(2, tasks, folder): the results of all tasks."""
+
+    def run(*arguments, **options):
+        found, done = torchrun(*arguments, **options)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return found
+
+    return run
 
 
 # --- agreement with a single process ----------------------------------------------------------------
@@ -114,7 +121,7 @@ def single(tmp_path_factory, benchmark_path):
 @pytest.fixture(
     scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
 )
-def several(request, tmp_path_factory, benchmark_path):
+def several(request, tmp_path_factory, results_of, benchmark_path):
     """The folder of several processes, and their results as pairs of a task and its result."""
     benchmark_path("umls")
     folder = tmp_path_factory.mktemp(f"several{request.param}")
@@ -176,7 +183,7 @@ def test_the_saved_folder_has_the_files_of_a_single_process(single, several):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
-def test_wn18rr_gives_the_metrics_of_a_single_process(tmp_path, single, benchmark_path, processes):
+def test_wn18rr_gives_the_metrics_of_a_single_process(tmp_path, single, results_of, benchmark_path, processes):
     benchmark_path("wn18rr")
     sampled = {"model": "dihedral-ste", "objective": "logistic", "dimension": 100, "batch_size": 4096}
     long = sampled | {"epochs": 40, "validate_every": 20, "regulariser": "none", "relation_lr": 1.0}
@@ -203,7 +210,7 @@ STOPPED = run_task("stopped", stop_at=[2, 1])
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
+def two(torchrun, tmp_path_factory):
     """The folder and the results of two processes that train two models one after the other and stop in a third run."""
     folder = tmp_path_factory.mktemp("two")
     found, done = torchrun(2, [run_task("first"), run_task("second"), STOPPED], folder, together=False)
@@ -227,7 +234,7 @@ def test_a_checkpoint_of_two_processes_resumes_in_one(single, two, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_four_processes_resumes_in_one_and_then_in_two(single, tmp_path):
+def test_a_checkpoint_of_four_processes_resumes_in_one_and_then_in_two(torchrun, results_of, single, tmp_path):
     broken, done = torchrun(4, [run_task(stop_at=[2, 1])], tmp_path)
     assert broken == [] and done.returncode != 0 and "Stop" in done.stderr
     assert epochs_of(tmp_path / "run") == [1, 2]
@@ -242,7 +249,7 @@ def test_a_checkpoint_of_four_processes_resumes_in_one_and_then_in_two(single, t
 
 
 @pytest.fixture(scope="module")
-def restarted(two, tmp_path_factory):
+def restarted(torchrun, two, tmp_path_factory):
     """The folder, the results and the end of two processes, one of which is killed in the first of two runs.
 
     The second run gets the folder of an unfinished run; torchrun may restart once.
