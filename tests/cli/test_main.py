@@ -7,6 +7,7 @@ import shlex
 import pytest
 import typer
 
+import dihedral as dh
 from dihedral.cli.main import app
 
 
@@ -107,6 +108,19 @@ def test_a_failed_training_run_exits_with_1(cli, tmp_path):
     done = cli("train", "family", "--recipe", "demo/family", "--out", tmp_path / "x", "--set", "entity_lr=1e20")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("error: the loss became nan in epoch 1")
+
+
+def test_version_is_shown(cli):
+    done = cli("--version")
+    assert (done.code, done.out) == (0, f"{dh.__version__}\n")
+
+
+def test_only_train_supports_several_processes(cli, model_folder, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    done = cli("info", model_folder)
+    assert done.code == 2
+    assert done.err.startswith("error: torchrun started 2 processes of `dihedral info`; only `train` supports several")
 
 
 def test_python_m_dihedral_runs_the_command_line(python):

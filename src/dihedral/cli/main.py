@@ -27,14 +27,19 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(dihedral.__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
 ) -> None:
-    if version:
-        print(dihedral.__version__)
-        raise typer.Exit
     if world_size() > 1 and context.invoked_subcommand != "train":
         raise DihedralError(
             f"torchrun started {world_size()} processes of `dihedral {context.invoked_subcommand}`; "
