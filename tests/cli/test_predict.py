@@ -81,3 +81,22 @@ def test_names_with_brackets_are_shown_literally(cli, tmp_path):
     Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
     done = cli("predict", tmp_path / "model", "--head", "list[int]", "--relation", "r[bold]")
     assert done.code == 0 and all(name in done.out for name in ("list[int]", "r[bold]", "a[/b]"))
+
+
+def test_among_limits_the_answers_to_the_entities_with_a_fact(cli, model_folder, predictor, family):
+    head, relation, tail = next(iter(family.labels(family.train)))
+    question = ("--head", "man_0000", "--relation", "spouse", "--known", "include", "--json")
+    done = cli("predict", model_folder, *question, "--among", f"{relation}={tail}")
+    found = {row["tail"] for row in json.loads(done.out)}
+    assert done.code == 0 and head in found
+    members = {subject for subject, name, entity in family.labels(family.known) if (name, entity) == (relation, tail)}
+    assert found <= members
+    refused = cli("predict", model_folder, *question, "--among", relation)
+    assert refused.code == 2 and f"among is '{relation}'; write all, range, or RELATION=ENTITY" in refused.err
+
+
+def test_a_model_without_calibration_gives_a_score_only(cli, family, tmp_path):
+    plain = Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=4), family)
+    plain.save(tmp_path / "plain")
+    done = cli("predict", tmp_path / "plain", "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
+    assert done.out == f"{plain.score('man_0000', 'spouse', 'woman_0010'):.4f}\n"

@@ -94,3 +94,16 @@ def test_runs_shared_by_targets_are_merged_with_all_their_studies():
     for run in runs:
         (one,) = [found for found in merged if found.name == run.name]
         assert set(run.studies) <= set(one.studies) and one.recipe == run.recipe
+
+
+def test_missing_runs_are_trained_once_and_recorded(cli, tmp_path, monkeypatch):
+    run = next(run for run in plan("figure4") if run.graph == "family-1")
+    tiny = Run(run.graph, run.recipe.replace(epochs=1, dimension=8), run.seed, run.studies)
+    monkeypatch.setattr("dihedral.cli.reproduce.plan", lambda *_, **__: [tiny])
+    words = ("reproduce", "figure4", "--out", tmp_path / "out", "--results", tmp_path / "results", "--device", "cpu")
+    done = cli(*words)
+    assert done.code == 0 and "0 of 1 runs are in" in done.err and "training 1 runs" in done.err
+    assert f"{tiny.name}: valid 0." in done.err
+    assert tiny.path(tmp_path / "results" / "runs").exists()
+    again = cli(*words)
+    assert again.code == 0 and "1 of 1 runs are in" in again.err and "training" not in again.err
