@@ -102,8 +102,8 @@ import json, re, sys
 from pathlib import Path
 from dihedral.graph import load_graph, readers, split, triples
 
-readers.PIECE_BYTES >>= 6  # scale the buffers down to the size of this graph
-triples.ROWS_PER_CHUNK = split.ROWS_PER_CHUNK = 1 << 13
+readers.PIECE_BYTES >>= 5  # scale the buffers down to the size of this graph
+triples.ROWS_PER_CHUNK = split.ROWS_PER_CHUNK = 1 << 14
 for path in sys.argv[1:]:
     graph = load_graph(path)
     final = graph.known.nbytes + graph.entities.array.nbytes + graph.relations.array.nbytes
@@ -116,10 +116,10 @@ for path in sys.argv[1:]:
 def large(tmp_path_factory):
     """Two folders with a graph: the first allocates the buffers that do not grow with the second."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(100_000, size=(400_000, 2)).tolist()
+    ids = rng.integers(200_000, size=(800_000, 2)).tolist()
     lines = [f"Q{head}\tP{i % 500}\tQ{tail}\n" for i, (head, tail) in enumerate(ids)]
     folders = [tmp_path_factory.mktemp(name) for name in ("some", "all")]
-    for folder, part in zip(folders, (lines[:25_000], lines), strict=True):
+    for folder, part in zip(folders, (lines[:50_000], lines), strict=True):
         (folder / "train.tsv").write_text("".join(part))
     return folders
 
