@@ -195,7 +195,7 @@ def test_failed_trials_are_reported(cli, data):
     assert none.code == 1 and "no trial completed; the first of 1 errors: the loss became nan" in none.err
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_keeps_the_finished_trials(interrupted, data, tmp_path, workers):
     words = ["tune", data, *SMALL, "--set", "epochs=20", "--set", "dimension=8", "--trials", "500", "--out", "study"]
     done = interrupted([*words, "--workers", workers], lambda: finished_trials(tmp_path / "study"))
