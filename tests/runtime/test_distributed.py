@@ -26,6 +26,7 @@ RUN = {"dimension": 24, "epochs": 8, "batch_size": 512, "validate_every": 4, "re
 PLANS = [
     {"model": "dihedral-gumbel", "objective": "logistic"},
     {"model": "dihedral-ste", "objective": "logistic", "regulariser": "l2", "regulariser_weight": 0.1},
+    {"objective": "logistic", "skew_probability": 0.5, "regulariser": "l2", "regulariser_weight": 0.1},
     {"objective": "logistic", "share_negatives": 16, "negatives": 30},
     {"objective": "logistic", "skew_probability": 0.5, "regulariser": "n3", "regulariser_weight": 0.1},
     {"model": "complex", "objective": "logistic", "negatives": 3},

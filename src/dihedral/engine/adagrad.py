@@ -27,6 +27,17 @@ class RowGradients:
     source: Tensor | None = None  # int64 [uses]; None: 0, 1, 2, …
     weights: Tensor | None = None  # [uses]; None: all 1
 
+    def joined(self, other: RowGradients) -> RowGradients:
+        """The uses of both."""
+        device, count = self.ids.device, len(self.vectors)
+        sources, weights = [], []
+        for each, start in ((self, 0), (other, count)):
+            source = torch.arange(len(each.ids), device=device) if each.source is None else each.source
+            sources.append(source + start)
+            weights.append(torch.ones(len(each.ids), device=device) if each.weights is None else each.weights)
+        vectors = torch.cat([self.vectors, other.vectors])
+        return RowGradients(torch.cat([self.ids, other.ids]), vectors, torch.cat(sources), torch.cat(weights))
+
     def dense(self, num_rows: int) -> Tensor:
         """The equivalent dense gradient of the table: [num_rows, 2L]."""
         vectors = self.vectors if self.source is None else self.vectors[self.source]

@@ -42,7 +42,7 @@ class LogisticLoss:
             raise DihedralError("DURA is not available for the logistic loss; use the L2 or N3 regulariser")
         self.scratch = Scratch()
         rows_are_candidates = type(self.relations).candidates is Relations.candidates
-        self.written_out = rows_are_candidates and not (self.skew or self.component_weight or self.reference)
+        self.written_out = rows_are_candidates and not (self.component_weight or self.reference)
         has_kernel = self.relations.is_block and (self.regulariser is NONE or isinstance(self.regulariser, L2))
         self.compilable = has_kernel and not self.share_negatives
 
@@ -50,12 +50,12 @@ class LogisticLoss:
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         negatives = self.sample(batch, generator)
+        reverse = self.skew.draw(batch[:, 1], generator) if self.skew else None
         if not self.written_out:
-            reverse = self.skew.draw(batch[:, 1], generator) if self.skew else None
             return self.by_autograd(entities, operators, index, batch, negatives, reverse)
-        if self.compiled and batch.device.type == "cpu":
-            return self.by_compiled(entities, operators, index, batch, negatives)
-        return self.by_hand(entities, operators, index, batch, negatives)
+        fast = self.by_compiled if self.compiled and batch.device.type == "cpu" else self.by_hand
+        found = fast(entities, operators, index, batch, negatives)
+        return found if reverse is None else self.with_reversed(found, entities, operators, index, batch, reverse)
 
     @property
     def compiled(self) -> bool:
@@ -135,6 +135,25 @@ class LogisticLoss:
         else:
             uses = self.row_gradients(questions, negatives, torch.cat([*own, query]), weights)
         return Gradients(loss + penalty, operator_gradient, uses)
+
+    def with_reversed(
+        self, found: Gradients, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, reverse: Tensor
+    ) -> Gradients:
+        """Add the terms softplus(φ(t, r, h)) of the positives in the mask `reverse` [B]."""
+        questions, size = Questions.of(batch), len(batch)
+        operators = operators.detach().requires_grad_()
+        anchor, target = entities[questions.anchors], entities[questions.targets].requires_grad_()
+        with torch.enable_grad():
+            swapped = queries_of_sides(self.relations, operators, index, target, questions.half)
+        score = (swapped.detach() * anchor).sum(-1)
+        weight = (torch.sigmoid(score) * reverse / size)[:, None]
+        operator_gradient, target_gradient = torch.autograd.grad(swapped, [operators, target], weight * anchor)
+        rows = RowGradients(
+            torch.cat([questions.anchors, questions.targets]), torch.cat([weight * swapped.detach(), target_gradient])
+        )
+        loss = found.loss + (F.softplus(score) * reverse).sum() / size
+        assert isinstance(found.entities, RowGradients)
+        return Gradients(loss, found.operators + operator_gradient, found.entities.joined(rows))
 
     @staticmethod
     def _chunks(rows: Tensor, chunks: int, share: int) -> Tensor:

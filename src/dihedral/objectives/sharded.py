@@ -68,7 +68,7 @@ class ShardedLogisticLoss(LogisticLoss):
     ) -> Gradients:
         negatives = self.sample(batch, generator)
         questions = Questions.of(batch)
-        if self.compiled and batch.device.type == "cpu":
+        if self.compiled and not self.skew and batch.device.type == "cpu":
             return self.by_compiled_pairs(entities, operators, index, questions, negatives)
         reverse = self.skew.draw(batch[:, 1], generator) if self.skew else None
         return self.by_autograd_pairs(entities, operators, index, questions, negatives, reverse)
