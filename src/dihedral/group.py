@@ -142,16 +142,11 @@ class DihedralGroup:
 
     def pack(self, codes: ArrayLike) -> NDArray[np.uint8]:
         """Codes [..., L] as bits, each row padded to full bytes: [..., ceil(L * bits / 8)]."""
-        a = self._ids(codes)
-        bits = a[..., None] >> np.arange(self.bits - 1, -1, -1) & 1
-        return np.packbits(bits.reshape(*a.shape[:-1], a.shape[-1] * self.bits).astype(np.uint8), axis=-1)
+        return pack_bits(self._ids(codes), self.bits)
 
     def unpack(self, packed: NDArray[np.uint8], length: int) -> Elements:
         """The codes [..., length] of packed bits."""
-        bits = np.unpackbits(packed, axis=-1, count=length * self.bits)
-        bits = bits.reshape(*packed.shape[:-1], length, self.bits)
-        weights = 1 << np.arange(self.bits - 1, -1, -1)
-        return self._store(self._ids(bits @ weights))
+        return self._store(self._ids(unpack_bits(packed, length, self.bits)))
 
     def _ids(self, elements: ArrayLike) -> NDArray[np.int64]:
         a = np.asarray(elements)
@@ -165,6 +160,18 @@ class DihedralGroup:
 
     def _store(self, ids: NDArray[np.int64]) -> Elements:
         return ids.astype(self.dtype)
+
+
+def pack_bits(ids: NDArray[np.int64], bits: int) -> NDArray[np.uint8]:
+    """Non-negative integers [..., L] in this many bits each, each row padded to full bytes."""
+    ones = ids[..., None] >> np.arange(bits - 1, -1, -1) & 1
+    return np.packbits(ones.reshape(*ids.shape[:-1], ids.shape[-1] * bits).astype(np.uint8), axis=-1)
+
+
+def unpack_bits(packed: NDArray[np.uint8], length: int, bits: int) -> NDArray[np.int64]:
+    """The integers [..., length] of packed bits."""
+    ones = np.unpackbits(packed, axis=-1, count=length * bits).reshape(*packed.shape[:-1], length, bits)
+    return ones.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))
 
 
 def _snap(values: NDArray[np.float64]) -> NDArray[np.float64]:
