@@ -13,6 +13,7 @@ from dihedral.inference.completion import complete, missing_facts
 from dihedral.inference.folding import fold_in
 from dihedral.inference.predictor import Prediction, Predictor, load
 from dihedral.interpretation import algebra, explain, find_rules
+from dihedral.monoid import GradedMonoid
 from dihedral.runtime.environment import package_version
 from dihedral.training import Recipe, load_recipe, train
 
@@ -23,6 +24,7 @@ __all__ = [
     "DihedralGroup",
     "Evaluation",
     "Evaluator",
+    "GradedMonoid",
     "Graph",
     "Prediction",
     "Predictor",

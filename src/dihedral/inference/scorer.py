@@ -78,7 +78,7 @@ class Scorer:
         relations = self.model.relations
         if not isinstance(relations, BlockRelations):
             raise DihedralError(f"relations of a {relations.kind!r} model are not 2x2 blocks, which this needs")
-        return relations.relation_scores(self.operators, heads, tails)
+        return relations.relation_scores(self.operators[: self.num_relations], heads, tails)
 
     @torch.no_grad()
     def queries(self, entities: Tensor, steps: Tensor) -> Tensor:

@@ -219,7 +219,9 @@ def to_predictor(
     scales = None if relations.scales is None else relations.scales[forward]
     with torch.no_grad():
         entities = model.entity_representations[0]().clone()
-        converted = Model(entities, CodeRelations(relations.codes[forward], relations.K, scales).to(entities.device))
+        converted = Model(
+            entities, CodeRelations(relations.codes[forward], relations.K, scales, relations.grades).to(entities.device)
+        )
     return Predictor(converted.requires_grad_(False), graph)
 
 
@@ -228,7 +230,8 @@ def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
     model = predictor.model
     if not isinstance(model.relations, DiscreteRelations):
         raise DihedralError(f"the predictor's model is {model.relations.kind!r}; only DihEdral models can be converted")
-    relations = CodeRelations(model.relations.codes, model.relations.K, model.relations.scales)
+    ours = model.relations
+    relations = CodeRelations(ours.codes, ours.K, ours.scales, ours.grades)
     entities = model.entities.detach()
     converted = ERModel(
         triples_factory=KGInfo(model.num_entities, model.num_relations, create_inverse_triples=False),

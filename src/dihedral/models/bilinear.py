@@ -13,13 +13,28 @@ from dihedral.models.model import BlockRelations, WeightedRelations
 
 
 class _WeightedBlocks(WeightedRelations, BlockRelations):
-    """Blocks built from two free weights per component: weights [R, 2, L]."""
+    """Blocks built from two free weights per component: weights [R, 2, L].
+
+    reciprocal: learn R more relations, the reciprocal ones, in rows R to 2R (Lacroix et al., 2018).
+    """
+
+    can_be_reciprocal = True
+
+    def __init__(self, num_relations: int, dimension: int, *, reciprocal: bool = False, **options: Any) -> None:
+        self.is_reciprocal = reciprocal
+        super().__init__(num_relations, dimension, **options)
 
     def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
-        return torch.randn(self.num_relations, 2, self.dimension // 2, generator=generator) * init
+        rows = self.num_relations * (2 if self.is_reciprocal else 1)
+        return torch.randn(rows, 2, self.dimension // 2, generator=generator) * init
 
     def operators(self, which: Tensor | None = None, generator: Any = None, temperature: Any = 1.0) -> Tensor:
+        if which is not None and self.is_reciprocal:
+            which = torch.cat([which, which + self.num_relations])
         return torch.stack(self.entries(*super().operators(which).unbind(1)), dim=1)
+
+    def settings(self) -> dict[str, int | str]:
+        return {"reciprocal": 1} if self.is_reciprocal else {}
 
     @abstractmethod
     def entries(self, p: Tensor, q: Tensor) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """DihEdral: relations as rows of elements of D_K, trained by Gumbel-softmax or straight-through estimators.
 
-Training finds the codes, one element id per component. A stored model is `CodeRelations`: the codes alone.
+Training finds the codes, one element id per component. A stored model is `CodeRelations`: the codes alone. With
+levels other than 1, elements are graded (`monoid.GradedMonoid`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from dihedral.errors import DihedralError
-from dihedral.group import DihedralGroup
 from dihedral.models.model import BlockRelations, Relations
+from dihedral.monoid import GradedMonoid, levels_text
 
 
-def element_blocks(K: int, dtype: torch.dtype = torch.float32, device: Any = None) -> Tensor:
-    """The matrices of Eq. 1 as block entries: [2K, 4]."""
-    return torch.as_tensor(DihedralGroup(K).matrices.reshape(-1, 4), dtype=dtype, device=device)
+def element_blocks(K: int, max_grade: int = 0) -> Tensor:
+    """The matrices of Eq. 1, and of their graded elements, as block entries by id, the last one is zero: [n + 1, 4]."""
+    return torch.as_tensor(GradedMonoid(K).matrices(max_grade).reshape(-1, 4), dtype=torch.float32)
 
 
 def check_group(model: type[Relations], K: int) -> None:
@@ -39,6 +40,7 @@ class DiscreteRelations(BlockRelations):
     """The common part of all parametrisations of D_K: codes, and the operators that they determine.
 
     scaled: learn one factor per relation.
+    grades: the grades that an element may have, ascending; 0 alone is D_K.
     """
 
     is_discrete = True
@@ -53,13 +55,16 @@ class DiscreteRelations(BlockRelations):
         *,
         init: float = 1.0,
         scaled: bool = False,
+        grades: tuple[float, ...] = (0,),
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(num_relations, dimension)
         check_group(type(self), K)
         self.K = K
-        self.group = DihedralGroup(K)
-        self.register_buffer("blocks", element_blocks(K), persistent=False)  # [2K, 4]
+        self.grades = grades
+        self.monoid = GradedMonoid(K)
+        self.max_grade = int(max(grade for grade in grades if math.isfinite(grade)))
+        self.register_buffer("blocks", element_blocks(K, self.max_grade), persistent=False)  # [ids, 4]
         self.blocks: Tensor
         self.log_scales = nn.Parameter(torch.zeros(num_relations)) if scaled else None
         self.draw(init, generator)
@@ -69,7 +74,7 @@ class DiscreteRelations(BlockRelations):
 
     @property
     def codes(self) -> Tensor:
-        """Element ids, uint8 [R, L]."""
+        """Element ids [R, L], of type `code_dtype`."""
         raise AttributeError("codes")
 
     @property
@@ -94,8 +99,23 @@ class DiscreteRelations(BlockRelations):
     def stored(self) -> dict[str, Tensor]:
         return {"codes": self.codes} | ({} if self.scales is None else {"scales": self.scales})
 
+    @property
+    def element_names(self) -> list[str]:
+        """The names of the elements by id; that of zero, id -1, comes last in a graded model."""
+        return self.monoid.names(self.max_grade) if self.is_graded else self.monoid.group.names
+
+    @property
+    def is_graded(self) -> bool:
+        return self.grades != (0,)
+
+    @property
+    def code_dtype(self) -> torch.dtype:
+        """uint8 in D_K; a signed type for graded elements, which have the id -1 for zero."""
+        dtype = self.monoid.dtype(self.max_grade) if self.is_graded else self.monoid.group.dtype
+        return torch.from_numpy(np.empty(0, dtype)).dtype
+
     def settings(self) -> dict[str, int | str]:
-        return {"K": self.K}
+        return {"K": self.K} | ({"levels": levels_text(self.grades)} if self.is_graded else {})
 
 
 class CodeRelations(DiscreteRelations):
@@ -103,12 +123,19 @@ class CodeRelations(DiscreteRelations):
 
     kind = "dihedral"
 
-    def __init__(self, codes: Tensor, K: int, scales: Tensor | None = None) -> None:
-        super().__init__(codes.shape[0], 2 * codes.shape[1], K)
-        wrong = codes[(codes.long() < 0) | (codes.long() >= 2 * K)]
+    is_gradable = True
+
+    def __init__(self, codes: Tensor, K: int, scales: Tensor | None = None, grades: tuple[float, ...] = (0,)) -> None:
+        super().__init__(codes.shape[0], 2 * codes.shape[1], K, grades=grades)
+        allowed = torch.from_numpy(self.monoid.elements(grades)).to(codes.device)
+        wrong = codes[~torch.isin(codes.long(), allowed)]
         if wrong.numel():
-            raise DihedralError(f"codes hold the element {int(wrong[0])}; D_{K} has ids 0 to {2 * K - 1}")
-        self.register_buffer("fixed_codes", codes.to(torch.uint8))
+            ids = (
+                f"D_{K} has ids 0 to {2 * K - 1}" if grades == (0,) else f"levels {levels_text(grades)} do not have it"
+            )
+            raise DihedralError(f"codes hold the element {int(wrong[0])}; {ids}")
+        codes = codes.to(self.code_dtype)
+        self.register_buffer("fixed_codes", codes)
         self.fixed_codes: Tensor
         self.register_buffer("fixed_scales", scales)
         self.fixed_scales: Tensor | None
@@ -130,23 +157,31 @@ class GumbelRelations(DiscreteRelations):
     """D_K-Gumbel: R⁽ˡ⁾ = Σ_k c_k D_k with c drawn by Gumbel-softmax from logits s (Eq. 3)."""
 
     kind = "dihedral-gumbel"
+    is_gradable = True
     uses_temperature = True
     estimator = "gumbel"
 
     def draw(self, init: float, generator: torch.Generator | None) -> None:
-        shape = self.num_relations, self.K if self.rotations_only else 2 * self.K, self.dimension // 2
+        ids = self.monoid.elements(self.grades)
+        if self.rotations_only:
+            ids = ids[self.monoid.group.is_rotation(self.monoid.group_part(ids))]
+        self.register_buffer("choices", torch.from_numpy(ids).to(self.code_dtype), persistent=False)
+        self.choices: Tensor  # element ids [choices]
+        self.register_buffer("choice_blocks", self.blocks[ids], persistent=False)
+        self.choice_blocks: Tensor  # [choices, 4]
+        shape = self.num_relations, len(ids), self.dimension // 2
         self.logits = nn.Parameter(torch.randn(shape, generator=generator) * init)  # [R, choices, L]
 
     @property
     def codes(self) -> Tensor:
-        return self.logits.detach().argmax(dim=1).to(torch.uint8)
+        return self.choices[self.logits.detach().argmax(dim=1)]
 
     def operators(
         self, which: Tensor | None = None, generator: torch.Generator | None = None, temperature: float | Tensor = 1.0
     ) -> Tensor:
         logits = self.logits if which is None else self.logits[which]
         weights = self.choose(logits, generator, temperature)
-        return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.blocks[: logits.shape[1]]), which)
+        return self.scaled(torch.einsum("rkl,kb->rbl", weights, self.choice_blocks), which)
 
     def choose(self, logits: Tensor, generator: torch.Generator | None, temperature: float | Tensor) -> Tensor:
         """Weights of the elements [R, choices, L]."""

@@ -28,10 +28,14 @@ class Relations(nn.Module, ABC):
     is_bilinear: ClassVar[bool] = True  # φ = hᵀ R t
     is_block: ClassVar[bool] = False  # R is block diagonal with 2x2 blocks
     is_discrete: ClassVar[bool] = False  # blocks are elements of D_K
+    is_gradable: ClassVar[bool] = False  # blocks may be graded elements
     allowed_k: ClassVar[Container[int] | None] = None  # None: the model has no K
+    can_be_reciprocal: ClassVar[bool] = False  # may have a second operator per relation, for heads
     uses_temperature: ClassVar[bool] = False
     estimator: ClassVar[str | None] = None  # of a discrete model: gumbel, ste or argmax
     default_init: ClassVar[float] = 1.0  # spread of the initial parameters
+
+    is_reciprocal: bool = False  # has R more operators: heads are the tails of the reciprocal relation
 
     def __init__(self, num_relations: int, dimension: int) -> None:
         super().__init__()
@@ -94,6 +98,8 @@ class BlockRelations(Relations):
     is_block = True
 
     def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        if self.is_reciprocal and side == "head":
+            return block_queries(operators, index + len(operators) // 2, entities, True)
         return block_queries(operators, index, entities, side == "tail")  # Rᵀ h, or R t
 
     @staticmethod

@@ -19,6 +19,7 @@ from dihedral.models.dihedral import (
 )
 from dihedral.models.model import Model, Relations
 from dihedral.models.translation import TransE
+from dihedral.monoid import parse_levels
 from dihedral.runtime.distributed import Shard
 
 PIECE_ROWS = 1 << 16  # rows of the entity table that are drawn at a time
@@ -46,6 +47,8 @@ def build_model(
     entity_init: float = 0.1,
     relation_init: float | None = None,
     scaled: bool = False,
+    levels: str = "1",
+    reciprocal: bool = False,
     seed: int = 0,
 ) -> Model:
     """Build and initialise a model; with several processes, each gets its rows of the entity table.
@@ -55,6 +58,7 @@ def build_model(
     entity_init: entities are initialised as N(0, entity_init²).
     relation_init: spread of the relation parameters; the default depends on the model.
     scaled: learn one factor per relation, for the DihEdral models.
+    levels: the sizes of group elements, such as "1, 1/2, 0", for the models by Gumbel-softmax and arg-max.
 
     >>> build_model("dihedral-ste", 5, 2, dimension=6).codes.shape
     torch.Size([2, 3])
@@ -67,7 +71,13 @@ def build_model(
     options: dict[str, Any] = {"init": model.default_init if relation_init is None else relation_init}
     if model.is_discrete:
         options |= {"K": K, "scaled": scaled}
-    elif scaled:
+        if model.is_gradable:
+            options["grades"] = parse_levels(levels)
+    if reciprocal:
+        if not model.can_be_reciprocal:
+            raise DihedralError(f"reciprocal is True; it is for baselines of 2x2 blocks, which {name!r} is not")
+        options["reciprocal"] = True
+    if scaled and not model.is_discrete:
         raise DihedralError(f"scaled is True; it is for DihEdral models, and {name!r} already has free weights")
     generator = torch.Generator().manual_seed(seed)
     relations = model(num_relations, dimension, generator=generator, **options)
@@ -93,7 +103,11 @@ def restore_relations(
 ) -> Relations:
     """The relation operator of a stored model."""
     if "codes" in tensors:
-        return CodeRelations(tensors["codes"], settings["K"], tensors.get("scales"))
-    relations = MODELS[kind](num_relations, dimension)
+        grades = parse_levels(settings.get("levels", "1"))
+        return CodeRelations(tensors["codes"], settings["K"], tensors.get("scales"), grades)
+    model: Any = MODELS[kind]
+    relations: Relations = model(
+        num_relations, dimension, **({"reciprocal": True} if settings.get("reciprocal") else {})
+    )
     relations.load_state_dict(tensors)
     return relations

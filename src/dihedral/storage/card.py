@@ -54,10 +54,11 @@ def _model(model: Model) -> str:
     size = f"{model.num_entities} entities with {model.dimension} numbers each, {model.num_relations} relations"
     if model.codes is None:
         return f"A {_code(model.relations.kind)} model: {size}."
-    K = model.relations.settings()["K"]
+    settings = model.relations.settings()
+    graded = f", graded with the sizes {settings['levels']}" if "levels" in settings else ""
     return (
         f"A DihEdral model ([Xu & Li, ACL 2019](https://aclanthology.org/P19-1026/)): {size} of "
-        f"{model.codes.shape[1]} elements of the dihedral group D_{K}."
+        f"{model.codes.shape[1]} elements of the dihedral group D_{settings['K']}{graded}."
     )
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.group import DihedralGroup
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.models import Model
+from dihedral.models.dihedral import DiscreteRelations
 
 Array = NDArray[Any]
 
@@ -59,8 +59,9 @@ def _relations(model: Model) -> dict[str, Array]:
 
 
 def _element_names(model: Model) -> Array:
-    """The names of the elements of D_K by id; empty for a model without codes."""
-    return np.array([] if model.codes is None else DihedralGroup(int(model.relations.settings()["K"])).names, np.str_)
+    """The names of the elements by id; empty for a model without codes."""
+    relations = model.relations
+    return np.array(relations.element_names if isinstance(relations, DiscreteRelations) else [], np.str_)
 
 
 def _write_npz(path: Path, model: Model, graph: Graph) -> list[Path]:

@@ -34,6 +34,7 @@ from dihedral.io.jsonl import append_line, write_lines
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.base import Objective
+from dihedral.objectives.compositions import Compositions
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.objectives.negatives import SkewNegatives
 from dihedral.objectives.regularisers import make_regulariser
@@ -105,7 +106,8 @@ class Trainer:
         """The model, an optimiser per parameter, and the averages of the parameters."""
         recipe, size = self.recipe, (self.graph.num_entities, self.graph.num_relations)
         options: dict[str, Any] = {"dimension": recipe.dimension, "K": recipe.K, "scaled": recipe.relation_scale}
-        options |= {"entity_init": recipe.entity_init, "relation_init": recipe.relation_init}
+        options |= {"entity_init": recipe.entity_init, "relation_init": recipe.relation_init, "levels": recipe.levels}
+        options["reciprocal"] = recipe.reciprocal
         model = build_model(recipe.model, *size, seed=self.seed, **options)
         self.model, self.shard = model.to(self.device), model.shard
         by_entity_lr = ("entities", "relations.log_scales")
@@ -383,11 +385,14 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
     kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
     settings = recipe.to_dict()
     options: dict[str, Any] = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
-    options["regulariser"] = make_regulariser(recipe.regulariser, recipe.regulariser_weight)
+    options["regulariser"] = make_regulariser(
+        recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations
+    )
     options["reference"] = reference
     if recipe.objective == "softmax":
-        walks = Walks.build(graph, device) if recipe.paths else None
-        return SoftmaxLoss(relations, walks=walks, shard=shard, **options)
+        options["walks"] = Walks.build(graph, device) if recipe.paths else None
+        options["compositions"] = Compositions.build(graph, device) if recipe.composition_weight else None
+        return SoftmaxLoss(relations, shard=shard, **options)
     if recipe.skew_probability:
         options["skew"] = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
     if shard.is_single:

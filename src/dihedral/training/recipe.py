@@ -17,6 +17,7 @@ from dihedral.errors import DihedralError, close_matches
 from dihedral.io.files import atomic_path
 from dihedral.models import MODELS, Relations
 from dihedral.models.dihedral import check_group
+from dihedral.monoid import parse_levels
 from dihedral.objectives.regularisers import REGULARISERS
 
 OBJECTIVES = ("logistic", "softmax")
@@ -43,10 +44,13 @@ def _models(has: Callable[[type[Relations]], bool], text: str) -> Condition:
 LOGISTIC = Condition("objective", lambda value: value == "logistic", "objective 'logistic'")
 SOFTMAX = Condition("objective", lambda value: value == "softmax", "objective 'softmax'")
 GROUP = _models(lambda model: model.is_discrete, "models over D_K")
+GRADABLE = _models(lambda model: model.is_gradable, "models that choose among elements")
+RECIPROCAL = _models(lambda model: model.can_be_reciprocal, "baselines of 2x2 blocks")
 TEMPERATURE = _models(lambda model: model.uses_temperature, "models with a temperature")
 BILINEAR = _models(lambda model: model.is_bilinear, "bilinear models")
 BLOCKS = _models(lambda model: model.is_block, "models of 2x2 blocks")
 REGULARISED = Condition("regulariser", lambda value: value != "none", "regularisers other than 'none'")
+N3 = Condition("regulariser", lambda value: value == "n3", "regulariser 'n3'")
 WALKS = Condition("paths", lambda value: value > 0, "paths more than 0")
 
 
@@ -90,6 +94,10 @@ class Recipe:
     # the model
     model: str = setting("dihedral-gumbel", "The model.", choices=MODELS)
     K: int = setting(4, "The dihedral group D_K.", POSITIVE, when=[GROUP])
+    levels: str = setting(
+        "1", 'Sizes of elements, separated by commas: 1, 1/2, 1/4, … and 0. "1" is D_K; others give graded elements.',
+        when=[GRADABLE],
+    )  # fmt: skip
     dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE)
     entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE)
     relation_init: float = setting(
@@ -102,6 +110,10 @@ class Recipe:
     temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE])
     cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE])
     relation_scale: bool = setting(False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP])
+
+    reciprocal: bool = setting(
+        False, "Learn a second operator per relation, which asks for heads (Lacroix et al., 2018).", when=[RECIPROCAL]
+    )
 
     # the objective
     objective: str = setting(
@@ -131,6 +143,10 @@ class Recipe:
         2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.",
         TWO_OR_THREE, when=[WALKS],
     )  # fmt: skip
+    composition_weight: float = setting(
+        0.0, "Weight of the composition loss: products of operators become similar to the relations that they imply.",
+        NOT_NEGATIVE, when=[WALKS],
+    )  # fmt: skip
     dropout: float = setting(
         0.0,
         "Probability that an entry of a query is set to 0 in training.",
@@ -144,6 +160,9 @@ class Recipe:
     )  # fmt: skip
     regulariser_weight: float = setting(
         0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED]
+    )
+    regularise_relations: bool = setting(
+        False, "Apply n3 to the relations as well as to the entities.", when=[N3, SOFTMAX, RECIPROCAL]
     )
     precision: str = setting(
         "half", "Precision of the products over all entities on CUDA; a CPU always uses float32.",
@@ -271,8 +290,13 @@ def _check_values(settings: Settings) -> None:
             if not allowed.holds(settings[name]):
                 raise DihedralError(f"{name} is {settings[name]}; it must be {allowed.text}")
     check_group(MODELS[settings["model"]], settings["K"])
+    parse_levels(settings["levels"])
     if settings["dimension"] % 2:
         raise DihedralError(f"dimension is {settings['dimension']}; it is 2L, so it must be even")
+    if settings["reciprocal"] and settings["paths"]:
+        raise DihedralError(
+            f"paths is {settings['paths']} with reciprocal = true; walks need one operator per relation"
+        )
     if settings["share_negatives"] and settings["component_weight"]:
         raise DihedralError(
             f"component_weight is {settings['component_weight']} with share_negatives {settings['share_negatives']}; "
