@@ -163,3 +163,49 @@ def test_dropout_applies_to_the_questions_and_not_to_the_penalty(regulariser):
         return total / len(BATCH)
 
     assert_agree(example.ask(objective), written_out(example, loss))
+
+
+# --- baselines: the relation factor of N3, and reciprocal relations --------------------------------
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_n3_on_all_three_factors_and_reciprocal_relations(reciprocal):
+    example = Example("complex", reciprocal=reciprocal)
+
+    def modulus(operator: Tensor) -> Tensor:
+        return operator.square().sum(0).div(2).sqrt()  # |p + iq| of the block [[p, -q], [q, p]]
+
+    def loss(entities: Tensor, operators: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for i, (head, _, tail) in enumerate(BATCH.tolist()):
+            relation, h, t = operators[example.index[i]], entities[head], entities[tail]
+            other = operators[example.index[i] + len(operators) // 2] if reciprocal else relation
+            tails = torch.stack([example.score(relation, h, e) for e in entities])
+            heads = [example.score(other, t, e) if reciprocal else example.score(relation, e, t) for e in entities]
+            total = total - tails.log_softmax(0)[tail] - torch.stack(heads).log_softmax(0)[head]
+            total = total + penalty("n3", WEIGHT, h, t) + WEIGHT / 2 * modulus(relation).pow(3).sum()
+            if reciprocal:
+                total = total + WEIGHT / 2 * modulus(other).pow(3).sum()
+        return total / len(BATCH)
+
+    objective = SoftmaxLoss(example.relations, regulariser=make_regulariser("n3", WEIGHT, includes_relations=True))
+    assert_agree(example.ask(objective), written_out(example, loss))
+
+
+def test_reciprocal_relations_are_asked_for_in_both_directions():
+    example = Example("complex", reciprocal=True)
+
+    def loss(entities: Tensor, operators: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        count = len(operators) // 2
+        for i, (head, _, tail) in enumerate(BATCH.tolist()):
+            r, h, t = example.index[i], entities[head], entities[tail]
+            tails = torch.stack([example.score(operators[r], h, e) for e in entities])
+            heads = torch.stack([example.score(operators[r + count], t, e) for e in entities])
+            forwards = torch.stack([example.score(operator, h, t) for operator in operators])
+            backwards = torch.stack([example.score(operator, t, h) for operator in operators])
+            total = total - tails.log_softmax(0)[tail] - heads.log_softmax(0)[head]
+            total = total - 2.0 * (forwards.log_softmax(0)[r] + backwards.log_softmax(0)[r + count])
+        return total / len(BATCH)
+
+    assert_agree(example.ask(SoftmaxLoss(example.relations, relation_weight=2.0)), written_out(example, loss))

@@ -24,8 +24,8 @@ def seeded(seed: int = 0) -> torch.Generator:
 class Example:
     """A tiny model and the batch above, as the training loop passes them to an objective."""
 
-    def __init__(self, name: str) -> None:
-        model = build_model(name, ENTITIES, RELATIONS, dimension=DIMENSION, entity_init=1.0, seed=1)
+    def __init__(self, name: str, **options: Any) -> None:
+        model = build_model(name, ENTITIES, RELATIONS, dimension=DIMENSION, entity_init=1.0, seed=1, **options)
         if name == "transe":
             with torch.no_grad():
                 model.relations.weights[:, -1] = torch.tensor([4.0, 5.0, 6.0])  # margins

@@ -33,6 +33,8 @@ PLANS = [
     {"model": "dihedral-gumbel", "objective": "softmax", "regulariser": "n3", "regulariser_weight": 0.1},
     {"objective": "softmax", "relation_weight": 0.5, "paths": 0.5, "path_length": 3},
     {"objective": "softmax", "regulariser": "dura", "regulariser_weight": 0.1, "dropout": 0.2},
+    {"objective": "softmax", "levels": "1, 1/2, 0", "paths": 0.5, "composition_weight": 0.5},
+    {"model": "complex", "objective": "softmax", "reciprocal": True, "relation_weight": 0.5},
     {"model": "transe", "objective": "softmax", "relation_init": 0.1, "regulariser": "l2", "regulariser_weight": 0.1},
 ]
 

@@ -43,7 +43,11 @@ class LogisticLoss:
         self.scratch = Scratch()
         rows_are_candidates = type(self.relations).candidates is Relations.candidates
         self.written_out = rows_are_candidates and not (self.component_weight or self.reference)
-        has_kernel = self.relations.is_block and (self.regulariser is NONE or isinstance(self.regulariser, L2))
+        has_kernel = (
+            self.relations.is_block
+            and not self.relations.is_reciprocal
+            and (self.regulariser is NONE or isinstance(self.regulariser, L2))
+        )
         self.compilable = has_kernel and not self.share_negatives
 
     def __call__(

@@ -18,10 +18,15 @@ class Regulariser:
 
     weight: float = 0.0
     includes_queries: ClassVar[bool] = False
+    includes_relations: bool = False
 
     def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
         """λ times the mean penalty of the positives, from rows [B, 2L]."""
         return head.new_zeros(())
+
+    def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: int) -> Tensor:
+        """The part of the relations, from operators [R, 4, L] and the operator of each use."""
+        return operators.new_zeros(())
 
     def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
         """The same value and its gradient, from the rows [2B, 2L] of heads and tails together."""
@@ -42,7 +47,15 @@ class L2(Regulariser):
 
 @dataclass(frozen=True)
 class N3(Regulariser):
-    """Σ_l ‖h⁽ˡ⁾‖³ + ‖t⁽ˡ⁾‖³ (Lacroix et al., 2018)."""
+    """Σ_l ‖h⁽ˡ⁾‖³ + ‖t⁽ˡ⁾‖³ (Lacroix et al., 2018).
+
+    includes_relations: add ½ ‖R⁽ˡ⁾‖³, and for reciprocal relations that of both operators. ‖R⁽ˡ⁾‖² is half the sum of
+    the squared entries of a block, so that ‖R⁽ˡ⁾‖ is the modulus of a ComplEx relation.
+    """
+
+    def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: int) -> Tensor:
+        norms = operators.square().sum(1).div(2).pow(1.5).sum(1)  # [R]
+        return self.weight / (2 * batch_size) * norms[index].sum()
 
     def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
         return self.weight * (_cubed_norms(head) + _cubed_norms(tail)).mean()
@@ -72,9 +85,9 @@ REGULARISERS: dict[str, type[Regulariser]] = {"none": Regulariser, "l2": L2, "n3
 NONE = Regulariser()
 
 
-def make_regulariser(name: str, weight: float) -> Regulariser:
+def make_regulariser(name: str, weight: float, includes_relations: bool = False) -> Regulariser:
     """The regulariser of this name and weight; weight 0 is no regulariser, whatever the name."""
-    return REGULARISERS[name](weight) if weight and name != "none" else NONE
+    return REGULARISERS[name](weight, includes_relations) if weight and name != "none" else NONE
 
 
 def _cubed_norms(rows: Tensor) -> Tensor:

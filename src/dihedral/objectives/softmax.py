@@ -18,6 +18,7 @@ from dihedral.engine.blocks import block_queries
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
 from dihedral.objectives.base import Gradients, queries_of_sides
+from dihedral.objectives.compositions import Compositions
 from dihedral.objectives.regularisers import NONE, Regulariser
 from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
@@ -36,6 +37,8 @@ class SoftmaxLoss:
     walks: Walks | None = None
     paths: float = 0.0  # sample paths · B paths per batch
     path_length: int = 2  # of the longest of them
+    compositions: Compositions | None = None
+    composition_weight: float = 0.0  # of the composition loss of the paths of two steps
     dropout: float = 0.0  # probability that an entry of a query is set to 0
     regulariser: Regulariser = NONE
     precision: str = "half"  # of the products over all entities on CUDA
@@ -72,10 +75,24 @@ class SoftmaxLoss:
                 third = self._relation_question(operators, index, both, shard)
             outputs, gradients = [*outputs, third], [*gradients, torch.ones_like(third)]
             loss = loss + third.detach() * size
+        if self.compositions is not None:
+            with torch.enable_grad():
+                walked = paths[0]
+                first = batch[: len(walked.ends), 0]
+                fourth = self.compositions.loss(operators, first, walked.steps, walked.ends)
+                fourth = self.composition_weight * fourth / shard.world
+            outputs, gradients = [*outputs, fourth], [*gradients, torch.ones_like(fourth)]
+            loss = loss + fourth.detach() * size
         penalty, penalty_gradient = self.regulariser.penalty_and_gradient(edge_rows, size)
         if self.regulariser.includes_queries:  # ‖Rᵀh‖² and ‖Rt‖²
             more, more_gradient = self.regulariser.penalty_and_gradient(query.detach(), size)
             outputs, gradients, penalty = [*outputs, query], [*gradients, more_gradient], penalty + more
+        if self.regulariser.includes_relations:
+            used = torch.cat([index, index + len(operators) // 2]) if self.relations.is_reciprocal else index
+            with torch.enable_grad():
+                more = self.regulariser.relation_penalty(operators, used, size) / shard.world
+            outputs, gradients = [*outputs, more], [*gradients, torch.ones_like(more)]
+            penalty = penalty + more.detach()
         operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
         if candidates is not table:
             (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
@@ -108,8 +125,11 @@ class SoftmaxLoss:
         """Weighted cross-entropy of (head, ?, tail) from the rows [2B, 2L]; each process counts its part."""
         assert isinstance(self.relations, BlockRelations)
         head, tail = rows.chunk(2)
-        scores = self.relations.relation_scores(operators, head, tail)
-        return self.relation_weight * F.cross_entropy(scores, index) / shard.world
+        loss = F.cross_entropy(self.relations.relation_scores(operators, head, tail), index)
+        if self.relations.is_reciprocal:  # asked both ways, among the relations and the reciprocal ones
+            backwards = self.relations.relation_scores(operators, tail, head)
+            loss = loss + F.cross_entropy(backwards, index + len(operators) // 2)
+        return self.relation_weight * loss / shard.world
 
     def _drop(self, query: Tensor, generator: torch.Generator) -> Tensor:
         if not self.dropout:
