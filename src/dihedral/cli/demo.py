@@ -31,7 +31,7 @@ def command(
     algebra = dh.algebra(predictor)
     text = "4. Inverses: weighted share of identity components in the product"
     pairs = [[" · ".join(rule.body), rule.share] for rule in algebra.inverse_pairs(5)]
-    print_table(f"\n{text} (chance level {1 / len(algebra.group):.3f})", ["pair", "share"], pairs)
+    print_table(f"\n{text} (chance level {1 / (2 * algebra.monoid.K):.3f})", ["pair", "share"], pairs)
     text = "5. Compositions: weighted share of components in which the product, or the swapped one, equals the relation"
     rows = []
     for rule in [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3][:6]:

@@ -1,4 +1,4 @@
-"""A figure of what a model learned: the elements of each relation, and the products of relations."""
+"""Figures of what a model learned: the elements of each relation, their components, and the products of relations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.interpretation import Algebra, Row
 
 MAX_RELATIONS = 16
+MAX_NAME = 48  # characters, the last ones
 
 
 def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
@@ -22,7 +26,7 @@ def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None 
     rows = [algebra[name] for name in names]
     size = 0.55 * len(rows) + 1.2
     figure = Figure(figsize=(5.2 + 1.15 * len(rows) + 1.5, size + 0.8))
-    left, right = figure.subplots(1, 2, width_ratios=[2 * algebra.group.K + 1, 2.1 * len(rows)])
+    left, right = figure.subplots(1, 2, width_ratios=[2 * algebra.monoid.K + 1, 2.1 * len(rows)])
     _element_shares(left, rows)
     _products(right, rows)
     figure.suptitle(title, fontsize=12)
@@ -30,12 +34,51 @@ def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None 
     figure.savefig(path, dpi=150)
 
 
+def draw_components(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
+    """Draw the elements of relations (rows) in all components (columns): the hue is the element, zero is white.
+
+    Smaller elements are paler. Components are ordered by how much of them the relations use.
+    """
+    names = list(algebra.names)[:MAX_RELATIONS] if relations is None else relations
+    if not names:
+        raise DihedralError("no relations to draw; name at least one")
+    monoid, rows = algebra.monoid, [algebra[name] for name in names]
+    sizes = np.stack([row.sizes for row in rows])  # [R, L]
+    order = np.argsort(-sizes.sum(axis=0), kind="stable")
+    colours = _element_colours(monoid.K)[np.stack([monoid.group_part(row.codes) for row in rows])]  # [R, L, 3]
+    image = 1 - (1 - colours) * np.sqrt(sizes)[..., None]
+    figure = Figure(figsize=(9, 0.28 * len(rows) + 1.6))
+    axes = figure.subplots()
+    axes.imshow(image[:, order], aspect="auto", interpolation="nearest")
+    labels = [name if len(name) <= MAX_NAME else f"…{name[1 - MAX_NAME :]}" for name in names]
+    axes.set_yticks(range(len(rows)), list(map(_plain, labels)), fontsize=8)
+    axes.set_xlabel("components, most used first")
+    legend = [Patch(color=tuple(colour), label=_math_name(name))
+              for colour, name in zip(_element_colours(monoid.K), monoid.group.names, strict=True)]  # fmt: skip
+    axes.legend(handles=legend, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
+    axes.set_title(title, fontsize=11)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
+def _element_colours(K: int) -> NDArray[np.float64]:
+    """One colour per element [2K, 3]: rotations from blue to green, reflections from yellow to purple."""
+    turns, mirrors = colormaps["winter"](np.linspace(0, 0.9, K)), colormaps["plasma_r"](np.linspace(0.15, 0.8, K))
+    return np.concatenate([turns, mirrors])[:, :3]
+
+
+def _math_name(name: str) -> str:
+    return rf"${name[0]}_{{{name[1:].split('^')[0]}}}^{{{name.split('^')[1]}}}$"
+
+
 def _element_shares(axes: Any, rows: list[Row]) -> None:
-    shares = np.array([list(row.elements().values()) for row in rows], dtype=float)
-    shares /= shares.sum(axis=1, keepdims=True)
-    names = [
-        rf"${name[0]}_{{{name[1:].split('^')[0]}}}^{{{name.split('^')[1]}}}$" for name in rows[0].algebra.group.names
-    ]
+    monoid = rows[0].algebra.monoid
+    codes = np.stack([row.codes for row in rows])
+    elements = np.where(codes < 0, 2 * monoid.K, monoid.group_part(codes))  # whatever the size; zero comes last
+    shares = np.stack([(elements == element).mean(axis=1) for element in range(2 * monoid.K + 1)], axis=1)
+    names = list(map(_math_name, monoid.group.names))
+    if rows[0].algebra.is_graded:
+        names.append("0")
+    shares = shares[:, : len(names)]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=max(0.5, shares.max()), aspect="auto")
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])

@@ -18,9 +18,9 @@ from dihedral.graph import Graph
 from dihedral.graph.patterns import count_rule
 from dihedral.graph.steps import SIDES, Step, inverse_ids
 from dihedral.graph.triples import Split
-from dihedral.group import DihedralGroup
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
+from dihedral.models.dihedral import DiscreteRelations
 
 MIN_SUPPORT = 0.3  # paths with less are not shown
 MAX_EDGES = 2000  # of an entity, in each direction, that paths are looked for among
@@ -212,11 +212,12 @@ def _similar_facts(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: in
 
 def _elements(scorer: Scorer, h: int, r: int, t: int) -> dict[str, float]:
     """What the components with each element add to the score, by descending contribution."""
-    model = scorer.model
     query = scorer.queries(*(torch.tensor([i], device=scorer.device) for i in (h, r)))
     parts = (query * scorer.entities[[t]]).view(2, -1).sum(dim=0)
-    codes = model.codes
-    assert codes is not None
-    names = DihedralGroup(int(model.relations.settings()["K"])).names
-    totals = torch.zeros(len(names), device=parts.device).index_add_(0, codes[r].long(), parts)
-    return {names[i]: float(totals[i]) for i in totals.argsort(descending=True).tolist()}
+    relations = scorer.model.relations
+    assert isinstance(relations, DiscreteRelations)
+    names = relations.element_names  # that of zero, id -1, comes last
+    ids = relations.codes[r].long() % len(names)
+    totals = torch.zeros(len(names), device=parts.device).index_add_(0, ids, parts)
+    order = totals.argsort(descending=True).tolist()
+    return {names[i]: float(totals[i]) for i in order if names[i] != "0"}  # zero adds nothing

@@ -3,6 +3,15 @@
 Relations have hundreds of learned components, so no statement holds for all of them: answers are shares of components.
 Most components matter little to any one relation. A share therefore weights each component by how much it adds to the
 scores of the facts of the relations involved; the unweighted count is given with it.
+
+The elements of a row may be graded (`monoid.GradedMonoid`): s_l = 2⁻ᵉ is the size of component l; it is 0 if the
+component does not concern the relation. With weights w_l, rows A and B agree to the share
+
+    agreement(A, B) = Σ_l w_l s_l(A) s_l(B) [g_l(A) = g_l(B)] / √( Σ_l w_l s_l(A)² · Σ_l w_l s_l(B)² )
+
+It is 1 if both hold the same elements with proportional sizes. For rows of D_K all sizes are 1, and it is the weighted
+share of components with equal elements. Symmetry is the agreement of a row with its transpose, and the inverse of a
+relation has the transposed row.
 """
 
 from __future__ import annotations
@@ -17,10 +26,13 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.steps import Step
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.group import DihedralGroup, Elements
+from dihedral.group import Elements
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
+from dihedral.interpretation.compositions import best_compositions
+from dihedral.monoid import GradedMonoid
 
 MIN_WEIGHT = 1e-3  # relative to the largest
 MAX_FACTS = 2000  # of a relation, that its weights are averaged over
@@ -67,7 +79,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """L elements of D_K: a relation, or a product or inverse of relations."""
+    """L elements of D_K, which may be graded: a relation, or a product or inverse of relations."""
 
     algebra: Algebra
     codes: Elements  # [L]
@@ -79,57 +91,69 @@ class Row:
         if not isinstance(other, Row):
             return NotImplemented
         self._check(other)
-        codes = self.algebra.group.product(self.codes, other.codes)
+        codes = self.algebra.monoid.product(self.codes, other.codes)
         return Row(self.algebra, codes, f"{self.name} · {other.name}", self.relations + other.relations)
 
     def __invert__(self) -> Row:
-        codes = self.algebra.group.inverse(self.codes)
+        """The row of the inverse relation: the transpose, which in D_K is the inverse."""
+        codes = self.algebra.monoid.transpose(self.codes)
         return Row(self.algebra, codes, f"{_bracket(self.name)}⁻¹", self.relations)
 
     def _check(self, other: Row) -> None:
-        if self.algebra.group != other.algebra.group or self.codes.shape != other.codes.shape:
+        if self.algebra.monoid != other.algebra.monoid or self.codes.shape != other.codes.shape:
             raise DihedralError(f"{self.name!r} and {other.name!r} come from models with different K or dimension")
 
     def __pow__(self, exponent: int) -> Row:
-        codes = self.algebra.group.power(self.codes, exponent)
+        codes = self.algebra.monoid.power(self.codes, exponent)
         return Row(self.algebra, codes, f"{_bracket(self.name)}^{exponent}", self.relations)
 
     def __repr__(self) -> str:
-        names = self.algebra.group.names
-        shown = " ".join(names[code] for code in self.codes[:6])
+        shown = " ".join(self.algebra.monoid.name(code) for code in self.codes[:6])
         return f"Row({self.name}: {shown}{' …' if len(self.codes) > 6 else ''})"
 
     def agreement(self, other: Row) -> Share:
         """Share of components in which both hold the same element (chance level 1/2K)."""
         self._check(other)
-        return self._share(self.codes == other.codes, other.relations)
+        equal = self.algebra.monoid.group_part(self.codes) == self.algebra.monoid.group_part(other.codes)
+        return self._share(equal, other)
 
     def identity(self) -> Share:
-        """Share of components that are the identity."""
-        return self._share(self.codes == 0)
+        """Share of components that are the identity, up to their size."""
+        return self._share(self.algebra.monoid.group_part(self.codes) == 0, self)
 
     def symmetry(self) -> Share:
         """Share of components whose matrix is symmetric."""
-        return self._share(self.algebra.group.is_symmetric(self.codes))
+        return self._share(self.algebra.monoid.is_symmetric(self.codes), self)
 
     def skewness(self) -> Share:
         """Share of components whose matrix is skew-symmetric."""
-        return self._share(self.algebra.group.is_skew(self.codes))
+        return self._share(self.algebra.monoid.is_skew(self.codes), self)
 
     def commutation(self, other: Row) -> Share:
         """Share of components in which the order of the product does not matter."""
         return (self @ other).agreement(other @ self)
 
-    def _share(self, holds: NDArray[np.bool_], others: tuple[int, ...] = ()) -> Share:
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        """The size of each component: 1 in D_K, 0 where the component does not concern the relation."""
+        return self.algebra.monoid.sizes(self.codes)
+
+    def _share(self, holds: NDArray[np.bool_], other: Row) -> Share:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
-        log_weights = self.algebra.log_weights[list(self.relations + others)].mean(axis=0)
+        involved = self.relations + (() if other is self else other.relations)
+        log_weights = self.algebra.log_weights[list(involved)].mean(axis=0)
         weights = np.exp(log_weights - log_weights.max())
-        return Share(float(weights[holds].sum() / weights.sum()), float(holds.mean()))
+        mine, others = self.sizes, other.sizes
+        return Share(*(_cosine(each, mine, others, holds) for each in (weights, np.ones_like(weights))))
 
     def elements(self) -> dict[str, int]:
         """The number of components with each element."""
-        counts = np.bincount(self.codes, minlength=len(self.algebra.group))
-        return dict(zip(self.algebra.group.names, counts.tolist(), strict=True))
+        monoid, codes = self.algebra.monoid, self.codes.astype(np.int64)
+        size = 2 * monoid.K
+        max_grade = max(0, int(codes.max(initial=0))) // size
+        counts = np.bincount(codes + 1, minlength=size * (max_grade + 1) + 1)
+        named = dict(zip(monoid.names(max_grade), [*counts[1:].tolist(), int(counts[0])], strict=True))
+        return named if self.algebra.is_graded else {name: n for name, n in named.items() if name != "0"}
 
     def nearest(self, count: int = 3) -> list[Match]:
         """The relations that agree with this row in the largest share of components."""
@@ -152,14 +176,21 @@ class Algebra:
 
     def __init__(self, codes: NDArray[Any], K: int, names: Vocabulary, weights: NDArray[Any] | None = None) -> None:
         """weights [R, L]: how much each component matters to each relation; equal if not given."""
-        self.group = DihedralGroup(K)
+        self.monoid = GradedMonoid(K)
         self.codes = codes
+        self.is_graded = codes.dtype.kind == "i" and bool(((codes < 0) | (codes >= 2 * K)).any())
         self.names = names
         self.log_weights = log_weights(np.ones(codes.shape) if weights is None else weights)
 
     def __getitem__(self, relation: str) -> Row:
         number = self.names.id(relation)
         return Row(self, self.codes[number], relation, (number,))
+
+    def step(self, step: int) -> Row:
+        """The row of a signed step id: of a relation, or of its inverse."""
+        relation, backwards = Step.from_id(step, len(self))
+        row = self[self.names[relation]]
+        return ~row if backwards else row
 
     def __iter__(self) -> Iterator[Row]:
         return (Row(self, self.codes[i], name, (i,)) for i, name in enumerate(self.names))
@@ -169,24 +200,23 @@ class Algebra:
 
     def inverse_pairs(self, top: int = 10) -> list[Rule]:
         """Pairs r₁, r₂ whose product is nearest to the identity; r₁ = r₂ means that r₁ is an involution."""
-        shares = self.agreements(self.group.inverse(self.codes), np.arange(len(self))[:, None])
+        shares = self.agreements(self.monoid.transpose(self.codes), np.arange(len(self))[:, None])
         first, second = np.triu_indices(len(self))
         order = np.argsort(-shares[first, second], kind="stable")[:top]
         pairs = [(self.names[first[i]], self.names[second[i]]) for i in order]
-        return [Rule((r1, r2), "identity", (self[r1] @ self[r2]).identity()) for r1, r2 in pairs]
+        return [Rule((r1, r2), "identity", (~self[r1]).agreement(self[r2])) for r1, r2 in pairs]
 
-    def compositions(self, top: int = 10) -> list[Rule]:
-        """Products r₁ · r₂ that agree best with a relation r₃ in the codes alone; `find_rules` finds more."""
-        found: list[tuple[float, int, int, int]] = []
-        for i, codes in enumerate(self.codes):
-            others = np.stack([np.full(len(self), i), np.arange(len(self))], axis=1)
-            shares = self.agreements(self.group.product(codes, self.codes), others)
-            flat = np.argsort(-shares, axis=None, kind="stable")[:top]
-            rows, columns = np.unravel_index(flat, shares.shape)
-            found += [(float(shares[j, k]), i, int(j), int(k)) for j, k in zip(rows, columns, strict=True)]
-        best = sorted(found, key=lambda rule: -rule[0])[:top]
-        named = [tuple(self.names[r] for r in rule[1:]) for rule in best]
-        return [Rule((r1, r2), r3, (self[r1] @ self[r2]).agreement(self[r3])) for r1, r2, r3 in named]
+    def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Rule]:
+        """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.compositions`).
+
+        inverses: bodies may walk relations backwards. `find_rules` uses the entities too and counts the rules.
+        """
+        rules = []
+        for *body, head, _ in best_compositions(self.codes, self.monoid.K, top, inverses=inverses):
+            names = tuple(Step.from_id(step, len(self)).name(self.names) for step in body)
+            first, second = map(self.step, body)
+            rules.append(Rule(names, self.names[head], (first @ second).agreement(self.step(head))))
+        return rules
 
     def agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
         """Weighted share of components in which rows [n, L] agree with each relation: [n, R].
@@ -194,15 +224,22 @@ class Algebra:
         made_of [n, m]: the relations that each row is made of. A geometric mean is a product of powers, one factor
         from the row's relations and one from the other relation, so all pairs are one matrix product.
         """
-        size, parts = len(self.group), made_of.shape[1] + 1
+        parts = made_of.shape[1] + 1
         left_weights = np.exp(self.log_weights[made_of].sum(axis=1) / parts).astype(np.float32)  # [n, L]
         right_weights = np.exp(self.log_weights / parts).astype(np.float32)  # [R, L]
-        shape = -1, size * self.codes.shape[1]
-        one_hot = np.arange(size)
-        left = ((rows[..., None] == one_hot) * left_weights[..., None]).reshape(shape)
-        right = ((self.codes[..., None] == one_hot) * right_weights[..., None]).reshape(shape)
-        shares: NDArray[np.float32] = (left @ right.T) / (left_weights @ right_weights.T)
+        left_sizes, right_sizes = (self.monoid.sizes(codes).astype(np.float32) for codes in (rows, self.codes))
+        left, right = (
+            self._one_hot(rows, left_weights * left_sizes),
+            self._one_hot(self.codes, right_weights * right_sizes),
+        )
+        norms = (left_weights * left_sizes**2) @ right_weights.T * (left_weights @ (right_weights * right_sizes**2).T)
+        shares: NDArray[np.float32] = (left @ right.T) / np.sqrt(np.maximum(norms, 1e-30))
         return shares
+
+    def _one_hot(self, codes: Elements, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The values [n, L] of the components, in the column of their group element: [n, L · 2K]."""
+        columns = self.monoid.group_part(codes)[..., None] == np.arange(2 * self.monoid.K)
+        return (columns * values[..., None]).reshape(len(codes), -1)
 
 
 def algebra(predictor: Predictor) -> Algebra:
@@ -236,6 +273,14 @@ def log_weights(added: NDArray[Any]) -> NDArray[Any]:
     largest = added.max(axis=1, keepdims=True)
     added = np.where(largest > 0, added, 1.0)  # equal weights for a relation whose facts no component supports
     return np.log(np.maximum(added, MIN_WEIGHT * np.where(largest > 0, largest, 1.0)))
+
+
+def _cosine(
+    weights: NDArray[Any], left: NDArray[np.float64], right: NDArray[np.float64], holds: NDArray[np.bool_]
+) -> float:
+    """Σ w s s' [holds] / √(Σ w s² · Σ w s'²); 0 for a row without components."""
+    norm = float((weights * left**2).sum() * (weights * right**2).sum()) ** 0.5
+    return float((weights * left * right)[holds].sum()) / norm if norm else 0.0
 
 
 def _bracket(name: str) -> str:

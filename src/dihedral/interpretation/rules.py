@@ -22,7 +22,7 @@ from dihedral.graph.steps import Step, inverse_ids
 from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
-from dihedral.interpretation.rows import Row, algebra
+from dihedral.interpretation.rows import algebra
 
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
@@ -127,11 +127,6 @@ class RuleMiner:
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
 
-    def row(self, step: int) -> Row:
-        relation, backwards = Step.from_id(step, self.num_relations)
-        row = self.algebra[self.facts.relations[relation]]
-        return ~row if backwards else row
-
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
     def reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
@@ -159,8 +154,8 @@ class RuleMiner:
 
     def _reversal(self, kind: Kind, head: int, other: int, counted: Reversals, score: float) -> MinedRule:
         step = self.num_relations + other
-        row = self.row(head)
-        share = row.skewness() if kind == "skew-symmetric" else self.row(step).agreement(row)
+        row = self.algebra.step(head)
+        share = row.skewness() if kind == "skew-symmetric" else self.algebra.step(step).agreement(row)
         support, size = int(counted.support[other, head]), int(counted.size[other])
         pca_body = self._reversed_with_head(other, head)
         if kind == "skew-symmetric":  # the support are the pairs that are not held reversed
@@ -230,7 +225,7 @@ class RuleMiner:
     def _composition(
         self, body: tuple[int, ...], head: int, score: float, swapped: float, counts: tuple[int, int, int]
     ) -> MinedRule:
-        share = reduce(matmul, map(self.row, body)).agreement(self.row(head))
+        share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         support, joined, pca_body = counts
         return MinedRule(
             "composition", tuple(map(self.name, body)), self.name(head), score, share.count, support, joined,

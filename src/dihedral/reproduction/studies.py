@@ -70,7 +70,9 @@ def _identity_likeness(matrix: NDArray[np.float64]) -> dict[str, float]:
 
 def _product(row: Row) -> dict[str, Any]:
     """Describe a product that should be the identity: share of identity blocks, and counts of diagonal entries."""
-    diagonal = row.algebra.group.matrices[row.codes][:, [0, 1], [0, 1]].ravel().round(3)
+    group_parts = row.algebra.monoid.group_part(row.codes)
+    blocks = row.algebra.monoid.group.matrices[group_parts] * row.sizes[:, None, None]
+    diagonal = blocks[:, [0, 1], [0, 1]].ravel().round(3)
     values, counts = np.unique(diagonal + 0.0, return_counts=True)
     return {
         "share": row.identity().count,

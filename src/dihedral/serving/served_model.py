@@ -110,7 +110,7 @@ class ServedModel:
     def inverse_shares(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """The agreement of the inverse of each relation with every relation: [R, R]."""
         a = self.rows()
-        return a.agreements(a.group.inverse(a.codes), np.arange(len(a))[:, None])
+        return a.agreements(a.monoid.transpose(a.codes), np.arange(len(a))[:, None])
 
     @cached_property
     def rules(self) -> list[MinedRule]:

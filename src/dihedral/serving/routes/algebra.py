@@ -44,7 +44,7 @@ async def relation(request: Request, served: SelectedModel, name: NameParam) -> 
     involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
     elements, compositions = a[name].elements(), [schemas.Rule(**rule.to_dict()) for rule in involved]
     return schemas.RelationResponse(
-        **dict(summary), model=served.name, K=a.group.K, elements=elements, compositions=compositions
+        **dict(summary), model=served.name, K=a.monoid.K, elements=elements, compositions=compositions
     )
 
 
@@ -71,7 +71,7 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
     return schemas.ComposeResponse(
         model=served.name,
         steps=body.steps,
-        K=row.algebra.group.K,
+        K=row.algebra.monoid.K,
         elements=row.elements(),
         identity=_share(row.identity()),
         symmetry=_share(row.symmetry()),

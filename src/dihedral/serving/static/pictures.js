@@ -4,22 +4,29 @@ import { el, number, percent, plural, short, svg } from "./dom.js";
 
 // --- elements of D_K -------------------------------------------------------------------------------
 
-// "O4^1" is the rotation by a quarter turn, "F4^0" the reflection across the first axis.
+const SIZES = { "½": 1 / 2, "¼": 1 / 4, "⅛": 1 / 8 };
+
+// "O4^1" is the rotation by a quarter turn, "F4^0·½" the reflection across the first axis at half size, "0" is zero.
 function readElement(name) {
-  const [, letter, K, m] = name.match(/^([OF])(\d+)\^(\d+)$/);
-  return { reflects: letter === "F", K: Number(K), m: Number(m) };
+  if (name === "0") return { reflects: false, K: 4, m: 0, size: 0 };
+  const [, letter, K, m, level] = name.match(/^([OF])(\d+)\^(\d+)(?:·(.+))?$/);
+  const size = level === undefined ? 1 : SIZES[level] ?? 1 / Number(level.split("/")[1]);
+  return { reflects: letter === "F", K: Number(K), m: Number(m), size };
 }
 
 export function elementTitle(name) {
-  const { reflects, K, m } = readElement(name);
+  const { reflects, K, m, size } = readElement(name);
+  if (size === 0) return "not concerned";
+  const level = name.split("·")[1];
   const degrees = Math.round((reflects ? 180 : 360) * m / K * 10) / 10;
-  if (reflects) return `reflection at ${degrees}°`;
-  return m === 0 ? "identity" : `rotation by ${degrees}°`;
+  const turn = m === 0 ? "identity" : `rotation by ${degrees}°`;
+  return (reflects ? `reflection at ${degrees}°` : turn) + (level ? `, ${level}` : "");
 }
 
-// A polygon with the letter F in it, transformed by the element; a reflection shows its axis.
-export function symmetry(name, size = 34) {
-  const { reflects, K, m } = readElement(name);
+// A polygon with the letter F in it, transformed by the element; a reflection shows its axis. A graded element has the
+// area of its size, and zero is an empty outline.
+export function symmetry(name, pixels = 34) {
+  const { reflects, K, m, size } = readElement(name);
   const angle = 2 * Math.PI * m / K;
   const [c, s] = [Math.cos(angle), Math.sin(angle)];
   // the matrix of Eq. 1, with the y axis pointing down as on the screen
@@ -31,30 +38,46 @@ export function symmetry(name, size = 34) {
   const half = angle / 2;
   const axis = reflects && svg("line", { class: "axis", x1: -15 * Math.cos(half), y1: 15 * Math.sin(half),
     x2: 15 * Math.cos(half), y2: -15 * Math.sin(half) });
-  return svg("svg", { class: "symmetry", viewBox: "-15.5 -15.5 31 31", width: size, height: size, role: "img",
-    "aria-label": elementTitle(name) },
-    svg("title", {}, elementTitle(name)),
+  const frame = { class: "symmetry", viewBox: "-15.5 -15.5 31 31", width: pixels, height: pixels, role: "img",
+    "aria-label": elementTitle(name) };
+  const title = svg("title", {}, elementTitle(name));
+  if (size === 0) return svg("svg", frame, title, svg("polygon", { class: "shape absent", points: corners.join(" ") }));
+  return svg("svg", frame, title, svg("g", { transform: `scale(${Math.sqrt(size).toFixed(4)})` },
     svg("polygon", { class: "shape", points: corners.join(" ") }),
     axis,
     svg("g", { transform: `matrix(${moved.map((x) => x.toFixed(4)).join(" ")} 0 0)` },
-      svg("path", { class: "flag", d: "M-4.5 7.5V-7.5H5.5M-4.5 -1H3" })));
+      svg("path", { class: "flag", d: "M-4.5 7.5V-7.5H5.5M-4.5 -1H3" }))));
 }
 
-// One row per element: its symmetry, its name, a bar and the count.
+// One row per element of D_K: its symmetry, its name, a bar and the count. The graded forms of an element are parts of
+// its bar that fade with their size; zero comes last.
 export function elementBars(elements) {
-  const counts = Object.entries(elements);
-  const maxCount = Math.max(1, ...counts.map(([, count]) => count));
-  const total = counts.reduce((sum, [, count]) => sum + count, 0);
-  return el("ol", { class: "elements" }, counts.map(([name, count]) => {
-    const { reflects } = readElement(name);
-    const width = 100 * count / maxCount;
-    return el("li", { title: `${elementTitle(name)}: ${count} of ${total} components` },
-      symmetry(name),
-      el("span", { class: "element-name" }, elementTitle(name), el("small", {}, name)),
+  const rows = new Map();
+  for (const [name, count] of Object.entries(elements)) {
+    const element = name.split("·")[0];
+    rows.set(element, [...(rows.get(element) ?? []), { name, count, size: readElement(name).size }]);
+  }
+  const order = [...rows].sort(([a], [b]) => (a === "0") - (b === "0"));
+  const sum = (parts) => parts.reduce((total, part) => total + part.count, 0);
+  const maxCount = Math.max(1, ...order.map(([, parts]) => sum(parts)));
+  const total = order.reduce((all, [, parts]) => all + sum(parts), 0);
+  return el("ol", { class: "elements" }, order.map(([element, parts]) => {
+    const { reflects } = readElement(element);
+    const used = parts.filter((part) => part.count > 0).sort((a, b) => b.size - a.size);
+    const graded = used.length > 1 ? ` (${used.map((part) => `${part.count} of size ${part.size}`).join(", ")})` : "";
+    let x = 0;
+    const bars = used.map((part) => {
+      const width = 100 * part.count / maxCount;
+      x += width;
+      return svg("rect", { class: element === "0" ? "zero" : reflects ? "mirror" : "turn", x: x - width, y: 0, width,
+        height: 12, opacity: element === "0" ? 1 : 0.25 + 0.75 * part.size });
+    });
+    return el("li", { title: `${elementTitle(element)}: ${sum(parts)} of ${total} components${graded}` },
+      symmetry(element),
+      el("span", { class: "element-name" }, elementTitle(element), el("small", {}, element)),
       svg("svg", { class: "element-bar", viewBox: "0 0 100 12", preserveAspectRatio: "none", "aria-hidden": "true" },
-        svg("rect", { class: "track", x: 0, y: 0, width: 100, height: 12 }),
-        svg("rect", { class: reflects ? "mirror" : "turn", x: 0, y: 0, width, height: 12 })),
-      el("span", { class: "count" }, number(count)));
+        svg("rect", { class: "track", x: 0, y: 0, width: 100, height: 12 }), bars),
+      el("span", { class: "count" }, number(sum(parts))));
   }));
 }
 
