@@ -74,10 +74,10 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
             codes = [predictor_codes[body] for body in bodies.T]
             product = codes[0]
             for more in codes[1:]:
-                product = a.group.product(product, more)
+                product = a.monoid.product(product, more)
             return np.stack([(product == row).mean(axis=1) for row in a.codes], axis=1)
 
-        predictor_codes = np.concatenate([a.codes, a.group.inverse(a.codes)])
+        predictor_codes = np.concatenate([a.codes, a.monoid.transpose(a.codes)])
         found["count"] = count_share
     return found
 
@@ -135,8 +135,11 @@ class Compositions:
     def measure(self, score: Callable[[np.ndarray], Scores]) -> dict[str, float]:
         scores = score(self.bodies)
         ordered = self.ordered
-        right = np.take_along_axis(score(ordered[:, :2]), ordered[:, 2:], 1)
-        swapped = np.take_along_axis(score(ordered[:, 1::-1]), ordered[:, 2:], 1)
+        right = np.take_along_axis(score(ordered[:, :2]), ordered[:, 2:], 1)[:, 0]
+        swapped = np.take_along_axis(score(ordered[:, 1::-1]), ordered[:, 2:], 1)[:, 0]
+        tied = np.abs(right - swapped) < 1e-5  # as exactly as float32 can tell; counted as half right
+        in_order = np.where(tied, 0.5, right > swapped)
+        new_head = (ordered[:, 2:] != ordered[:, :2]).all(axis=1)
         wanted = int(self.truth.sum())
         best = np.argsort(-scores, axis=None, kind="stable")[:wanted]
         held_out = self.held_out >= 0.1
@@ -144,7 +147,8 @@ class Compositions:
             "average_precision": average_precision(self.truth.ravel(), scores.ravel()),
             "recall_at_n": float(self.truth.ravel()[best].mean()),
             "average_precision_new_head": average_precision(self.truth[self.new_head], scores[self.new_head]),
-            "order_accuracy": float((right > swapped).mean()),
+            "order_accuracy": float(in_order.mean()),
+            "order_accuracy_new_head": float(in_order[new_head].mean()),
             "average_precision_held_out": average_precision(held_out.ravel(), scores.ravel()),
         }
 
