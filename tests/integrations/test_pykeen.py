@@ -320,6 +320,7 @@ def test_relation_factors_are_converted_both_ways(family):
         ({"embedding_dim": 0}, "embedding_dim is 0; it must be an even number"),
         ({"K": 0}, "K is 0; codes are stored as bytes, so K must be 1 to 128"),
         ({"K": 5, "estimator": "ste"}, "the sign parametrisation exists for K = 4 and 6"),
+        ({"estimator": "ste", "levels": "1, 0"}, "levels is '1, 0' with estimator 'ste'; use gumbel or argmax"),
         ({"estimator": "gumble"}, "estimator is 'gumble'; choose gumbel, ste or argmax; did you mean 'gumbel'?"),
         ({"temperature_floor": 0.0}, "temperature_floor is 0.0; it must be above 0 and at most temperature, 3.0"),
         ({"temperature": 0.1}, "temperature_floor is 0.5; it must be above 0 and at most temperature, 0.1"),
@@ -330,6 +331,19 @@ def test_invalid_settings_are_named(nations, options, message):
     with pytest.raises(DihedralError) as error:
         DihEdral(triples_factory=nations.training, **options)
     assert message in str(error.value)
+
+
+def test_graded_relations_are_trained_and_converted_both_ways(nations):
+    torch.manual_seed(0)
+    model = untrained(nations, levels="1, 1/2, 0").eval()
+    splits = nations.training, nations.validation, nations.testing
+    predictor = to_predictor(model, *splits)
+    codes = relations_of(model).relations.codes
+    assert (codes < 0).any() and (codes >= 8).any() and torch.equal(predictor.model.codes, codes)
+    triples = nations.testing.mapped_triples
+    torch.testing.assert_close(predictor.scorer.score(triples), model.score_hrt(triples)[:, 0].detach())
+    again = from_predictor(predictor)
+    torch.testing.assert_close(again.score_hrt(triples), model.score_hrt(triples))
 
 
 def test_only_dihedral_models_are_converted(nations, family):

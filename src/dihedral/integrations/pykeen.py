@@ -19,6 +19,7 @@ from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.models import Model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
+from dihedral.monoid import parse_levels
 
 try:
     from pykeen.losses import Loss, SoftplusLoss
@@ -127,6 +128,7 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
     K: the group is D_K, with K rotations and K reflections.
     estimator: "gumbel" (Gumbel-softmax, any K), "ste" (straight-through estimator on signs, K = 4 or 6) or "argmax"
         (straight-through estimator on logits, any K).
+    levels: sizes of the elements, such as "1, 1/2, 0", for "gumbel" and "argmax"; "1" is D_K.
     temperature, temperature_floor, cooling_steps: for "gumbel" and "argmax", see `DihEdralRepresentation`.
     entity_init, relation_init: entities and relation parameters are initialised from N(0, init²).
     regularizer: applies to the entities; the relations are orthogonal and need none.
@@ -146,6 +148,7 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
         embedding_dim: int = 200,
         K: int = 4,
         estimator: str = "gumbel",
+        levels: str = "1",
         temperature: float = 3.0,
         temperature_floor: float = 0.5,
         cooling_steps: int = 1000,
@@ -161,7 +164,10 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
             raise DihedralError(
                 f"estimator is {estimator!r}; choose gumbel, ste or argmax{close_matches(str(estimator), ESTIMATORS)}"
             )
-        relations = ESTIMATORS[estimator](triples_factory.num_relations, embedding_dim, K)
+        grades = parse_levels(levels)
+        if grades != (0,) and not ESTIMATORS[estimator].is_gradable:
+            raise DihedralError(f"levels is {levels!r} with estimator {estimator!r}; use gumbel or argmax, or levels '1'")
+        relations = ESTIMATORS[estimator](triples_factory.num_relations, embedding_dim, K, grades=grades)
         super().__init__(
             triples_factory=triples_factory,
             interaction=DihEdralInteraction,

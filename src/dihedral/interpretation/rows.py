@@ -67,11 +67,15 @@ class Match(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A body, a head, and the share of components in which the product of the body is the head."""
+    """A body, a head, and the share of components in which the product of the body is the head.
+
+    similarity: of a composition, the cosine of the matrices of the product and of the head.
+    """
 
     body: tuple[str, ...]
     head: str
     share: Share
+    similarity: float | None = None
 
     def __str__(self) -> str:
         return f"{' · '.join(self.body)} = {self.head}"
@@ -212,10 +216,11 @@ class Algebra:
         inverses: bodies may walk relations backwards. `find_rules` uses the entities too and counts the rules.
         """
         rules = []
-        for *body, head, _ in best_compositions(self.codes, self.monoid.K, top, inverses=inverses):
+        for *body, head, similarity in best_compositions(self.codes, self.monoid.K, top, inverses=inverses):
             names = tuple(Step.from_id(step, len(self)).name(self.names) for step in body)
             first, second = map(self.step, body)
-            rules.append(Rule(names, self.names[head], (first @ second).agreement(self.step(head))))
+            share = (first @ second).agreement(self.step(head))
+            rules.append(Rule(names, self.names[head], share, similarity))
         return rules
 
     def agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
