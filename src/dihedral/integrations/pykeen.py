@@ -166,7 +166,9 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
             )
         grades = parse_levels(levels)
         if grades != (0,) and not ESTIMATORS[estimator].is_gradable:
-            raise DihedralError(f"levels is {levels!r} with estimator {estimator!r}; use gumbel or argmax, or levels '1'")
+            raise DihedralError(
+                f"levels is {levels!r} with estimator {estimator!r}; use gumbel or argmax, or levels '1'"
+            )
         relations = ESTIMATORS[estimator](triples_factory.num_relations, embedding_dim, K, grades=grades)
         super().__init__(
             triples_factory=triples_factory,
