@@ -41,6 +41,7 @@ def equation_2(
     share_negatives: int = 0,
     component_weight: float = 0.0,
     skew: Tensor | None = None,
+    regularise_negatives: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The logistic loss of the batch; the first half of a batch has its tails corrupted, the rest its heads."""
 
@@ -61,7 +62,8 @@ def equation_2(
                 for pair in corrupted:
                     margin = positive - example.components(operator, *pair)
                     total = total - component_weight * log_sigmoid(margin).sum() / len(corrupted)
-            total = total + penalty(*regulariser, h, t)
+            for pair in [(h, t), *(corrupted if regularise_negatives else [])]:
+                total = total + penalty(*regulariser, *pair)
         return total / len(BATCH)
 
     return written_out(example, loss)
@@ -99,6 +101,17 @@ def test_every_implementation_gives_the_gradients_of_equation_2(name, implementa
     objective, negatives = logistic(example, negatives=4, regulariser=("l2", 0.3))
     found = getattr(objective, implementation)(example.entities, example.operators, example.index, BATCH, negatives)
     assert_agree(found, equation_2(example, negatives, regulariser=("l2", 0.3)))
+
+
+@pytest.mark.parametrize("name", EVERY_KIND)
+@pytest.mark.parametrize("reference", [False, True])
+def test_l2_may_include_the_negative_triples(name, reference):
+    example = Example(name)
+    objective, negatives = logistic(
+        example, negatives=3, regulariser=L2, regularise_negatives=True, reference=reference
+    )
+    expected = equation_2(example, negatives, regulariser=L2, regularise_negatives=True)
+    assert_agree(example.ask(objective), expected)
 
 
 @pytest.mark.parametrize("name", EVERY_KIND)

@@ -338,7 +338,7 @@ def test_component_weight_needs_a_single_process(family):
     recipe = dh.load_recipe("demo/umls").replace(objective="logistic", component_weight=0.1)
     several = Model(model.entities, model.relations, Shard(family.num_entities, 0, 2))
     with pytest.raises(
-        DihedralError, match=r"component_weight is 0\.1 with 2 processes; set it to 0 or use one process"
+        DihedralError, match=r"component_weight is 0\.1 with 2 processes; leave it out or use one process"
     ):
         build_objective(recipe, several, family)
     build_objective(recipe, model, family)

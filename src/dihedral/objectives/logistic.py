@@ -3,7 +3,8 @@
     Eq. 2:  L = 1/|B| Σ_{(h, r, t) ∈ B} [ -log σ(φ(h, r, t)) - Σ_{n} log σ(-φ(n)) + λ Ω(h, t) ]
 
 n runs over the sampled negatives of the positive, φ is the model's score, and λ is the weight of the regulariser Ω,
-which is per positive and averaged over the batch. -log σ(x) = softplus(-x).
+which is per positive and averaged over the batch. -log σ(x) = softplus(-x). The paper does not say which entities Ω is
+about; with `regularise_negatives` it is the sum over all triples of the bracket, the negatives included.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class LogisticLoss:
     component_weight: float = 0.0  # of the per-component loss (`component_loss`)
     skew: SkewNegatives | None = None
     regulariser: Regulariser = NONE
+    regularise_negatives: bool = False  # the regulariser, L2, is on the negative triples too
     reference: bool = False  # use autograd only
 
     def __post_init__(self) -> None:
@@ -48,7 +50,7 @@ class LogisticLoss:
             and not self.relations.is_reciprocal
             and (self.regulariser is NONE or isinstance(self.regulariser, L2))
         )
-        self.compilable = has_kernel and not self.share_negatives
+        self.compilable = has_kernel and not self.share_negatives and not self.regularise_negatives
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -86,6 +88,7 @@ class LogisticLoss:
         operators = operators.detach().requires_grad_()
         with torch.enable_grad():
             anchor, target, negative = used.split([len(batch), len(batch), negatives.numel()])
+            negative_rows = negative.view(*negatives.shape, -1)
             query = queries_of_sides(self.relations, operators, index, anchor, questions.half)
             positive, negative = self.relations.candidates(target), self.relations.candidates(negative)
             losses = F.softplus(-(query * positive).sum(-1))
@@ -103,6 +106,9 @@ class LogisticLoss:
             if self.component_weight:
                 losses = losses + self.component_weight * component_loss(query, positive, negative)
             loss = losses.mean() + self.regulariser.penalty(anchor, target)
+            if self.regularise_negatives:  # the anchor is in every negative triple
+                more = self.negatives * anchor.square().sum(-1) + negative_rows.square().sum((-1, -2))
+                loss = loss + self.regulariser.weight * 0.5 * more.mean()
         operator_gradient, row_gradient = torch.autograd.grad(loss, [operators, used])
         return Gradients(loss.detach(), operator_gradient, RowGradients(ids, row_gradient))
 
@@ -131,6 +137,11 @@ class LogisticLoss:
         query_gradient = torch.bmm(chunk_weights, negative).flatten(0, 1)[:size].addcmul_(positive_weight, target)
         operator_gradient, anchor_gradient = torch.autograd.grad(queries, [operators, anchor], query_gradient)
         penalty, decay = self.regulariser.penalty_and_gradient(torch.cat([anchor.detach(), target]), size)
+        if self.regularise_negatives:
+            anchors, anchor_decay = self.regulariser.penalty_and_gradient(anchor.detach(), size)
+            others, negative_decay = self.regulariser.penalty_and_gradient(negative.flatten(0, 1), size)
+            penalty = penalty + self.negatives * anchors + others
+            decay[:size] += self.negatives * anchor_decay
         own = [anchor_gradient + decay[:size], torch.addcmul(decay[size:], positive_weight, query)]
         if self.share_negatives:  # each negative has a gradient from all questions of its chunk
             shared = torch.bmm(chunk_weights.mT, chunks).flatten(0, 1)
@@ -138,6 +149,8 @@ class LogisticLoss:
             uses = RowGradients(ids, torch.cat([*own, shared]))
         else:
             uses = self.row_gradients(questions, negatives, torch.cat([*own, query]), weights)
+        if self.regularise_negatives:
+            uses = uses.joined(RowGradients(negatives.flatten(), negative_decay))
         return Gradients(loss + penalty, operator_gradient, uses)
 
     def with_reversed(

@@ -377,11 +377,11 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
     shard, device, relations = model.shard, model.entities.device, model.relations
     if not shard.is_single and reference:
         raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
-    if not shard.is_single and recipe.component_weight:  # it needs all negatives of a question in one place
-        raise DihedralError(
-            f"component_weight is {recipe.component_weight} with {shard.world} processes; set it to 0 "
-            "or use one process"
-        )
+    for name in ("component_weight", "regularise_negatives"):  # they need all negatives of a question in one place
+        if not shard.is_single and getattr(recipe, name):
+            raise DihedralError(
+                f"{name} is {getattr(recipe, name)} with {shard.world} processes; leave it out or use one process"
+            )
     kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
     settings = recipe.to_dict()
     options: dict[str, Any] = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}

@@ -50,6 +50,7 @@ TEMPERATURE = _models(lambda model: model.uses_temperature, "models with a tempe
 BILINEAR = _models(lambda model: model.is_bilinear, "bilinear models")
 BLOCKS = _models(lambda model: model.is_block, "models of 2x2 blocks")
 REGULARISED = Condition("regulariser", lambda value: value != "none", "regularisers other than 'none'")
+L2 = Condition("regulariser", lambda value: value == "l2", "regulariser 'l2'")
 N3 = Condition("regulariser", lambda value: value == "n3", "regulariser 'n3'")
 WALKS = Condition("paths", lambda value: value > 0, "paths more than 0")
 
@@ -161,6 +162,10 @@ class Recipe:
     regulariser_weight: float = setting(
         0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED]
     )
+    regularise_negatives: bool = setting(
+        False, "Apply l2 to the entities of the negative triples too, another reading of the paper's λ.",
+        when=[L2, LOGISTIC],
+    )  # fmt: skip
     regularise_relations: bool = setting(
         False, "Apply n3 to the relations as well as to the entities.", when=[N3, SOFTMAX, RECIPROCAL]
     )
@@ -297,11 +302,12 @@ def _check_values(settings: Settings) -> None:
         raise DihedralError(
             f"paths is {settings['paths']} with reciprocal = true; walks need one operator per relation"
         )
-    if settings["share_negatives"] and settings["component_weight"]:
-        raise DihedralError(
-            f"component_weight is {settings['component_weight']} with share_negatives {settings['share_negatives']}; "
-            "it needs a set of negatives for each positive: set share_negatives = 0"
-        )
+    for name in ("component_weight", "regularise_negatives"):
+        if settings["share_negatives"] and settings[name]:
+            raise DihedralError(
+                f"{name} is {settings[name]} with share_negatives {settings['share_negatives']}; "
+                "it needs a set of negatives for each positive: set share_negatives = 0"
+            )
 
 
 def _read(key: str, value: Any) -> Any:
