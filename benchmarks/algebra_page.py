@@ -172,9 +172,9 @@ The columns are:
 - AP, held out: of the pairs that a body joins in the complete graph, except those for which the rule holds in training,
   at least a tenth are facts of r₃;
 - order: how often the right order of a body scores higher than the swapped order, for rules whose order matters in the
-  graph. Read it for the belief score only: if r₃ is r₁ or r₂, which is half of these rules on FB15k-237, scores of
-  products tie exactly ([why](concepts/algebra.md#compositions-from-the-codes-alone)), and their values here are
-  rounding noise.
+  graph. If r₃ is r₁ or r₂, which is half of these rules on FB15k-237, both orders have the same matrix cosine in every
+  model but RESCAL, and the same count ([why](concepts/algebra.md#compositions-from-the-codes-alone)). For these scores
+  that half of the column is rounding noise or 0: the tables were measured before ties were counted as half right.
 
 Each result is one seed. All models use the settings of our recipe, with these exceptions: relations without logits have
 a learning rate of 0.1, O(2) has an L2 regulariser, and RESCAL has 100 dimensions and no relation prediction in its
