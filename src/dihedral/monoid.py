@@ -61,7 +61,7 @@ class GradedMonoid:
     def group_part(self, elements: ArrayLike) -> Elements:
         """g of each element (g, e); that of zero is the identity."""
         ids = self._ids(elements)
-        return self.group._store(np.where(ids >= 0, ids % (2 * self.K), 0))
+        return np.where(ids >= 0, ids % (2 * self.K), 0).astype(self.group.dtype)
 
     def grades(self, elements: ArrayLike) -> NDArray[np.float64]:
         """e of each element (g, e): 0, 1, … or ∞."""

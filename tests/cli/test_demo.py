@@ -9,8 +9,8 @@ import pytest
 import dihedral as dh
 
 
-@pytest.mark.parametrize(("people", "mrr"), [(160, 0.5), pytest.param(1200, 0.93, marks=pytest.mark.slow)])
-def test_demo_trains_a_model_and_shows_predictions_and_a_figure(cli, tmp_path, monkeypatch, people, mrr):
+@pytest.mark.parametrize("people", [160, pytest.param(1200, marks=pytest.mark.slow)])
+def test_demo_trains_a_model_and_shows_predictions_and_a_figure(cli, tmp_path, monkeypatch, people):
     monkeypatch.setattr(dh, "make_family", partial(dh.make_family, people))
     done = cli("demo", "--out", tmp_path / "demo", "--seed", "1")
     assert done.code == 0, done.err
@@ -20,6 +20,6 @@ def test_demo_trains_a_model_and_shows_predictions_and_a_figure(cli, tmp_path, m
     assert "spouse · parent = parent_in_law" in done.out
     assert "held out" in done.out and "finished in" in done.out
     stored = dh.load(tmp_path / "demo")
-    assert stored.metrics["test"]["both"]["mrr"] >= mrr and stored.metrics["seed"] == 1
+    assert stored.metrics["test"]["both"]["mrr"] >= 0.93 and stored.metrics["seed"] == 1
     assert f"{stored.metrics['test']['both']['mrr']:.4f}" in done.out
     assert (tmp_path / "demo" / "relations.png").read_bytes().startswith(b"\x89PNG")

@@ -75,6 +75,14 @@ def test_the_loss_compares_products_of_walks_with_all_relations():
     assert float(found) == pytest.approx(total / len(walks), rel=1e-4)
 
 
+def test_a_batch_without_walks_has_no_composition_loss():
+    operators = GumbelRelations(3, 10, 4, generator=torch.Generator().manual_seed(0)).exact().requires_grad_()
+    nothing = torch.empty(0, dtype=torch.long)
+    loss = Compositions.build(GRAPH).loss(operators, nothing, torch.empty(0, 2, dtype=torch.long), nothing)
+    (gradient,) = torch.autograd.grad(loss, operators)
+    assert float(loss.detach()) == 0.0 and not gradient.any()
+
+
 def test_steps_meet_if_one_can_follow_the_other():
     meets = Compositions.build(GRAPH).meets
     index = GRAPH.train_index

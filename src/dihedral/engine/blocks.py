@@ -1,4 +1,4 @@
-"""Queries of models with 2x2 blocks, with an explicit backward pass.
+"""Queries of models with 2x2 blocks, with an explicit backward pass; products and transposes of blocks.
 
 Operators are [R, 4, L]: the entries a, b, c, d of blocks [[a, b], [c, d]]. Entity rows are [B, 2L]: all first
 coordinates x, then all second coordinates y. A tail query is Rᵀ h = (a x + c y, b x + d y). A head query is
@@ -49,6 +49,19 @@ class _BlockQueries(torch.autograd.Function):
         operator_gradient = torch.zeros_like(operators)
         operator_gradient.flatten(1).index_add_(0, index, per_row)
         return operator_gradient, None, entity_gradient, None
+
+
+def with_transposes(operators: Tensor) -> Tensor:
+    """Operators [R, 4, L], then their transposes: [2R, 4, L], as the ids of signed steps."""
+    a, b, c, d = operators.unbind(1)
+    return torch.cat([operators, torch.stack([a, c, b, d], dim=1)])
+
+
+def block_product(left: Tensor, right: Tensor) -> Tensor:
+    """Products of blocks [..., 4, L], with broadcasting."""
+    a, b, c, d = left.unbind(-2)
+    e, f, g, h = right.unbind(-2)
+    return torch.stack([a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h], dim=-2)
 
 
 def _entries(operators: Tensor, index: Tensor, tail: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:

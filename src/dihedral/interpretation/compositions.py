@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.engine.blocks import block_product, with_transposes
 from dihedral.graph.steps import inverse_ids
 from dihedral.monoid import GradedMonoid
 
@@ -42,7 +43,7 @@ def best_compositions(codes: Codes, K: int, top: int, *, inverses: bool = True) 
     """
     count = len(codes)
     operators, sizes = _blocks(codes, K)
-    forwards, backwards = operators.flatten(1), operators[:, [0, 2, 1, 3]].flatten(1)
+    forwards, backwards = with_transposes(operators).flatten(1).chunk(2)
     squares = sizes.square()
     norms = squares.sum(1).sqrt().clamp(min=1e-30)  # ‖R_a‖, all norms divided by √2
     pairs = (squares @ squares.T).sqrt().clamp(min=1e-30)  # ‖R_a R_b‖
@@ -51,7 +52,7 @@ def best_compositions(codes: Codes, K: int, top: int, *, inverses: bool = True) 
     b, c = steps[:, None].expand(count, count), steps.expand(count, count)
     for number in range(count):
         a = torch.full_like(b, number)
-        products = _products(operators[number], operators).flatten(1)  # R_a R_b: [R, 4L]
+        products = block_product(operators[number], operators).flatten(1)  # R_a R_b: [R, 4L]
         traces = products @ forwards.T / 2  # of R_a R_b R_cᵀ: [b, c]
         best.add(traces / pairs[number][:, None] / norms, a, b, c)
         if inverses:
@@ -100,10 +101,3 @@ def _blocks(codes: Codes, K: int) -> tuple[Tensor, Tensor]:
         torch.from_numpy(monoid.group_part(codes)).long()
     ]
     return (parts * sizes[..., None]).transpose(1, 2).contiguous(), sizes
-
-
-def _products(left: Tensor, right: Tensor) -> Tensor:
-    """Blocks [4, L] times blocks [R, 4, L]."""
-    a, b, c, d = left
-    e, f, g, h = right.unbind(1)
-    return torch.stack([a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h], dim=1)

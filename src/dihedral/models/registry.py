@@ -73,6 +73,8 @@ def build_model(
         options |= {"K": K, "scaled": scaled}
         if model.is_gradable:
             options["grades"] = parse_levels(levels)
+    if levels != "1" and not model.is_gradable:
+        raise DihedralError(f"levels is {levels!r:.80}; it is for models that choose among elements, not {name!r}")
     if reciprocal:
         if not model.can_be_reciprocal:
             raise DihedralError(f"reciprocal is True; it is for baselines of 2x2 blocks, which {name!r} is not")

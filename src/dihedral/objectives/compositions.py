@@ -19,9 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dihedral.engine.blocks import block_product, with_transposes
 from dihedral.graph import Graph, GraphIndex
+from dihedral.graph.steps import inverse_ids
 
-SHARPNESS, THRESHOLD = 30.0, 0.5  # chosen on FB15k-237; a sharpness of 10 pushes all cosines down
+SHARPNESS, THRESHOLD = 30.0, 0.5  # the sharpness was chosen on FB15k-237 (results/graded-search.jsonl)
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,13 @@ class Compositions:
         index, steps = graph.train_index, 2 * graph.num_relations
         entity, step = (index.keys // steps).numpy(), (index.keys % steps).numpy()
         leaves = sparse.csr_array((np.ones(len(entity), np.int32), (entity, step)), shape=(graph.num_entities, steps))
-        arrives = leaves[:, (np.arange(steps) + graph.num_relations) % steps]
+        arrives = leaves[:, inverse_ids(np.arange(steps), graph.num_relations)]
         meets = torch.from_numpy((arrives.T @ leaves).toarray() > 0)
         return cls(index.to(device), meets.to(device))
 
     def loss(self, operators: Tensor, first: Tensor, steps: Tensor, ends: Tensor) -> Tensor:
         """From operators [R, 4, L] and walks: first entities [n], steps [n, 2], ends [n]."""
-        a, b, c, d = operators.unbind(1)
-        both_ways = torch.cat([operators, torch.stack([a, c, b, d], dim=1)])
-        one, two = both_ways[steps[:, 0]], both_ways[steps[:, 1]]
+        one, two = with_transposes(operators)[steps.T]
         relations = F.normalize(operators.flatten(1), dim=1)
         walked, swapped = (
             F.normalize(product.flatten(1), dim=1) @ relations.T - THRESHOLD  # [n, R]
@@ -54,7 +54,8 @@ class Compositions:
         )
         implied, meets = self.implied(first, ends), self.meets[steps[:, 1], steps[:, 0]]
         losses = F.softplus(torch.where(implied, -SHARPNESS, SHARPNESS) * walked).sum(1)
-        return (losses + F.softplus(SHARPNESS * swapped).sum(1) * ~meets).mean()
+        losses = losses + F.softplus(SHARPNESS * swapped).sum(1) * ~meets
+        return losses.sum() / max(1, len(losses))  # a small batch may have no walk
 
     def implied(self, heads: Tensor, tails: Tensor) -> Tensor:
         """Which relations join heads [n] and tails [n] in training: bool [n, R]."""
@@ -62,10 +63,3 @@ class Compositions:
         relation = torch.arange(count, device=heads.device).repeat(len(heads))
         head, tail = heads.repeat_interleave(count), tails.repeat_interleave(count)
         return (self.index.locate(head, relation, tail) >= 0).view(-1, count)
-
-
-def block_product(left: Tensor, right: Tensor) -> Tensor:
-    """Products of blocks [..., 4, L]."""
-    a, b, c, d = left.unbind(-2)
-    e, f, g, h = right.unbind(-2)
-    return torch.stack([a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h], dim=-2)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dihedral.engine.blocks import block_queries
+from dihedral.engine.blocks import block_queries, with_transposes
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
 from dihedral.objectives.base import Gradients, queries_of_sides
@@ -142,8 +142,7 @@ def _path_queries(paths: list[SampledPaths], operators: Tensor, rows: Tensor, si
     """R_nᵀ … R_1ᵀ h asks for the end of a path and R_1 … R_n t for its start; an inverse is the transposed operator."""
     if not paths:
         return []
-    a, b, c, d = operators.unbind(1)
-    both_ways = torch.cat([operators, torch.stack([a, c, b, d], dim=1)])
+    both_ways = with_transposes(operators)
     queries, start = [], 2 * size
     for path in paths:
         count, length = path.steps.shape

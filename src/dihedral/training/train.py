@@ -68,9 +68,7 @@ def train(
 
     with ExitStack() as stack:
         here = stack.enter_context(joined(choose_device(device)))
-        is_restart = folder is not None and any_rank(
-            rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch(), here
-        )
+        is_restart = folder is not None and any_rank(_was_begun(folder), here)
         if folder is not None and holds_model(folder) and not overwrite:
             if resume or is_restart:
                 return _finished(folder, graph, wanted, seed, here)
@@ -89,6 +87,11 @@ def train(
         _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)
         announce({"event": "measured", "metrics": predictor.metrics})
     return predictor if trainer.shard.is_single or folder is None else load(folder, device=here)
+
+
+def _was_begun(folder: Path) -> bool:
+    """Whether this is rank zero after a restart by torchrun, and the run in the folder belongs to the same launch."""
+    return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
 
 
 def _find_recipe(graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], report: bool) -> Recipe:
