@@ -333,7 +333,7 @@ def test_invalid_settings_are_named(nations, options, message):
     assert message in str(error.value)
 
 
-def test_graded_relations_are_trained_and_converted_both_ways(nations):
+def test_graded_relations_are_converted_both_ways(nations):
     torch.manual_seed(0)
     model = untrained(nations, levels="1, 1/2, 0").eval()
     splits = nations.training, nations.validation, nations.testing
