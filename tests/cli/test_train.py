@@ -138,7 +138,7 @@ def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path)
 def test_a_tuned_recipe_for_the_benchmark_is_suggested_but_not_used(cli, family, tmp_path):
     write_folder(family, tmp_path / "umls")
     done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run")
-    assert "--recipe best/umls-d4-gumbel" in done.err and "recipe by size" in done.err
+    assert "--recipe best/umls-d8-graded" in done.err and "recipe by size" in done.err
 
 
 def test_a_run_is_logged_to_tensorboard_and_mlflow(cli, data, tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dihedral.reproduction.paper import TABLES
@@ -11,13 +13,13 @@ from dihedral.training import load_recipe, recipe_names
 
 BOTH = pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
 GRAPHS = {graph.lower(): (target, graph) for target, graphs in TABLES.items() for graph in graphs}
-SMALL_RECIPES = [f"best/{graph}-d4-gumbel" for graph in SMALL]
+SMALL_RECIPES = [name for name in recipe_names() if name.startswith(tuple(f"best/{graph}-" for graph in SMALL))]
 OF_TABLES = [name for name in recipe_names() if name.startswith(("paper/", "best/")) and name not in SMALL_RECIPES]
 
 
 def place_of(name):
     """Return the table and the graph of a recipe, derived from its name."""
-    return GRAPHS[name.split("/")[1].rsplit("-d", 1)[0]]
+    return GRAPHS[re.sub("-(d[0-9]+-[a-z]+|complex)$", "", name.split("/")[1])]
 
 
 @BOTH
@@ -76,21 +78,31 @@ def test_a_table_has_exactly_the_recipes_of_its_benchmarks(graph):
 
 
 @pytest.mark.parametrize("name", [name for name in OF_TABLES if name.startswith("best/")])
-def test_best_recipes_use_the_papers_model(name):
+def test_best_recipes_are_named_after_their_model(name):
     recipe = load_recipe(name)
-    assert recipe.model.startswith("dihedral")
+    if recipe.model == "complex":
+        assert name.endswith("-complex")
+        return
     assert recipe.K <= 16 and recipe.dimension <= 2000
-    assert f"-d{recipe.K}-{recipe.model.removeprefix('dihedral-')}" in name
+    graded = recipe.levels != "1"
+    assert name.endswith(f"-d{recipe.K}-{'graded' if graded else recipe.model.removeprefix('dihedral-')}")
+
+
+@pytest.mark.parametrize("graph", [*GRAPHS, *SMALL])
+def test_strict_and_graded_recipes_are_next_to_each_other(graph):
+    levels = [load_recipe(name).levels for name in recipes_of(graph) if name.startswith("best/") and "-d" in name]
+    assert graph == "yago3-10" or (levels[0] == "1" and levels[-1] != "1")
 
 
 @pytest.mark.parametrize("objective", ["logistic", "softmax"])
 @pytest.mark.parametrize("graph", ["WN18", "FB15k", "WN18RR", "FB15k-237"])
 def test_runs_with_the_same_training_setup_differ_only_in_the_model(graph, objective):
     runs = same_setup(graph, objective)
-    assert len({run.recipe.model for run in runs}) == len(runs) == 9 and {run.seed for run in runs} == {0}
+    assert len({(run.recipe.model, run.recipe.levels) for run in runs}) == len(runs) == 10
+    assert {run.seed for run in runs} == {0}
     own = {
         "transe": {"regulariser", "regulariser_weight", "relation_init", "entity_init"},
-        "dihedral-gumbel": {"relation_lr", "cooling"},
+        "dihedral-gumbel": {"relation_lr", "cooling", "levels"},
     }
     shared = {key: value for key, value in runs[0].recipe.to_dict().items() if key not in ("name", "model")}
     assert shared["objective"] == objective

@@ -41,8 +41,8 @@ def test_larger_graphs_get_fewer_epochs():
 
 
 def test_a_tuned_recipe_for_a_benchmark_is_known_by_its_name(family):
-    assert best_recipe(graph_of(10, 20, name="FB15k")) == "best/fb15k-d4-gumbel"
-    assert best_recipe(graph_of(10, 20, name="FB15k-237")) == "best/fb15k-237-d8-gumbel"
+    assert best_recipe(graph_of(10, 20, name="FB15k")) == "best/fb15k-d4-graded"
+    assert best_recipe(graph_of(10, 20, name="FB15k-237")) == "best/fb15k-237-d16-graded"
     assert best_recipe(family) is None
 
 

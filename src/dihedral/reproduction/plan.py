@@ -14,6 +14,7 @@ from dihedral.training import Recipe, load_recipe, recipe_names
 
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness", "small")
 VARIANTS = ("d4-ste", "d4-gumbel")
+GRADED_LEVELS = "1, 1/2, 1/4, 0"  # of D4-Gumbel with the same training setup as the other models
 
 _PLAN = tomllib.loads((resources.files(__package__) / "plan.toml").read_text("utf-8"))
 SAME_SETUP = {objective: Recipe(**settings) for objective, settings in _PLAN["same_setup"].items()}
@@ -60,20 +61,19 @@ def _plan(target: str, seeds: int) -> list[Run]:
         runs += _with_study(_plan("table4", seeds), "compositions")
     elif target == "small":
         for graph in SMALL:
-            runs += _seeds(graph, load_recipe(f"best/{graph}-d4-gumbel"), seeds)
+            runs += [run for name in recipes_of(graph) for run in _seeds(graph, load_recipe(name), seeds)]
     elif target == "discreteness":
         runs += [run for graph in ("WN18RR", "FB15k-237") for run in discreteness(graph)]
     return runs
 
 
 def recipes_of(graph: str) -> list[str]:
-    """Return the names of the paper's recipes and of our best recipes for a benchmark."""
+    """Return the names of the paper's recipes for a benchmark, then of our best recipes, then of the baselines'."""
     slug = graph.lower()
     known = recipe_names()
-    return [f"{group}/{slug}-{variant}" for group in ("paper", "best") for variant in VARIANTS
-            if f"{group}/{slug}-{variant}" in known] + [
-        name for name in known if name.startswith(f"best/{slug}-d") and not name.startswith(f"best/{slug}-d4")
-    ]  # fmt: skip
+    names = [f"paper/{slug}-{variant}" for variant in VARIANTS if f"paper/{slug}-{variant}" in known]
+    best = [name for name in known if name.startswith(f"best/{slug}-") and name[len(f"best/{slug}-")].isalpha()]
+    return names + sorted(best, key=lambda name: (load_recipe(name).model in BASELINES, name.endswith("-graded")))
 
 
 def available(graph: str) -> bool:
@@ -108,12 +108,16 @@ def same_setup(graph: str, objective: str) -> list[Run]:
     if objective == "logistic":
         base = base.replace(epochs=SAME_SETUP_EPOCHS[graph])
     runs = []
-    for model in ("dihedral-ste", "dihedral-gumbel", *BASELINES):
+    for variant in ("dihedral-ste", "dihedral-gumbel", "dihedral-graded", *BASELINES):
+        graded = variant == "dihedral-graded"
+        model = "dihedral-gumbel" if graded else variant
         recipe = base.replace(
-            name=f"same-setup-{objective}/{graph.lower()}-{model}",
+            name=f"same-setup-{objective}/{graph.lower()}-{variant}",
             model=model,
             relation_lr=1.0 if MODELS[model].uses_temperature else 0.1,
         )
+        if graded:
+            recipe = recipe.replace(levels=GRADED_LEVELS)
         if MODELS[model].is_bilinear:
             weight = SAME_SETUP_WEIGHT[objective][graph]
             recipe = recipe.replace(regulariser=SAME_SETUP_REGULARISER[objective], regulariser_weight=weight)

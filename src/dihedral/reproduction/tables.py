@@ -49,7 +49,8 @@ def table_rows(target: str, results: Path, *, seeds: int = 3, quick: bool = Fals
 
 
 def _label(recipe: Recipe) -> str:
-    return NAMES[recipe.model].replace("D4", f"D{recipe.K}")
+    name = NAMES[recipe.model].replace("D4", f"D{recipe.K}")
+    return f"{name}, graded" if recipe.levels != "1" else name
 
 
 def _paper(values: Sequence[float | None] | None) -> dict[str, Any]:
@@ -91,8 +92,9 @@ def _same_setup_rows(
         record = find_record(run, results / "runs")
         model = run.recipe.model
         paper = reported.get(NAMES[model]) if model in BASELINES else None
-        row = {"graph": graph, "model": NAMES[model], "group": COMPARED, "kind": f"same training setup, {objective}"}
-        found = summary([record]) if record else {"missing": f"same training setup, {objective}: not run"}
+        kind = f"same training setup, {objective}"
+        row = {"graph": graph, "model": _label(run.recipe), "group": COMPARED, "kind": kind}
+        found = summary([record]) if record else {"missing": f"{kind}: not run"}
         rows.append(row | _paper(paper) | found)
     return rows
 

@@ -52,8 +52,9 @@ def choose_recipe(graph: Graph) -> Recipe:
 
 
 def best_recipe(graph: Graph) -> str | None:
-    """The tuned recipe for a benchmark of this name, if there is one."""
-    return next((name for name in recipe_names() if name.startswith(f"best/{graph.name.lower()}-d")), None)
+    """The tuned recipe for a benchmark of this name, if there is one; of several, that for graded elements."""
+    tuned = [name for name in recipe_names() if name.startswith(f"best/{graph.name.lower()}-d")]
+    return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
 
 
 def _summary(recipe: Recipe, why: str) -> str:
