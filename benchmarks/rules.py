@@ -33,10 +33,13 @@ RECIPES = {
     "WN18": BASE.replace(regulariser_weight=0.1, dimension=600, batch_size=512, epochs=25),
 }
 PLAIN: dict[str, Any] = {"paths": 0.0}  # trained without path queries
+GRADED: dict[str, Any] = {"levels": "1, 1/2, 1/4, 0"}
 OTHER: dict[str, Any] = PLAIN | {"relation_lr": 0.1, "relation_scale": False, "regulariser": "dura"}
 MODELS: dict[str, dict[str, Any]] = {
     "D4-Gumbel": PLAIN,
     "D4-Gumbel, paths": {},
+    "graded D4-Gumbel, paths": GRADED,
+    "graded D4-Gumbel, composition loss": GRADED | {"paths": 0.3, "composition_weight": 1.0},
     "ComplEx": OTHER | {"model": "complex"},
     "O(2)": OTHER | {"model": "orthogonal", "regulariser": "l2"},
     "RESCAL": OTHER | {"model": "rescal", "dimension": 100, "relation_weight": 0.0},

@@ -81,7 +81,7 @@ def test_no_train_writes_the_available_results(cli, tmp_path):
 
 
 def test_only_selects_runs_by_prefix(cli):
-    some = ("--only", "best/wn18-d4", "--only", "paper/fb15k-d4-ste", "--seeds", 2)
+    some = ("--only", "best/wn18-d4-ste", "--only", "paper/fb15k-d4-ste", "--seeds", 2)
     assert "0 of 4 runs are in" in cli("reproduce", "table3", "--no-train", *some).err
     none = cli("reproduce", "table3", "--only", "best/umls")
     assert none.code == 2 and "matches no run of table3" in none.err

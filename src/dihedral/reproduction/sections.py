@@ -15,7 +15,8 @@ from dihedral.io.files import read_json
 from dihedral.reproduction.paper import NAMES, TABLES
 from dihedral.reproduction.plan import COMPOSITIONS, SYMMETRY, plan, same_setup
 from dihedral.reproduction.runs import TRAIN_SAMPLE, Record, find_record
-from dihedral.reproduction.tables import METRICS, prose, share, table_markdown, table_rows
+from dihedral.reproduction.tables import METRICS, label, prose, share, table_markdown, table_rows
+from dihedral.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,8 @@ def _small(sources: Sources, target: str) -> Section:
     lines, remark = [], ""
     for name, runs in sources.records(target).items():
         means = [mean(run["test"]["both"][key] for run in runs) for key in METRICS]
-        lines.append([runs[0]["graph"], f"D4-Gumbel (`{name}`)", *map(share, means), len(runs)])
+        model = label(Recipe.from_dict(runs[0]["recipe"]))
+        lines.append([runs[0]["graph"], f"{model} (`{name}`)", *map(share, means), len(runs)])
     path = sources.results / "neural.json"
     if path.exists():
         content = read_json(path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from dihedral.graph.benchmarks import find_benchmark
 from dihedral.io.jsonl import read_lines
+from dihedral.models import build_model
 from dihedral.reproduction.paper import BASELINES, NAMES, REPORTED, TABLES
 from dihedral.reproduction.plan import SAME_SETUP_EPOCHS, available, recipes_of, reduced, same_setup
 from dihedral.reproduction.runs import Record, Run, find_record
@@ -26,13 +29,12 @@ def table_rows(target: str, results: Path, *, seeds: int = 3, quick: bool = Fals
         reported = REPORTED[graph]
         for name in recipes_of(graph):
             recipe = load_recipe(name)
-            label = _label(recipe)
             kind = "best recipe" if name.startswith("best/") else "paper's objective"
             runs = [Run(graph, recipe, seed) for seed in range(seeds)]
             runs = [reduced(run) for run in runs] if quick else runs
             records = [record for run in runs if (record := find_record(run, results / "runs"))]
             paper = reported.get(NAMES[recipe.model]) if kind == "paper's objective" else None
-            row = {"graph": graph, "model": label, "group": OURS, "kind": kind, "recipe": name, **_paper(paper)}
+            row = {"graph": graph, "model": label(recipe), "group": OURS, "kind": kind, "recipe": name, **_paper(paper)}
             if records:
                 rows.append(row | summary(records))
             else:
@@ -48,7 +50,8 @@ def table_rows(target: str, results: Path, *, seeds: int = 3, quick: bool = Fals
     return rows
 
 
-def _label(recipe: Recipe) -> str:
+def label(recipe: Recipe) -> str:
+    """The name of a recipe's model in tables."""
     name = NAMES[recipe.model].replace("D4", f"D{recipe.K}")
     return f"{name}, graded" if recipe.levels != "1" else name
 
@@ -67,6 +70,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     of_test = [record["test"]["both"] for record in records]
     first = records[0]
     return {
+        "relation_bytes": relation_bytes(Recipe.from_dict(first["recipe"]), find_benchmark(first["graph"]).size[1]),
         "objective": first["recipe"]["objective"],
         "dimension": first["recipe"]["dimension"],
         "test": {key: mean(row[key] for row in of_test) for key in METRICS},
@@ -82,6 +86,22 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+@cache
+def relation_bytes(recipe: Recipe, num_relations: int) -> int:
+    """The size of the relations in a model folder."""
+    model = build_model(
+        recipe.model,
+        1,
+        num_relations,
+        dimension=recipe.dimension,
+        K=recipe.K,
+        scaled=recipe.relation_scale,
+        levels=recipe.levels,
+        reciprocal=recipe.reciprocal,
+    )
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.relations.stored().values())
+
+
 def _same_setup_rows(
     graph: str, objective: str, results: Path, reported: dict[str, Any], quick: bool
 ) -> list[dict[str, Any]]:
@@ -93,7 +113,7 @@ def _same_setup_rows(
         model = run.recipe.model
         paper = reported.get(NAMES[model]) if model in BASELINES else None
         kind = f"same training setup, {objective}"
-        row = {"graph": graph, "model": _label(run.recipe), "group": COMPARED, "kind": kind}
+        row = {"graph": graph, "model": label(run.recipe), "group": COMPARED, "kind": kind}
         found = summary([record]) if record else {"missing": f"{kind}: not run"}
         rows.append(row | _paper(paper) | found)
     return rows
@@ -103,7 +123,7 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
     """Return the best run on valid among the logged runs whose settings all lie in the paper's grid (K = 4)."""
     rows = []
     logged = [row for log in sorted((results / "search").glob("*.jsonl")) for row in read_lines(log)]
-    for variant, label in (("ste", "D4-STE"), ("gumbel", "D4-Gumbel")):
+    for variant, model in (("ste", "D4-STE"), ("gumbel", "D4-Gumbel")):
         dimension = load_recipe(f"paper/{graph.lower()}-d4-{variant}").dimension
         grid = {key: PAPER_GRIDS[variant][key] for key in ("regulariser_weight", "batch_size", "negatives")}
         grid |= {"model": [f"dihedral-{variant}"], "objective": ["logistic"], "regulariser": ["l2"], "K": [4]}
@@ -117,8 +137,9 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
             best = max(inside, key=lambda row: row["valid"]["mrr"])
             rows.append(
                 {
-                    "model": label,
+                    "model": model,
                     "kind": f"best of {len(inside)} inside the paper's grid",
+                    "relation_bytes": relation_bytes(Recipe.from_dict(best["recipe"]), find_benchmark(graph).size[1]),
                     "objective": "logistic",
                     "dimension": dimension,
                     "test": {key: best["test"][key] for key in METRICS},
@@ -159,12 +180,13 @@ def _cells(row: dict[str, Any]) -> list[str]:
     paper = row.get("paper", {})
     quoted = [share(paper.get(key)) for key in METRICS]
     if "test" not in row:
-        return [row["model"], row.get("missing", row["kind"]), *[""] * 6, *quoted, *[""] * 5]
+        return [row["model"], row.get("missing", row["kind"]), *[""] * 7, *quoted, *[""] * 5]
     spread = f" ± {row['test_spread']:.4f}" if row["test_spread"] is not None else ""
     ours = [f"{row['test']['mrr']:.4f}{spread}", *(share(row["test"][key]) for key in METRICS[1:])]
     return [
         row["model"], row["kind"] if row["group"] == COMPARED else f"{row['kind']}, {row['objective']}",
-        str(row["dimension"]), *ours, share(row["test_seen_only"]["mrr"]), *quoted,
+        str(row["dimension"]), f"{row['relation_bytes'] / 1e6:.2f}", *ours,
+        share(row["test_seen_only"]["mrr"]), *quoted,
         ", ".join(map(str, row["seeds"])), ", ".join(map(str, row["best_epochs"])) + f" of {row['epochs']}",
         f"{mean(row['seconds']):.0f}", str(row.get("concurrent_runs", "")), row["hardware"].replace("NVIDIA ", ""),
     ]  # fmt: skip
