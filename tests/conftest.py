@@ -80,6 +80,14 @@ def family() -> dh.Graph:
     return dh.make_family(40, seed=1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def probabilities_of_small_graphs() -> Iterator[None]:
+    """A few valid triples are too few for good probabilities, but enough to test with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dihedral.inference.calibration.MIN_TRUE", 5)
+        yield
+
+
 @pytest.fixture(scope="session")
 def predictor(family: dh.Graph) -> dh.Predictor:
     """A DihEdral model of the forty people, trained for a moment; tests must not change it."""

@@ -35,7 +35,9 @@ def test_a_complete_triple_is_scored(cli, model_folder, predictor):
     score = predictor.score("man_0000", "spouse", "woman_0010")
     judged = predictor.classify([("man_0000", "spouse", "woman_0010")])[0]
     label = "true" if judged.true else "false"
-    assert cli(*words).out == f"{score:.4f}, probability {judged.probability:.3f}: {label}\n"
+    assert cli(*words).out == (
+        f"{score:.4f}, {label}: probability {judged.probability:.3f} if true and false are equally likely\n"
+    )
     assert json.loads(cli(*words, "--json").out) == {
         "head": "man_0000", "relation": "spouse", "tail": "woman_0010", "score": score,
         "probability": judged.probability, "true": judged.true,
@@ -92,7 +94,9 @@ def test_among_limits_the_answers_to_the_entities_with_a_fact(cli, model_folder,
     members = {subject for subject, name, entity in family.labels(family.known) if (name, entity) == (relation, tail)}
     assert found <= members
     refused = cli("predict", model_folder, *question, "--among", relation)
-    assert refused.code == 2 and f"among is '{relation}'; write all, range, or RELATION=ENTITY" in refused.err
+    assert (
+        refused.code == 2 and f"among is '{relation}'; write signature, range, all, or RELATION=ENTITY" in refused.err
+    )
 
 
 def test_a_model_without_calibration_gives_a_score_only(cli, family, tmp_path):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
+import dihedral as dh
 from dihedral import DihedralError
-from dihedral.inference import scorer
+from dihedral.inference import proposals
 from dihedral.inference.completion import complete, missing_facts
 
 QUESTIONS = [
@@ -31,7 +30,7 @@ def test_a_table_of_answers_equals_single_predictions(predictor, known):
 
 
 def test_answers_can_be_limited_to_the_range_of_a_relation(predictor, family):
-    parents = {t for _, r, t in family.labels(family.train) if r == "parent"}
+    parents = {t for _, r, t in family.labels(family.known) if r == "parent"}
     rows = complete(predictor, [("man_0004", "parent", None)], top=40, among="range").to_pylist()
     assert {row["tail"] for row in rows} == parents
     assert {p.tail for p in predictor.predict(head="man_0004", relation="parent", top=40, among="range")} == parents
@@ -46,7 +45,7 @@ def test_answers_can_be_limited_to_the_members_of_a_type(predictor, family):
 
 
 def test_missing_facts_are_the_most_probable_triples_that_are_not_known(predictor, family):
-    found = missing_facts(predictor, top=25, among=None).to_pylist()
+    found = missing_facts(predictor, top=25, among="all").to_pylist()
     known = set(family.labels(family.known))
     everything = [
         p
@@ -58,28 +57,48 @@ def test_missing_facts_are_the_most_probable_triples_that_are_not_known(predicto
     best = sorted((p.probability for p in everything), reverse=True)[:25]
     assert [row["probability"] for row in found] == pytest.approx(best, abs=1e-5)
     assert not known & {(row["head"], row["relation"], row["tail"]) for row in found}
+    assert [row["rank"] for row in found] == list(range(1, 26))
 
 
 @pytest.mark.parametrize("relations", [(), ["parent", "spouse"], "parent"])
 def test_missing_facts_do_not_depend_on_the_tiles(predictor, monkeypatch, relations):
     together = missing_facts(predictor, top=10, relations=relations)
-    monkeypatch.setattr(scorer, "CPU_QUESTIONS", 3)
+    monkeypatch.setattr(proposals, "TILE", 100)
     apart = missing_facts(predictor, top=10, relations=relations)
     assert apart["score"].to_pylist() == pytest.approx(together["score"].to_pylist(), abs=1e-5)
 
 
-def test_missing_facts_stay_in_the_range_of_their_relation(predictor, family):
-    facts = list(family.labels(family.train))
-    found = missing_facts(predictor, relations=["parent"], top=10_000).to_pylist()
+@pytest.mark.parametrize("among", ["range", "signature"])
+def test_missing_facts_stay_among_the_candidates_of_their_relation(predictor, family, among):
+    facts = list(family.labels(family.known))
+    found = missing_facts(predictor, relations=["parent"], top=10_000, among=among).to_pylist()
     heads, tails = ({fact[column] for fact in facts if fact[1] == "parent"} for column in (0, 2))
-    known = set(family.labels(family.known))
-    expected = {
-        (head, "parent", tail)
-        for head, tail in itertools.product(heads, tails)
-        if head != tail and (head, "parent", tail) not in known
-    }
-    assert {(row["head"], row["relation"], row["tail"]) for row in found} == expected
-    assert [row["rank"] for row in found] == list(range(1, len(expected) + 1))
+    proposed = {(row["head"], row["tail"]) for row in found}
+    inside = {(head, tail) for head, tail in proposed if head in heads and tail in tails}
+    assert inside and (inside == proposed) == (among == "range")  # forty people all fit both sides of `parent`
+    assert not {(head, "parent", tail) for head, tail in proposed} & set(facts)
+
+
+def test_the_expected_precision_is_the_mean_probability_down_to_a_row(predictor):
+    rows = missing_facts(predictor, top=50).to_pylist()
+    likely = [row["probability"] for row in rows]
+    for number, row in enumerate(rows, start=1):
+        assert row["precision"] == pytest.approx(sum(likely[:number]) / number, abs=1e-5)
+        assert row["precision_low"] <= row["precision"] <= row["precision_high"]
+    limit = rows[20]["precision"]
+    shorter = missing_facts(predictor, top=50, min_precision=limit - 1e-6).to_pylist()
+    assert len(shorter) >= 21 and shorter == rows[: len(shorter)]
+    assert len(shorter) == 50 or rows[len(shorter)]["precision"] < limit
+    assert missing_facts(predictor, top=50, min_precision=1.0).num_rows == 0
+
+
+def test_a_precision_needs_probabilities(predictor, family):
+    bare = dh.Predictor(predictor.model, family)
+    assert missing_facts(bare, top=3)["probability"].null_count == 3
+    with pytest.raises(DihedralError, match="needs probabilities, which this model does not have"):
+        missing_facts(bare, min_precision=0.5)
+    with pytest.raises(DihedralError, match="min_precision is 2; it must be between 0 and 1"):
+        missing_facts(predictor, min_precision=2)
 
 
 def test_progress_ends_with_the_number_of_questions_or_relations(predictor):
@@ -106,7 +125,11 @@ def test_no_questions_give_an_empty_table(predictor):
             {"among": "range"},
             "question 1: among limits entities, but the",
         ),
-        ([("man_0000", "spouse", None)], {"among": "domain"}, "among is 'domain'; choose 'range' or give a list"),
+        (
+            [("man_0000", "spouse", None)],
+            {"among": "domain"},
+            "among is 'domain'; choose signature, range, all, or",
+        ),
     ],
 )
 def test_invalid_questions_are_named_in_the_error(predictor, questions, options, message):

@@ -79,16 +79,18 @@ def test_missing_facts_match_the_library(client, predictor):
     for relation in (None, "parent"):
         found = client.get("/v1/missing", params={"top": 7} | ({"relation": relation} if relation else {})).json()
         expected = missing_facts(predictor, relations=[relation] if relation else (), top=7).to_pylist()
-        assert [(p["head"], p["relation"], p["tail"]) for p in found["predictions"]] == [
+        assert [(p["head"], p["relation"], p["tail"]) for p in found["facts"]] == [
             (p["head"], p["relation"], p["tail"]) for p in expected
         ]
-        assert not any(p["known"] for p in found["predictions"])
+        for each, row in zip(found["facts"], expected, strict=True):
+            for name in ("probability", "precision", "precision_low", "precision_high"):
+                assert each[name] == pytest.approx(row[name], abs=1e-5)
+    limited = client.get("/v1/missing", params={"top": 7, "min_precision": 1.0}).json()
+    assert limited["facts"] == []
 
 
 def test_missing_facts_of_all_relations_are_rejected_above_the_limit(client, models, monkeypatch):
-    graph = models["family"].graph
-    num_heads = int(graph.train_index.member_counts[: graph.num_relations].max())
-    monkeypatch.setattr("dihedral.serving.served_model.MAX_SCORES", 80 * num_heads)
+    monkeypatch.setattr("dihedral.serving.served_model.MAX_SCORES", 2 * models["family"].graph.num_entities ** 2)
     rejected = client.get("/v1/missing")
     assert rejected.status_code == 422 and "name a relation" in rejected.json()["detail"]
     assert client.get("/v1/missing?relation=parent").status_code == 200
@@ -237,7 +239,7 @@ def test_prefixes_are_expanded_by_all_endpoints(odd_client):
 
 def test_classify_rejects_a_model_without_thresholds(odd_client):
     rejected = odd_client.post("/v1/classify", json={"triples": [{"head": "..", "relation": "..", "tail": ".."}]})
-    assert rejected.status_code == 422 and "no thresholds" in rejected.json()["detail"]
+    assert rejected.status_code == 422 and "is not calibrated" in rejected.json()["detail"]
 
 
 def test_a_name_that_cannot_be_part_of_a_path_is_a_query_parameter(odd_client):
@@ -324,7 +326,7 @@ def test_an_unknown_name_is_404_with_suggestions(client, path, suggestion):
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": 0}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "top": MAX_TOP + 1}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "known": "maybe"}),
-        ("/v1/predict", {"head": "man_0000", "relation": "spouse", "among": "all"}),
+        ("/v1/predict", {"head": "man_0000", "relation": "spouse", "among": "domain"}),
         ("/v1/predict", {"head": "man_0000", "tail": "man_0001", "among": "range"}),
         ("/v1/classify", {"triples": []}),
         ("/v1/predict", {"head": "man_0000", "relation": "spouse", "tpo": 3}),

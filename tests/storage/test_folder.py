@@ -563,10 +563,10 @@ def test_a_name_that_is_not_utf8_is_refused(folder):
     assert "cannot be read" in refusal(folder)
 
 
-@pytest.mark.parametrize("broken", [[], 3, {"curves": {}}, {"curves": {"slope": [1], "offset": [1], "threshold": [1]}}])
+@pytest.mark.parametrize("broken", [{"models": []}, {"models": 3}, {"models": {"features": []}}, [3]])
 def test_damaged_probabilities_are_refused_in_one_sentence(folder, broken):
     path = next(folder.glob("metrics*.json"))
-    metrics = json.loads(path.read_text()) | {"calibration": broken or [0]}
+    metrics = json.loads(path.read_text()) | {"calibration": broken}
     path.write_text(json.dumps(metrics))
     edit_manifest(folder, lambda manifest: manifest["bytes"].update({path.name: path.stat().st_size}))
     with pytest.raises(DihedralError, match="the model's probabilities are damaged: "):

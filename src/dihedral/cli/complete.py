@@ -26,14 +26,21 @@ def command(
     known: Known = "include",
     among: Annotated[
         str | None,
-        typer.Option(help="Candidate entities: `range`, `all`, or RELATION=ENTITY for entities with that fact."),
+        typer.Option(
+            help="Candidates: signature (default for missing facts), range, all (for queries), RELATION=ENTITY."
+        ),
+    ] = None,
+    min_precision: Annotated[
+        float | None,
+        typer.Option(help="End the list of missing facts where fewer than this share are expected to hold."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.")] = None,
     json: Json = False,
 ) -> None:
     """Answer a file of queries; without one, list the most likely facts that are missing from the graph.
 
-    By default, candidates for missing facts are the entities that occur on that side of the relation in training.
+    Candidates for missing facts are entities whose facts fit that side of the relation. The column precision is the
+    share of the facts down to that row that are expected to hold.
 
     Example: dihedral complete out/umls --queries questions.tsv --out predictions.parquet
     """
@@ -41,18 +48,23 @@ def command(
         check_table_path(out)
     if queries is not None and relation:
         raise DihedralError("--relation is given with --queries; it selects missing facts, so leave out one of the two")
+    if queries is not None and min_precision is not None:
+        raise DihedralError("--min-precision is given with --queries; it ends a list of missing facts")
     if queries is None and known != "include":
         raise DihedralError(f"known is {known!r} without --queries; missing facts are never known facts")
     predictor = dh.load(model)
-    limit = None if among == "all" else read_among(predictor, among)
+    limit = read_among(predictor, among)
     if queries is not None:
         questions = read_questions(queries)
         with counted_bar("answering") as on_progress:
             found = complete(predictor, questions, top=top, known=known, among=limit, on_progress=on_progress)  # type: ignore[arg-type]
     else:
-        limit = "range" if among is None else limit
+        limits = {"among": limit or "signature", "min_precision": min_precision}
         with counted_bar("relations") as on_progress:
-            found = missing_facts(predictor, relations=relation or (), top=top, among=limit, on_progress=on_progress)
+            found = missing_facts(predictor, relations=relation or (), top=top, on_progress=on_progress, **limits)  # type: ignore[arg-type]
+        if predictor.calibration is None:
+            remark(f"ordered by score, because there are no probabilities: {predictor.why_not_calibrated}")
+            found = found.drop_columns(["probability", "precision", "precision_low", "precision_high"])
     if out is not None:
         write_table(found, out)
         remark(f"wrote {len(found)} rows to {out}")

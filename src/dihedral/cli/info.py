@@ -34,11 +34,16 @@ def _print(content: dict[str, Any]) -> None:
         if split in content["metrics"]:
             report = content["metrics"][split]
             print_metrics(f"{split}, filtered", metric_rows(report), report.get("standard_error"))
-    calibration = content["metrics"].get("calibration")
-    for split in ("valid", "test"):
-        if calibration and calibration[split]["triples"]:
-            error, accuracy = calibration[split]["expected_calibration_error"], calibration[split]["accuracy"]
-            measured = f"expected calibration error {error:.4f}, accuracy {accuracy:.1%}"
-            rows = [[row["probability"], row["true"], row["triples"]] for row in calibration[split]["reliability"]]
-            title = f"\ncalibration on {split} and as many false triples: {measured}"
-            print_table(title, ["probability", "share true", "triples"], rows)
+    _print_calibration(content["metrics"].get("calibration", {}))
+
+
+def _print_calibration(calibration: dict[str, Any]) -> None:
+    if "reason" in calibration:
+        print(f"\nno probabilities: {calibration['reason']}")
+    measured = calibration.get("judgements", {}).get("test", {})
+    if measured.get("triples"):
+        error, accuracy = measured["expected_calibration_error"], measured["accuracy"]
+        title = "\njudgements of test triples and as many false ones: "
+        title += f"expected calibration error {error:.4f}, accuracy {accuracy:.1%}"
+        rows = [[row["probability"], row["true"], row["triples"]] for row in measured["reliability"]]
+        print_table(title, ["probability", "share true", "triples"], rows)

@@ -11,7 +11,7 @@ from dihedral.cli.options import Json, Known, ModelFolder
 from dihedral.cli.output import cell, print_found, print_json
 from dihedral.errors import DihedralError
 from dihedral.inference.predictor import Predictor
-from dihedral.inference.questions import Among
+from dihedral.inference.questions import CANDIDATES, Among
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     top: Annotated[int, typer.Option(help="Number of predictions.")] = 10,
     known: Known = "include",
     among: Annotated[
-        str | None, typer.Option(help="Candidate entities: `range`, or RELATION=ENTITY for entities with that fact.")
+        str | None, typer.Option(help="Candidate entities: all, signature, range, or RELATION=ENTITY (default: all).")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -38,7 +38,8 @@ def command(
             more = {"probability": judged.probability, "true": judged.true} if judged else {}
             print_json({"head": head, "relation": relation, "tail": tail, "score": score, **more})
         elif judged:
-            print(f"{score:.4f}, probability {judged.probability:.3f}: {'true' if judged.true else 'false'}")
+            verdict = "true" if judged.true else "false"
+            print(f"{score:.4f}, {verdict}: probability {judged.probability:.3f} if true and false are equally likely")
         else:
             print(f"{score:.4f}")
         return
@@ -51,10 +52,10 @@ def command(
 
 
 def read_among(predictor: Predictor, among: str | None) -> Among:
-    """Parse --among: `all` is no limit, `range` stays, RELATION=ENTITY becomes the entities with that fact."""
-    if among in (None, "all", "range"):
-        return None if among == "all" else among
+    """Parse --among: words stay, RELATION=ENTITY becomes the entities with that fact."""
+    if among is None or among in CANDIDATES:
+        return among
     relation, equals, entity = among.partition("=")
     if not equals:
-        raise DihedralError(f"among is {among!r}; write all, range, or RELATION=ENTITY such as isa=Virus")
+        raise DihedralError(f"among is {among!r}; write {', '.join(CANDIDATES)}, or RELATION=ENTITY such as isa=Virus")
     return predictor.members(relation, entity)

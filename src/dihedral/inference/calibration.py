@@ -1,10 +1,13 @@
-"""Calibration: from scores to probabilities, with one threshold per relation to call a triple true or false.
+"""Probabilities: from evidence to the share of proposals, or of judged triples, that hold.
 
-Scores of different relations are not comparable. Each relation therefore has its own logistic curve, shrunk towards a
-common one: a relation with few facts stays close to it. Curves are fitted on the valid triples and as many false ones,
-half of them with a random entity and half with an entity that the relation has on that side in training. A probability
-refers to that mix of as many true as false triples; of all possible triples, far fewer are true. A curve never falls:
-of two answers to one question, the one with the higher score is the more probable.
+Two models of the same kind (`inference.additive`) are fitted on the valid triples, with the evidence of the training
+facts (`inference.evidence`):
+
+- Proposals: facts that the graph does not hold (`inference.proposals`). The probability is the share of such proposals
+  that hold if as many facts are missing from the graph as the valid split holds. Some true proposals are in no split,
+  so it is a lower bound. This is the probability of answers to a question and of missing facts.
+- Judgements: true and false in equal parts, where a false triple has one entity replaced by another that fits that side
+  of the relation. This is the probability of a yes or no.
 """
 
 from __future__ import annotations
@@ -14,71 +17,156 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
+from dihedral.inference.additive import AdditiveModel, fit_additive
+from dihedral.inference.evidence import FEATURES, CountedRules, Evidence
+from dihedral.inference.proposals import propose
 from dihedral.inference.scorer import Scorer
 
 BINS = 15
-SHRINK_SLOPE, SHRINK_OFFSET = 2.0, 0.2  # how strongly a relation's curve is shrunk to the common one
-SHRINK_COMMON = 0.1  # and the common one to a gentle slope through zero
-MIN_VALID = 10  # triples; fewer cannot be fitted
-MIN_LABELLED = 50  # valid and false triples of a relation with its own threshold
+MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no probabilities
+MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
+MAX_SCORES = 2e9  # pairs scored to find proposals for the fit
 MAX_TRIES = 20  # to draw a triple that is not a known fact
+GROWTH = 1.3  # of the bins of proposals, from the most probable down
+CUTS = 60  # places where the number of proposals and of true ones is kept
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
-    """p(h, r, t) = sigmoid(slope_r · score + offset_r), and the p from which a triple is called true."""
+    """The fitted models, and how many proposals they were fitted on at each probability."""
 
-    slope: Tensor  # [R]
-    offset: Tensor  # [R]
-    threshold: Tensor  # [R]
+    rules: CountedRules
+    proposals: AdditiveModel
+    judgements: AdditiveModel
+    cuts: list[tuple[float, int]]  # a probability, and the number of proposals on valid with at least that, ascending
 
-    def probabilities(self, scores: Tensor, relations: Tensor) -> Tensor:
-        """Probabilities of scores [...] of relations [...]."""
-        relations = relations.to(self.slope.device)
-        logits = self.slope[relations].double() * scores.to(self.slope.device) + self.offset[relations]
-        return torch.sigmoid(logits).to(scores.device, scores.dtype)  # in double: independent of the batch
-
-    def to_dict(self) -> dict[str, list[float]]:
-        return {name: [float(f"{value:.6g}") for value in getattr(self, name).tolist()] for name in _CURVES}
+    def to_dict(self) -> dict[str, Any]:
+        models = {name: getattr(self, name).to_dict() for name in ("rules", "proposals", "judgements")}
+        return {"features": list(FEATURES), **models, "cuts": [list(cut) for cut in self.cuts]}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], relations: int) -> Calibration:
-        curves = [torch.tensor(content[name], dtype=torch.float32) for name in _CURVES]
-        if any(curve.shape != (relations,) for curve in curves):
-            raise ValueError(f"expected one curve for each of {relations} relations")
-        return cls(*curves)
+        if tuple(content["features"]) != FEATURES:
+            raise ValueError(f"expected the features {', '.join(FEATURES)}")
+        count = len(FEATURES)
+        proposals, judgements = (
+            AdditiveModel.from_dict(content[name], count, relations) for name in ("proposals", "judgements")
+        )
+        cuts = [(float(probability), int(count)) for probability, count in content["cuts"]]
+        return cls(CountedRules.from_dict(content["rules"]), proposals, judgements, cuts)
+
+    def probabilities(
+        self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
+    ) -> NDArray[np.float64]:
+        """The probabilities of triples [n, 3] as proposals, or as judgements.
+
+        A fact about an entity and itself is at most as probable as such facts are frequent in its relation.
+        """
+        model = self.judgements if judge else self.proposals
+        head, relation, tail = triples.cpu().numpy().T
+        found = model.probabilities(evidence.features(triples, scores), relation)
+        for place in np.flatnonzero(head == tail).tolist():
+            found[place] = min(found[place], evidence.reversal_shares(int(relation[place]))[1])
+        return found
+
+    def num_similar(self, probability: float) -> int:
+        """The number of proposals on valid that were at least as probable."""
+        places = [cut[0] for cut in self.cuts]
+        where = min(int(np.searchsorted(places, probability)), len(self.cuts) - 1)
+        return self.cuts[where][1]
 
 
-_CURVES = ("slope", "offset", "threshold")
+def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
+    """Models fitted on valid; an error if valid is too small or the graph too large."""
+    if graph.num_triples > MAX_FACTS:
+        raise DihedralError(
+            f"the graph has {graph.num_triples:,} triples; probabilities are fitted up to {MAX_FACTS:,}"
+        )
+    if len(graph.valid) < MIN_TRUE:
+        raise DihedralError(f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_TRUE} or more")
+    evidence = Evidence(scorer, graph.train_index, CountedRules.count(graph.train_index))
+    triples = candidates_of(evidence, seed)
+    held = is_among(triples, graph.valid, graph.num_entities)
+    true, false = false_triples(evidence, graph, graph.valid, seed)
+    if min(int(held.sum()), len(true)) < MIN_TRUE:
+        raise DihedralError(
+            f"{held.sum()} of the {len(graph.valid)} valid triples are among the model's proposals; "
+            f"probabilities need {MIN_TRUE} or more"
+        )
+    relations = triples[:, 1].numpy()
+    features = evidence.features(triples)
+    model, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
+    ratio = len(graph.test) / len(graph.valid)  # true proposals that valid does not hold, for each that it holds
+    proposals = AdditiveModel(
+        model.knots, model.heights, model.offsets, model.z, _given_unseen(model.probability, ratio)
+    )
+    judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
+    truth = np.arange(len(judged)) < len(true)
+    features = evidence.features(judged)
+    judgements, _ = fit_additive(features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed)
+    return Calibration(evidence.rules, proposals, judgements, _cuts(_given_unseen(unseen, ratio)))
 
 
-def false_triples(graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triples, Triples]:
-    """The triples, and one false triple for each; a triple for which none was found is left out.
+def candidates_of(evidence: Evidence, seed: int = 0, max_scores: float | None = MAX_SCORES) -> Tensor:
+    """Proposals [n, 3] of all relations with facts, among the entities that fit them."""
+    count = evidence.facts.num_relations
+    found = []
+    for relation in range(count):
+        if len(evidence.facts.members(relation)):
+            sides = (evidence.signatures.candidates(step) for step in (relation, relation + count))
+            share = None if max_scores is None else max_scores / count
+            found.append(propose(evidence, relation, *sides, max_scores=share, seed=seed))
+    return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 
-    One side is replaced: for half of the triples by any entity, for the others by one that training has on that side
-    of the relation.
+
+def _given_unseen(share: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    """The share of proposals that hold where no true one is counted as false.
+
+    In the fit, V of V + T + F proposals are in valid. The T that are in no split that the fit may look at count as
+    false, which the F false ones are. A user's proposals hold no valid facts and as many true ones: V of V + F.
+    """
+    result: NDArray[np.float64] = (share / np.maximum(1 - ratio * share, share)).clip(0, 0.999)
+    return result
+
+
+def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
+    ascending = np.sort(probabilities)
+    places = np.unique(np.geomspace(1, len(ascending), CUTS).round().astype(int))
+    return sorted((float(f"{ascending[-place]:.6g}"), int(place)) for place in places)
+
+
+def is_among(triples: Tensor, wanted: Triples, num_entities: int) -> NDArray[np.bool_]:
+    """Which triples [n, 3] are among others."""
+
+    def keys(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        head, relation, tail = rows.T
+        key: NDArray[np.int64] = (relation * num_entities + head) * num_entities + tail
+        return key
+
+    return np.isin(keys(triples.numpy()), keys(wanted.astype(np.int64)))
+
+
+def false_triples(evidence: Evidence, graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triples, Triples]:
+    """The triples, and one false triple for each, with one side replaced by an entity that fits it.
+
+    A triple for which none was found is left out.
     """
     rng = np.random.default_rng(seed)
-    members, starts = (part.numpy() for part in graph.train_index.member_table)
     false = triples.copy()
-    side = rng.choice([0, 2], len(triples))
-    uniform = rng.random(len(triples)) < 0.5
+    column = rng.choice([0, 2], len(triples))
+    step = triples[:, 1] + np.where(column == 0, 0, graph.num_relations)
     open_ = np.arange(len(triples))
     for _ in range(MAX_TRIES):
-        drawn = rng.integers(graph.num_entities, size=len(open_))
-        for column in (0, 2):
-            here = np.flatnonzero((side[open_] == column) & ~uniform[open_])
-            step = triples[open_[here], 1] + (0 if column == 0 else graph.num_relations)  # that leaves such an entity
-            size = starts[step + 1] - starts[step]
-            here, step, size = here[size > 0], step[size > 0], size[size > 0]
-            drawn[here] = members[starts[step] + (rng.random(len(here)) * size).astype(np.int64)]
-        false[open_, side[open_]] = drawn
-        edges = graph.index.locate(*torch.from_numpy(false[open_]).unbind(1))
+        for one in np.unique(step[open_]).tolist():
+            here = open_[step[open_] == one]
+            false[here, column[here]] = rng.choice(evidence.signatures.candidates(one), len(here))
+        edges = graph.index.locate(*torch.from_numpy(false[open_].astype(np.int64)).unbind(1))
         open_ = open_[edges.numpy() >= 0]
         if not len(open_):
             break
@@ -86,67 +174,21 @@ def false_triples(graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triple
     return triples[kept], false[kept]
 
 
-def labelled(scorer: Scorer, graph: Graph, split: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, relations and truth [2n] of a split's triples and as many false ones."""
-    true, false = false_triples(graph, graph.split(split), seed)
-    triples = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
-    truth = torch.cat([torch.ones(len(true)), torch.zeros(len(false))])
-    return scorer.score(triples).float().cpu(), triples[:, 1], truth
+def wilson_interval(
+    shares: NDArray[np.float64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The 95 % confidence intervals of shares that were measured on some examples (Wilson, 1927)."""
+    squared = 1.96**2
+    middle = (shares + squared / (2 * counts)) / (1 + squared / counts)
+    half = np.sqrt(squared * (shares * (1 - shares) / counts + squared / (4 * counts**2))) / (1 + squared / counts)
+    return (middle - half).clip(0), (middle + half).clip(max=1)
 
 
-def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration | None:
-    """Curves fitted on valid; None if valid holds too few triples."""
-    scores, relations, truth = labelled(scorer, graph, "valid", seed)
-    if len(graph.valid) < MIN_VALID or not len(scores):
-        return None
-    count = graph.num_relations
-    scale = scores.abs().mean().clamp(min=1e-6)  # so that slopes are of the order of one
-    common = torch.zeros(2, requires_grad=True)
-    own = torch.zeros(2, count, requires_grad=True)
-    strength = torch.tensor([SHRINK_SLOPE, SHRINK_OFFSET])
-    optimiser = torch.optim.LBFGS([common, own], max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimiser.zero_grad()
-        slope, offset = _curves(common, own)
-        logits = slope[relations] * scores / scale + offset[relations]
-        fit = F.binary_cross_entropy_with_logits(logits, truth, reduction="sum")
-        total = fit + (strength * own.square().sum(dim=1)).sum() + SHRINK_COMMON * common.square().sum()
-        total.backward()
-        return total
-
-    optimiser.step(loss)
-    slope, offset = (part.detach() for part in _curves(common, own))
-    curves = Calibration(slope / scale, offset, torch.full((count,), 0.5))
-    threshold = _thresholds(curves.probabilities(scores, relations), relations, truth, count)
-    return Calibration(curves.slope, curves.offset, threshold)
-
-
-def _curves(common: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes (never negative) and offsets: each [R]."""
-    slope, offset = common[:, None] + own
-    return F.softplus(slope), offset
-
-
-def _thresholds(probabilities: Tensor, relations: Tensor, truth: Tensor, count: int) -> Tensor:
-    """The threshold per relation with the fewest mistakes; one half for relations with few triples."""
-    best = torch.full((count,), 0.5)
-    for relation in range(count):
-        mine = relations == relation
-        if int(mine.sum()) < MIN_LABELLED:
-            continue
-        order = probabilities[mine].argsort(descending=True)
-        sorted_p, sorted_truth = probabilities[mine][order], truth[mine][order]
-        right = (2 * sorted_truth - 1).cumsum(0)  # right minus wrong if all down to here are called true
-        place = int(right.argmax())
-        below = sorted_p[place + 1] if place + 1 < len(sorted_p) else sorted_p[place]
-        best[relation] = 0.5 * (sorted_p[place] + below)
-    return best
-
-
-def reliability(probabilities: Tensor, truth: Tensor, bins: int = BINS) -> list[dict[str, float]]:
+def reliability(
+    probabilities: NDArray[np.float64], truth: NDArray[np.bool_], bins: int = BINS
+) -> list[dict[str, float]]:
     """For each bin with triples: how many, their mean probability, and the share that is true."""
-    place = (probabilities * bins).long().clamp(max=bins - 1)
+    place = (probabilities * bins).astype(int).clip(max=bins - 1)
     rows = []
     for number in range(bins):
         here = place == number
@@ -162,17 +204,17 @@ def expected_error(rows: list[dict[str, float]]) -> float:
     return sum(row["triples"] * abs(row["probability"] - row["true"]) for row in rows) / max(total, 1)
 
 
-def measure_calibration(
-    scorer: Scorer, graph: Graph, calibration: Calibration, split: str, seed: int = 1
-) -> dict[str, Any]:
-    """The reliability on a split, its expected calibration error, and the accuracy of the thresholds."""
-    scores, relations, truth = labelled(scorer, graph, split, seed)
-    probabilities = calibration.probabilities(scores, relations)
-    rows = reliability(probabilities, truth)
-    called = probabilities >= calibration.threshold[relations]
+def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, seed: int = 1) -> dict[str, Any]:
+    """The reliability of judgements on test, with the facts of train and valid known."""
+    evidence = Evidence(scorer, graph.index.select(graph.index.splits <= 1), calibration.rules)
+    true, false = false_triples(evidence, graph, graph.test, seed)
+    judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
+    truth = np.arange(len(judged)) < len(true)
+    found = calibration.probabilities(evidence, judged, judge=True)
+    rows = reliability(found, truth)
     return {
         "triples": len(truth),
         "expected_calibration_error": expected_error(rows),
-        "accuracy": float((called == truth.bool()).float().mean()) if len(truth) else 0.0,
+        "accuracy": float(((found >= 0.5) == truth).mean()) if len(truth) else 0.0,
         "reliability": rows,
     }

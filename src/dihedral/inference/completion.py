@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph.steps import SIDES, Side
+from dihedral.inference.calibration import wilson_interval
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.proposals import propose
 from dihedral.inference.questions import Among, Known, Part, Question, check_options, missing_part
-from dihedral.inference.scorer import MEMORY_MB
 
 OnProgress = Callable[[int, int], None]
 
@@ -95,8 +97,7 @@ def _table(predictor: Predictor, triples: Tensor, scores: Tensor, question: Tens
     graph = predictor.graph
     head, relation, tail = triples.T
     is_known = predictor.known.contains(head, relation, tail)
-    calibration = predictor.calibration
-    likely = calibration.probabilities(scores, relation).cpu().numpy() if calibration else None
+    likely = predictor.probabilities(head, relation, tail, scores)
     names = [
         vocabulary.array.take(pa.array(ids.cpu().numpy()))
         for vocabulary, ids in ((graph.entities, head), (graph.relations, relation), (graph.entities, tail))
@@ -104,7 +105,7 @@ def _table(predictor: Predictor, triples: Tensor, scores: Tensor, question: Tens
     columns = [
         pa.array(question.cpu().numpy()), pa.array(place.cpu().numpy() + 1), *names,
         pa.array(scores.float().cpu().numpy()),
-        pa.nulls(len(triples), pa.float32()) if likely is None else pa.array(likely, pa.float32()),
+        pa.array(likely, pa.float32()),
         pa.array(is_known.cpu().numpy()),
     ]  # fmt: skip
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
@@ -116,40 +117,61 @@ def missing_facts(
     *,
     relations: Sequence[str] = (),
     top: int = 100,
-    among: Among = "range",
-    memory_mb: int = MEMORY_MB,
+    among: Among = "signature",
+    min_precision: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
     """The most probable facts that the graph does not hold, best first; by score if the model is not calibrated.
 
-    relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`); None for all.
-    Heads are scored in tiles and only the best facts are kept, so memory does not grow with the square of the entities.
+    relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`).
+    min_precision: end the list where fewer than this share of its facts are expected to hold.
+    The columns precision, precision_low and precision_high give the share of the facts down to a row that are expected
+    to hold, and its 95 % confidence interval from the proposals on valid.
     """
     check_options(top, "exclude")
-    graph, device, calibration = predictor.graph, predictor.device, predictor.calibration
+    if min_precision is not None and not 0 <= min_precision <= 1:
+        raise DihedralError(f"min_precision is {min_precision}; it must be between 0 and 1")
+    if min_precision is not None and predictor.calibration is None:
+        raise DihedralError("min_precision needs probabilities, which this model does not have")
+    graph = predictor.graph
     relations = (relations,) if isinstance(relations, str) else relations
     names = list(dict.fromkeys(relations)) or list(graph.relations)
-    best = torch.empty(0, 3, dtype=torch.int64, device=device)
-    best_scores = best_value = torch.empty(0, device=device)
+    best, best_scores, best_value = torch.empty(0, 3, dtype=torch.int64), torch.empty(0), torch.empty(0)
     for number, name in enumerate(names, start=1):
-        heads, tails = (predictor.allowed(among, name, side) for side in SIDES)
-        anchors = torch.arange(graph.num_entities, device=device) if heads is None else heads.nonzero()[:, 0]
-        steps = torch.full_like(anchors, graph.relations.id(name))
-        for part, scores in predictor.scorer.tiles(anchors, steps, memory_mb):
-            entities, which = anchors[part], steps[part]
-            scores[predictor.known(entities, which)] = float("-inf")
-            scores[torch.arange(len(entities), device=device), entities] = float("-inf")  # an entity and itself
-            if tails is not None:
-                scores[:, ~tails] = float("-inf")
-            values, flat = scores.flatten().topk(min(top, scores.numel()))
-            values, flat = values[values > float("-inf")], flat[values > float("-inf")]
-            row, tail = flat // scores.shape[1], flat % scores.shape[1]
-            value = calibration.probabilities(values, which[row]) if calibration else values
-            best = torch.cat([best, torch.stack([entities[row], which[row], tail], dim=1)])
-            best_scores, best_value = torch.cat([best_scores, values]), torch.cat([best_value, value])
-            kept = best_value.argsort(descending=True, stable=True)[:top]
-            best, best_scores, best_value = best[kept], best_scores[kept], best_value[kept]
+        relation = graph.relations.id(name)
+        heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
+        if len(graph.index.members(relation)):
+            triples = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
+            scores = predictor.scorer.score(triples).cpu()
+            head, which, tail = triples.unbind(1)
+            found = predictor.probabilities(head, which, tail, scores)
+            value = scores if predictor.calibration is None else torch.tensor(found, dtype=torch.float64)
+            value = torch.cat([best_value.to(value.dtype), value])
+            best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
+            kept = torch.from_numpy(np.lexsort((-best_scores.numpy(), -value.numpy()))[:top].copy())
+            best, best_scores, best_value = best[kept], best_scores[kept], value[kept]
         if on_progress:
             on_progress(number, len(names))
-    place = torch.arange(len(best), device=device)
-    return _table(predictor, best, best_scores, torch.zeros_like(place), place).drop_columns("question")
+    place = torch.arange(len(best))
+    table = _table(predictor, best, best_scores, torch.zeros_like(place), place).drop_columns(["question", "known"])
+    return _with_precision(predictor, table, min_precision)
+
+
+def _with_precision(predictor: Predictor, table: pa.Table, min_precision: float | None) -> pa.Table:
+    """Add the expected precision of the list down to each row, and end the list where it gets too low."""
+    calibration = predictor.calibration
+    if calibration is None:
+        nothing = pa.nulls(len(table), pa.float32())
+        columns = [nothing] * 3
+    else:
+        likely = table["probability"].to_numpy().astype(np.float64)
+        precision = likely.cumsum() / np.arange(1, len(likely) + 1)
+        similar = np.array([calibration.num_similar(p) for p in likely.tolist()])
+        columns = [pa.array(each, pa.float32()) for each in (precision, *wilson_interval(precision, similar))]
+        if min_precision is not None:
+            enough = np.flatnonzero(precision >= min_precision)
+            length = int(enough[-1]) + 1 if len(enough) else 0
+            table, columns = table.slice(0, length), [each.slice(0, length) for each in columns]
+    for name, column in zip(("precision", "precision_low", "precision_high"), columns, strict=True):
+        table = table.append_column(name, column)
+    return table

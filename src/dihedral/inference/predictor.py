@@ -13,11 +13,13 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples, close_matches
 from dihedral.graph import Graph, GraphIndex, KnownAnswers
+from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
 from dihedral.graph.triples import SPLITS, Triples
-from dihedral.inference.calibration import MIN_VALID, Calibration, fit_calibration, measure_calibration
+from dihedral.inference.calibration import Calibration, fit_calibration, measure_judgements
+from dihedral.inference.evidence import CountedRules, Evidence
 from dihedral.inference.paths import WIDTH, beam_search, path_vectors
-from dihedral.inference.questions import Among, Known, check_options, missing_part
+from dihedral.inference.questions import CANDIDATES, Among, Known, check_options, missing_part
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model
 from dihedral.runtime.device import choose_device
@@ -34,7 +36,7 @@ class Prediction(NamedTuple):
     tail: str
     score: float
     known: bool
-    probability: float | None = None  # None if the model is not calibrated
+    probability: float | None = None  # that it holds, as if it were not known; None if the model is not calibrated
 
 
 class Similar(NamedTuple):
@@ -45,7 +47,7 @@ class Similar(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Whether a triple is classified as true, and its probability."""
+    """Whether a triple is classified as true, and its probability if true and false are equally likely."""
 
     head: str
     relation: str
@@ -125,22 +127,35 @@ class Predictor:
         ids = torch.from_numpy(self.graph.relations.ids(relations)).long().to(self.device)
         return entities, question_steps(ids, side, self.graph.num_relations)
 
-    def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
-        """The entities that may answer a question about a relation, as a mask [N]; None if all may.
+    def candidates(self, among: Among, relation: int, side: Side) -> Tensor:
+        """The entities that may answer a question about a relation, in order.
 
-        "range" allows those that training has on that side; a list of names allows those.
+        "signature" are those whose facts fit that side of the relation; "range" are those that a known fact has there;
+        a list of names are those; "all" or None are all.
         """
-        step = question_steps(self.graph.relations.id(relation), side, self.graph.num_relations)
-        if among is None:
-            return None
+        step = inverse_ids(question_steps(relation, side, self.graph.num_relations), self.graph.num_relations)
+        if among is None or among == "all":
+            return torch.arange(self.graph.num_entities)
         if not isinstance(among, str):
-            ids = torch.from_numpy(self.graph.entities.ids(list(among))).long()
-        elif among == "range":
-            ids = self.graph.train_index.members(inverse_ids(step, self.graph.num_relations)).long()
-        else:
-            raise DihedralError(f"among is {among!r}; choose 'range' or give a list of entities")
+            return torch.from_numpy(self.graph.entities.ids(list(among))).long().unique()
+        if among == "range":
+            return self.graph.index.members(step).long()
+        if among == "signature":
+            return torch.from_numpy(self.signatures.candidates(step))
+        raise DihedralError(f"among is {among!r}; choose {', '.join(CANDIDATES)}, or give a list of entities")
+
+    @cached_property
+    def signatures(self) -> Signatures:
+        """Which entities fit which side of which relation, by all known facts."""
+        return Signatures(self.graph.index)
+
+    def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
+        """The same as a mask [N] on the model's device; None if all may answer."""
+        found = self.candidates(among, self.graph.relations.id(relation), side)
+        if among is None or among == "all":
+            return None
         mask = torch.zeros(self.graph.num_entities, dtype=torch.bool)
-        mask[ids] = True
+        mask[found] = True
         return mask.to(self.device)
 
     def members(self, relation: str, entity: str) -> list[str]:
@@ -187,8 +202,9 @@ class Predictor:
         """The best completions of a triple, best first. Give two of head, relation and tail.
 
         known: "include" marks facts that the graph holds, "exclude" leaves them out.
-        among: "range" answers only with entities that training has on that side of the relation; a list of names,
-        such as `members("isa", "Virus")`, only with those.
+        among: "signature" answers only with entities whose facts fit that side of the relation, "range" only with those
+        that a known fact has there, a list of names, such as `members("isa", "Virus")`, only with those; "all" or None
+        do not limit the answers.
         """
         part = missing_part(head, relation, tail)
         check_options(top, known, among=among, part=part)
@@ -225,7 +241,8 @@ class Predictor:
         place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # one number per (question, entity)
         is_known = torch.isin(place + ids, row * len(names) + answer)
         which = steps % self.graph.num_relations
-        likely = self._probabilities(scores, which[:, None].expand_as(scores))
+        given = entities[:, None].expand_as(ids), which[:, None].expand_as(ids), ids
+        likely = self.probabilities(*(given if side == "tail" else given[::-1]), scores)
         columns = (entities, which, ids, scores, is_known)
         return [
             [
@@ -251,7 +268,9 @@ class Predictor:
         best = order[:top]
         return [
             Prediction(names[h], kinds[i], names[t], float(scores[i]), bool(is_known[i]), p)
-            for i, p in zip(best.tolist(), self._probabilities(scores[best], best), strict=True)
+            for i, p in zip(
+                best.tolist(), self.probabilities(heads[best], best, tails[best], scores[best]), strict=True
+            )
         ]
 
     def query(
@@ -305,47 +324,52 @@ class Predictor:
 
     @property
     def calibration(self) -> Calibration | None:
-        """The curves from scores to probabilities, if they were fitted (`calibrate`)."""
-        found = self.metrics.get("calibration")
-        if self._calibration is None and found:
+        """The models of probabilities, if they were fitted (`calibrate`)."""
+        found = self.metrics.get("calibration", {})
+        if self._calibration is None and (not isinstance(found, dict) or "models" in found):
             try:
-                self._calibration = Calibration.from_dict(found["curves"], self.graph.num_relations)
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                self._calibration = Calibration.from_dict(found["models"], self.graph.num_relations)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
         return self._calibration
 
-    def calibrate(self, *, seed: int = 0) -> None:
-        """Fit probabilities and thresholds on valid, and measure them on test; they are saved with the model."""
-        scorer, graph = self.scorer, self.graph
-        calibration = fit_calibration(scorer, graph, seed)
-        if calibration is None:
-            raise DihedralError(
-                f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_VALID} or more"
-            )
-        self.metrics["calibration"] = {"curves": calibration.to_dict()} | {
-            split: measure_calibration(scorer, graph, calibration, split, seed + 1) for split in ("valid", "test")
-        }
-        self._calibration = None  # read again as it is stored
+    @property
+    def why_not_calibrated(self) -> str:
+        """Why the model has no probabilities."""
+        found = self.metrics.get("calibration", {})
+        old = "they were fitted by another version" if "curves" in found else "it was not calibrated"
+        return str(found.get("reason", f"{old}; call calibrate()"))
 
-    def _probabilities(self, scores: Tensor, relations: Tensor) -> list[Any]:
-        """Probabilities of scores [...], or None for each if the model is not calibrated."""
+    def calibrate(self, *, seed: int = 0) -> None:
+        """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
+        calibration = fit_calibration(self.scorer, self.graph, seed)
+        measured = measure_judgements(self.scorer, self.graph, calibration, seed + 1)
+        self.metrics["calibration"] = {"models": calibration.to_dict(), "judgements": {"test": measured}}
+        self._calibration = None  # read again as it is stored
+        vars(self).pop("evidence", None)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the model and all known facts say about a proposed fact; rules only if the model is calibrated."""
+        rules = self.calibration.rules if self.calibration else CountedRules.none()
+        return Evidence(self.scorer, self.graph.index, rules, self.signatures)
+
+    def probabilities(self, heads: Tensor, relations: Tensor, tails: Tensor, scores: Tensor) -> list[Any]:
+        """Probabilities of scored triples [...] as proposals, or None for each if the model is not calibrated."""
         if self.calibration is None:
             return np.full(tuple(scores.shape), None).tolist()
-        return self.calibration.probabilities(scores, relations).tolist()
+        triples = torch.stack([heads, relations, tails], dim=-1).view(-1, 3).cpu()
+        found = self.calibration.probabilities(self.evidence, triples, scores.flatten())
+        return found.reshape(tuple(scores.shape)).tolist()
 
     def classify(self, triples: Sequence[tuple[str, str, str]]) -> list[Judgement]:
-        """True or false for each triple, by the threshold of its relation that was fitted on valid."""
+        """True or false for each triple; a known fact is judged as if it were not known."""
         calibration = self.calibration
         if calibration is None:
-            raise DihedralError("this model has no thresholds; call calibrate() first")
-        ids = self.triple_ids(triples)
-        relations = ids[:, 1].cpu()
-        likely = calibration.probabilities(self.scorer.score(ids).cpu(), relations)
-        true = likely >= calibration.threshold[relations]
-        return [
-            Judgement(*triple, bool(call), p)
-            for triple, call, p in zip(triples, true.tolist(), likely.tolist(), strict=True)
-        ]
+            raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
+        ids = self.triple_ids(triples).cpu()
+        likely = calibration.probabilities(self.evidence, ids, judge=True)
+        return [Judgement(*triple, p >= 0.5, p) for triple, p in zip(triples, likely.tolist(), strict=True)]
 
     # --- files ---------------------------------------------------------------------------------
 

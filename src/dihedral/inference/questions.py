@@ -11,7 +11,8 @@ Part = Literal["head", "relation", "tail"]
 PARTS: tuple[Part, ...] = ("head", "relation", "tail")
 Question = tuple[str | None, str | None, str | None]
 Known = Literal["include", "exclude"]
-Among = str | Sequence[str] | None  # "range", or names of entities
+CANDIDATES = ("signature", "range", "all")
+Among = str | Sequence[str] | None  # one of CANDIDATES, or names of entities; None is "all"
 
 
 def missing_part(head: str | None, relation: str | None, tail: str | None) -> Part:

@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import anyio
 
@@ -31,7 +30,7 @@ class Question:
     relation: str
     top: int
     known: Known
-    among: Literal["range"] | None = None
+    among: str = "all"  # one of `inference.questions.CANDIDATES`
 
 
 class Batcher:
@@ -73,14 +72,14 @@ class Batcher:
 
 def answer(served: ServedModel, questions: list[Question]) -> list[list[Prediction]]:
     """Answer questions, with one product per group of equal side, `known`, `top` and, with `among`, relation."""
-    groups: dict[tuple[Side, Known, int, str | None], list[int]] = defaultdict(list)
+    groups: dict[tuple[Side, Known, int, str, str | None], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
-        range_of = question.relation if question.among else None
-        groups[question.side, question.known, question.top, range_of].append(number)
+        limited_by = question.relation if question.among != "all" else None
+        groups[question.side, question.known, question.top, question.among, limited_by].append(number)
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
-    for (side, known, top, range_of), numbers in groups.items():
-        allowed = None if range_of is None else predictor.allowed("range", range_of, side)
+    for (side, known, top, among, limited_by), numbers in groups.items():
+        allowed = None if limited_by is None else predictor.allowed(among, limited_by, side)
         anchors, relations = [questions[i].anchor for i in numbers], [questions[i].relation for i in numbers]
         found = predictor.predict_many(side, anchors, relations, top=top, known=known, allowed=allowed)
         for i, predictions in zip(numbers, found, strict=True):

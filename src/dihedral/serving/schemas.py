@@ -38,8 +38,9 @@ class PredictQuestion(RequestModel):
     tail: Name | None = None
     top: Top = 10
     known: Literal["include", "exclude"] = Field("include", description="Whether to include facts of any split.")
-    among: Literal["range"] | None = Field(
-        None, description="range: only entities that occur on this side of the relation in training."
+    among: Literal["signature", "range", "all"] = Field(
+        "all",
+        description="Only entities whose facts fit this side of the relation (signature), or that occur on it (range).",
     )
 
 
@@ -128,12 +129,25 @@ class Fact(BaseModel):
 
 class Prediction(Fact):
     score: float
-    probability: float | None = None  # if the model is calibrated
+    probability: float | None = None  # that it holds, as if it were not known; if the model is calibrated
     known: bool  # in any split
 
 
 class PredictResponse(ModelResponse):
     predictions: list[Prediction]
+
+
+class MissingFact(Fact):
+    rank: int
+    score: float
+    probability: float | None = None  # that it holds, if the model is calibrated
+    precision: float | None = None  # the share of the facts down to this one that are expected to hold
+    precision_low: float | None = None  # its 95 % confidence interval
+    precision_high: float | None = None
+
+
+class MissingResponse(ModelResponse):
+    facts: list[MissingFact]
 
 
 class PredictBatchResponse(ModelResponse):

@@ -13,7 +13,7 @@ import numpy as np
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph.prefixes import expand
-from dihedral.graph.steps import split_step
+from dihedral.graph.steps import SIDES, split_step
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.completion import missing_facts
 from dihedral.inference.predictor import Predictor
@@ -118,15 +118,18 @@ class ServedModel:
         self.rows()
         return dh.find_rules(self.predictor, top=MAX_RULES)
 
-    def missing(self, relation: str | None, top: int) -> list[dict[str, Any]]:
+    def missing(self, relation: str | None, top: int, among: str, min_precision: float | None) -> list[dict[str, Any]]:
         """The most likely facts missing from the graph, of one relation or of all."""
-        numbers = slice(None) if relation is None else self.check_relation(relation)
-        num_heads = self.graph.train_index.member_counts[: self.graph.num_relations]
-        scores = int(num_heads[numbers].sum()) * self.graph.num_entities
+        wanted = range(self.graph.num_relations) if relation is None else [self.check_relation(relation)]
+        scores = 0
+        for number in wanted:
+            heads, tails = (len(self.predictor.candidates(among, number, side)) for side in SIDES)
+            scores += 2 * heads * tails
         if scores > MAX_SCORES:
             other = "name a relation" if relation is None else "use `dihedral complete`"
             raise DihedralError(f"missing facts need {scores:,} scores here, but the limit is {MAX_SCORES:,}; {other}")
-        found = missing_facts(self.predictor, relations=[relation] if relation else (), top=top, among="range")
+        names = [relation] if relation else ()
+        found = missing_facts(self.predictor, relations=names, top=top, among=among, min_precision=min_precision)
         return found.to_pylist()
 
     def _describe(self) -> dict[str, Any]:

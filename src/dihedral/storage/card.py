@@ -97,15 +97,16 @@ def _recipe(recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
 
 
 def _probabilities(metrics: dict[str, Any]) -> str:
-    fitted = metrics.get("calibration")
-    if not fitted:
+    if "models" not in metrics.get("calibration", {}):
         return "Scores rank the answers to one query; they are not probabilities and not comparable between queries."
-    measured = fitted["test"] if fitted["test"]["triples"] else fitted["valid"]
-    error = measured["expected_calibration_error"]
-    return (
-        "Scores rank the answers to one query. Probabilities are calibrated on valid for equally many true and false "
-        f"triples (expected calibration error {error:.3f}); among all possible triples, far fewer are true."
+    text = (
+        "Scores rank the answers to one query. The probability of an answer or of a missing fact is the share of such "
+        "proposals that hold, if as many facts are missing from the graph as the valid split holds. That of a "
+        "judgement assumes as many true as false triples"
     )
+    measured = metrics["calibration"].get("judgements", {}).get("test", {})
+    error = f" (expected calibration error on test {measured['expected_calibration_error']:.3f})"
+    return f"{text}{error if measured.get('triples') else ''}."
 
 
 def _table(header: list[str], rows: list[list[Any]]) -> str:

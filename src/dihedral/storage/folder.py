@@ -194,14 +194,20 @@ def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """The manifest of a model folder with its recipe and metrics; `bytes` is the total size."""
+    """The manifest of a model folder with its recipe and metrics; `bytes` is the total size.
+
+    The models of probabilities, which are thousands of numbers, are left out of the metrics.
+    """
     manifest = _read_manifest(folder)
     files = manifest["files"]
+    metrics = read_json(folder / files["metrics"])
+    if isinstance(metrics, dict) and isinstance(metrics.get("calibration"), dict):
+        metrics["calibration"].pop("models", None)
     return {
         **{key: value for key, value in manifest.items() if key not in ("files", "bytes")},
         "bytes": sum(manifest["bytes"].values()),
         "recipe": read_json(folder / files["recipe"]),
-        "metrics": read_json(folder / files["metrics"]),
+        "metrics": metrics,
     }
 
 

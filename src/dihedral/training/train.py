@@ -13,8 +13,6 @@ import torch
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
-from dihedral.graph.triples import keys_fit
-from dihedral.inference.calibration import MIN_VALID
 from dihedral.inference.predictor import Predictor, load
 from dihedral.models import Model
 from dihedral.runtime.device import choose_device
@@ -82,8 +80,8 @@ def train(
         _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
         trainer.run()
         predictor = finish(trainer)
-        if len(graph.valid) >= MIN_VALID and keys_fit(graph.num_entities, graph.num_relations):
-            predictor.calibrate(seed=seed)
+        if trainer.shard.is_single:
+            _calibrate(predictor, seed)
         _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)
         announce({"event": "measured", "metrics": predictor.metrics})
     return predictor if trainer.shard.is_single or folder is None else load(folder, device=here)
@@ -135,6 +133,14 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
     run.begin()
 
 
+def _calibrate(predictor: Predictor, seed: int) -> None:
+    """Fit probabilities; where that is not possible, keep the reason with the model."""
+    try:
+        predictor.calibrate(seed=seed)
+    except DihedralError as error:
+        predictor.metrics["calibration"] = {"reason": str(error)}
+
+
 def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
     """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
     entities = trainer.shard.gather(predictor.model.entities.detach())
@@ -148,6 +154,8 @@ def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
         stored = Predictor(
             model, trainer.graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents
         )
+        if not trainer.shard.is_single:
+            _calibrate(stored, trainer.seed)
         stored.save(run.folder.parent, **options)
         run.drop_checkpoint()
 

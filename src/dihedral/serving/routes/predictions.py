@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio
 import torch
@@ -76,7 +76,7 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
 
 def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
     part = missing_part(query.head, query.relation, query.tail)
-    check_options(query.top, query.known, among=query.among, part=part)
+    check_options(query.top, query.known, among=None if query.among == "all" else query.among, part=part)
     for entity in (query.head, query.tail):
         if entity is not None:
             served.check_entity(entity)
@@ -89,7 +89,7 @@ def classify(request: Request, body: schemas.ClassifyRequest, model: ModelParam 
     """Classify triples as true or false. The probability assumes as many true as false triples."""
     served = find_model(request, body.model or model)
     if served.predictor.calibration is None:
-        raise DihedralError(f"model {served.name!r} has no thresholds; calibrate it on valid before you save it")
+        raise DihedralError(f"model {served.name!r} is not calibrated; calibrate it on valid before you save it")
     triples = []
     for number, triple in enumerate(body.triples, start=1):
         try:
@@ -107,11 +107,13 @@ async def missing(
     served: SelectedModel,
     relation: Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")] = None,
     top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
-) -> schemas.PredictResponse:
-    """The most likely facts missing from the graph, among entities that occur on that side of the relation."""
-    call = partial(served.missing, relation, top)
+    among: Annotated[Literal["signature", "range", "all"], Query(description="As for /v1/predict.")] = "signature",
+    min_precision: Annotated[float | None, Query(ge=0, le=1, description="The expected share that holds.")] = None,
+) -> schemas.MissingResponse:
+    """The most likely facts missing from the graph, with the share of the list that is expected to hold."""
+    call = partial(served.missing, relation, top, among, min_precision)
     found = await anyio.to_thread.run_sync(call, limiter=request.app.state.slow_limiter)
-    return schemas.PredictResponse(model=served.name, predictions=[schemas.Prediction(**each) for each in found])
+    return schemas.MissingResponse(model=served.name, facts=[schemas.MissingFact(**each) for each in found])
 
 
 @get_and_post(router, "/explain", tags=["predictions"])
@@ -120,10 +122,8 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
     served = find_model(request, body.model)
     head, relation, tail = served.check_triple(body.head, body.relation, body.tail)
     found = dh.explain(served.predictor, head, relation, tail, top=body.top)
-    probability, calibration = None, served.predictor.calibration
-    if calibration is not None:
-        number = torch.tensor(served.graph.relations.id(relation))
-        probability = float(calibration.probabilities(torch.tensor(found.score), number))
+    h, r, t = served.predictor.triple_ids([(head, relation, tail)]).unbind(1)
+    (probability,) = served.predictor.probabilities(h, r, t, torch.tensor([found.score]))
     content = found.to_dict() | {"head": head, "relation": relation, "tail": tail, "probability": probability}
     parts = ("head", "relation", "tail")
     content["similar_facts"] = [

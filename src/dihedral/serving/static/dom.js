@@ -40,7 +40,7 @@ export const soft = (name, maxLength) => short(name, maxLength).split(/(?<=[_/.]
 export const percent = (share) => `${Math.round(100 * share)} %`;
 // Probabilities are never shown as 0 % or 100 %. They were fitted on as many true as false triples.
 export const formatProbability = (probability) => probability > 0.99 ? "> 99 %" : probability < 0.01 ? "< 1 %" : percent(probability);
-export const PROBABILITY_NOTE = "assuming as many true as false triples";
+export const PROBABILITY_NOTE = "the share of such proposals that hold, if as many facts are missing as were held out";
 export const number = (value) => value.toLocaleString("en");
 export const plural = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 
