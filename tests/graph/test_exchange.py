@@ -66,8 +66,8 @@ def test_tables_for_train_valid_and_test(make):
 
 def test_an_unknown_split_name_is_refused():
     table = pa.table({"h": ["a"], "r": ["r"], "t": ["b"]})
-    with pytest.raises(DihedralError, match="split 'dev' does not exist; name the tables train, valid and test"):
-        load_graph({"train": table, "dev": table})
+    with pytest.raises(DihedralError, match="split 'holdout' does not exist; name the tables train, valid and test"):
+        load_graph({"train": table, "holdout": table})
 
 
 # --- networkx -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Malicious archives are refused with a one-sentence error, or read safely."""
+"""Files of splits, compressed files, and malicious archives: refused with a one-sentence error, or read safely."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import tarfile
 import zipfile
 
+import pyarrow as pa
 import pytest
 from soak import archives
 from soak.archives import SECRET, TRIPLES
@@ -114,3 +115,97 @@ def test_a_damaged_header_gives_a_one_sentence_error(tmp_path):
     (tmp_path / "graph.tar.gz").write_bytes(gzip.compress(content))
     with pytest.raises(DihedralError, match=r"archive '.*' cannot be read: .+"):
         dh.load_graph(tmp_path / "graph.tar.gz")
+
+
+# --- names of splits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dev.txt", "Dev.txt", "validation.txt", "val.txt"])
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
+def test_the_validation_file_may_have_another_name(tmp_path, name, packed):
+    files = {"train.txt": TRIPLES, name: b"a\tr\ta\n", "test.txt": b"b\tr\tb\n"}
+    if packed:
+        graph = dh.load_graph(tar(tmp_path / "graph.tar.gz", *files.items()))
+    else:
+        for file, content in files.items():
+            (tmp_path / file).write_bytes(content)
+        graph = dh.load_graph(tmp_path)
+    assert (len(graph.valid), len(graph.test)) == (1, 1) and graph.notes == ()
+
+
+def test_a_second_file_of_a_split_is_noted(tmp_path):
+    for name in ("train.txt", "valid.txt", "dev.txt", "test.txt"):
+        (tmp_path / name).write_bytes(f"a\tr\t{name}\n".encode())
+    graph = dh.load_graph(tmp_path)
+    assert list(graph.labels(graph.valid)) == [("a", "r", "valid.txt")]
+    assert graph.notes == ("dev.txt is not used: valid.txt holds the valid triples",)
+
+
+def test_tables_may_be_named_dev_and_not_twice():
+    parts = {name: pa.table({"h": ["a"], "r": ["r"], "t": [name]}) for name in ("train", "dev", "test")}
+    assert len(dh.load_graph(parts).valid) == 1
+    with pytest.raises(DihedralError, match="split 'valid' is given twice"):
+        dh.load_graph(parts | {"valid": parts["dev"]})
+
+
+# --- compressed files -------------------------------------------------------------------------------
+
+
+def compressed(content, suffix):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, {"gz": "gzip", "zst": "zstd"}[suffix]) as out:
+        out.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("facts.tsv", b"a\tr\tb\nb\tr\tc\n"),
+        ("facts.csv", b'head,relation,tail\n"a",r,b\nb,r,c\n'),
+        ("facts.nt", b"<x:a> <x:r> <x:b> .\n<x:b> <x:r> <x:c> .\n"),
+    ],
+)
+def test_a_compressed_file_is_read_like_the_file(tmp_path, name, content, suffix):
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / f"{name}.{suffix}").write_bytes(compressed(content, suffix))
+    graph = dh.load_graph(tmp_path / f"{name}.{suffix}")
+    assert graph.fingerprint == dh.load_graph(tmp_path / name).fingerprint and graph.name == "facts"
+
+
+def test_a_folder_may_hold_compressed_files(tmp_path):
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(TRIPLES))
+    (tmp_path / "dev.txt.gz").write_bytes(gzip.compress(b""))
+    graph = dh.load_graph(tmp_path)
+    assert len(graph.train) == 3 and graph.notes == ("the valid file is empty", "no test file")
+
+
+def test_a_large_compressed_file_is_read_in_pieces(tmp_path):
+    text = "".join(f"entity {i}\trelation\tentity {i * 7 % 90_000}\n" for i in range(90_000)).encode()
+    (tmp_path / "facts.tsv.gz").write_bytes(gzip.compress(text))
+    assert dh.load_graph(tmp_path / "facts.tsv.gz").num_triples == 90_000
+
+
+@pytest.mark.parametrize("content", [b"\n", b"a\tr\tb\n", b"a"], ids=["empty lines", "triples", "one line"])
+def test_a_compressed_bomb_is_refused_by_its_unpacked_size(tmp_path, content):
+    (tmp_path / "facts.tsv.gz").write_bytes(gzip.compress(content * (8 << 20)))
+    with pytest.raises(DihedralError, match=r"facts\.tsv\.gz' unpacks to more than [16] MiB"):
+        dh.load_graph(tmp_path / "facts.tsv.gz")
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_damaged_compressed_file_is_refused(tmp_path, suffix):
+    content = compressed(b"".join(b"e%d\tr\te%d\n" % (i, i * 7919 % 10007) for i in range(20_000)), suffix)
+    (tmp_path / f"facts.tsv.{suffix}").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DihedralError, match=rf"facts\.tsv\.{suffix} cannot be read"):
+        dh.load_graph(tmp_path / f"facts.tsv.{suffix}")
+    (tmp_path / f"facts.tsv.{suffix}").write_bytes(b"not compressed")
+    with pytest.raises(DihedralError, match=rf"facts\.tsv\.{suffix} cannot be read"):
+        dh.load_graph(tmp_path / f"facts.tsv.{suffix}")
+
+
+def test_a_compressed_parquet_file_is_refused(tmp_path):
+    (tmp_path / "facts.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    with pytest.raises(DihedralError, match="is a compressed Parquet file; unpack it"):
+        dh.load_graph(tmp_path / "facts.parquet.gz")

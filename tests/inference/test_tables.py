@@ -7,7 +7,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import pytest
 
-from dihedral import DihedralError
+from dihedral import DihedralError, load_graph
 from dihedral.inference.tables import read_questions, write_table
 
 
@@ -62,3 +62,47 @@ def test_tables_are_written_in_the_format_of_the_suffix(tmp_path, suffix):
 def test_other_suffixes_raise_an_error(tmp_path):
     with pytest.raises(DihedralError, match=r"must end in \.parquet, \.csv or \.tsv"):
         write_table(pa.table({"a": [1]}), tmp_path / "a.json")
+
+
+STRANGE = ['"quoted"', '"a', '5" pipe', "x\x85y", "x\u2028y", "x\x0by", "x\x1cy", "é, ü", "a;b", "NA", "null"]
+BROKEN = ["two\nlines", "two\r\nlines", "a\ttab"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_names_that_are_written_are_read_back_exactly(tmp_path, suffix):
+    names = STRANGE + (BROKEN if suffix != "tsv" else [])
+    answers = pa.table(
+        {"question": range(len(names)), "head": names, "relation": names[::-1], "tail": ["t"] * len(names)}
+    )
+    path = tmp_path / f"answers.{suffix}"
+    write_table(answers, path)
+    graph = load_graph(path, valid=0, test=0)
+    expected = list(zip(names, names[::-1], ["t"] * len(names), strict=True))
+    assert sorted(graph.labels(graph.train)) == sorted(expected)
+    assert read_questions(path) == expected
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_name_that_a_tsv_file_cannot_hold_is_refused(tmp_path, name):
+    with pytest.raises(DihedralError, match=r"has a tab or a line break, which .* cannot hold; write \.csv or"):
+        write_table(pa.table({"head": [name]}), tmp_path / "answers.tsv")
+    assert not (tmp_path / "answers.tsv").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_questions_have_the_names_that_a_graph_has(tmp_path, suffix):
+    delimiter = "," if suffix == "csv" else "\t"
+    names = ["x\x85y", "x\u2028y", "x\x0by", *(['"two\nlines"', '"a ""b"""'] if suffix == "csv" else ['"a'])]
+    text = "".join(delimiter.join((f"{name} ", "r", "c")) + "\n" for name in names)
+    (tmp_path / f"facts.{suffix}").write_text(text)
+    (tmp_path / f"questions.{suffix}").write_text(text.replace(f"{delimiter}c\n", f"{delimiter}?\n\n"))
+    graph = load_graph(tmp_path / f"facts.{suffix}", valid=0, test=0)
+    questions = read_questions(tmp_path / f"questions.{suffix}")
+    assert questions == [(head, "r", None) for head in dict.fromkeys(q[0] for q in questions)]
+    assert {head for head, _, _ in questions} == set(graph.entities) - {"c"}
+
+
+def test_a_bad_question_has_the_number_of_its_line(tmp_path):
+    (tmp_path / "q.csv").write_text('"two\nlines",r,?\n\na,b\n')
+    with pytest.raises(DihedralError, match=r"q\.csv, line 4: 2 columns"):
+        read_questions(tmp_path / "q.csv")

@@ -41,7 +41,8 @@ def _networkx_table(graph: Any) -> pa.Table:
             )
         rows.append((nodes[head], str(relation), nodes[tail], data.get("split")))
     columns = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return pa.table([pa.array(column, pa.string()) for column in columns], ["head", "relation", "tail", "split"])
+    table = pa.table([pa.array(column, pa.string()) for column in columns], ["head", "relation", "tail", "split"])
+    return table if any(row[3] is not None for row in rows) else table.drop_columns("split")
 
 
 def _pykeen_table(factory: Any) -> pa.Table:

@@ -11,7 +11,7 @@ from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
 from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
-from dihedral.graph.triples import SPLITS, Graph
+from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph
 
 
 def load_graph(
@@ -30,7 +30,8 @@ def load_graph(
     "test": …} or as a tuple in that order.
 
     A single file or table is split with `valid`, `test` and `seed`, so that every entity and relation of valid and
-    test also occurs in train. A table with a column `split` keeps the splits that it names.
+    test also occurs in train. A file or table with a column `split` keeps the splits that it names. What reading
+    noticed or changed is in the notes of the graph.
 
     columns: names of the head, relation and tail columns.
     progress: called with the file name, the bytes so far and the total during a download.
@@ -56,7 +57,7 @@ def load_graph(
         source = dict(zip(("head", "relation", "tail"), map(list, zip(*rows, strict=True)), strict=True))
     elif isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
         source = dict(zip(SPLITS, source, strict=False))
-    if isinstance(source, Mapping) and "train" in source:
+    if isinstance(source, Mapping) and any(SPLIT_NAMES.get(str(name).strip().lower()) == "train" for name in source):
         return read_arrow_splits({split: as_table(part) for split, part in source.items()}, columns=columns)
     return read_arrow(as_table(source), columns=columns, valid=valid, test=test, seed=seed)
 

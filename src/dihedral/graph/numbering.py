@@ -15,6 +15,7 @@ from dihedral.graph.vocabulary import Vocabulary
 
 MAX_NAMES = 2**31 - 1  # ids are 32-bit numbers
 REHASH_CHUNK = 1 << 20
+BLANKS = " \t\r\n\u00a0"  # not part of a name at its ends
 
 
 class Names:
@@ -126,7 +127,18 @@ class Numbering:
         self.entities = Names()
         self.relations = Names()
         self.prefixes: dict[str, str] = {}
-        self.notes: list[str] = []
+        self.stripped = 0  # names with blanks around them
+        self._notes: dict[str, list[str]] = {}  # text -> the files that it is about
+
+    def note(self, file: str, text: str) -> None:
+        """Tell the user something about a file."""
+        self._notes.setdefault(text, []).append(file)
+
+    @property
+    def notes(self) -> list[str]:
+        """What reading changed or noticed; a note about several files is one line."""
+        notes = [f"{', '.join(files)}: {text}" for text, files in self._notes.items()]
+        return notes + ([f"blanks around {self.stripped} names stripped"] if self.stripped else [])
 
     def number(self, table: pa.RecordBatch | pa.Table, where: str) -> Triples:
         """Three string columns to [n, 3] ids."""
@@ -137,7 +149,11 @@ class Numbering:
 
     def number_column(self, triples: Triples, index: int, column: pa.Array | pa.ChunkedArray, where: str) -> None:
         """Write the ids of one column: heads (index 0), relations or tails."""
-        triples[:, index] = encode(column, self.relations if index == 1 else self.entities, where)
+        names = self.relations if index == 1 else self.entities
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            ids, stripped = encode(chunk, names, where)
+            triples[: len(ids), index] = ids
+            triples, self.stripped = triples[len(ids) :], self.stripped + stripped
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """The vocabularies of entities and relations; ends the numbering and frees its memory."""
@@ -147,33 +163,46 @@ class Numbering:
         return Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
 
 
-def encode(column: pa.Array | pa.ChunkedArray, names: Names, where: str) -> NDArray[np.int32]:
-    """Number a column; only its distinct names become Python strings."""
+def encode(column: pa.Array, names: Names, where: str) -> tuple[NDArray[np.int32], int]:
+    """Number a column without the blanks around its names, and count the names that had some.
+
+    Only the distinct names become Python strings.
+    """
     import pyarrow.compute as pc
 
-    if isinstance(column, pa.ChunkedArray):
-        parts = [encode(chunk, names, where) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
     if column.null_count:
         raise DihedralError(f"{where} has {column.null_count} missing values; every triple needs three names")
     try:
-        if pa.types.is_dictionary(column.type):
-            codes = column.indices.dictionary_encode()  # without the names that no row uses
-            distinct = column.dictionary.cast(pa.string()).take(codes.dictionary)
-            if len(names_once := distinct.unique()) < len(distinct):  # a dictionary may repeat a name
-                indices = pc.index_in(distinct, names_once).take(codes.indices)
-                codes, distinct = pa.DictionaryArray.from_arrays(indices, names_once), names_once
-        else:
-            codes = column.dictionary_encode()
-            distinct = codes.dictionary.cast(pa.string())
+        codes, distinct = distinct_names(column)
     except pa.ArrowException:
         raise DihedralError(f"{where} has a column of {column.type}; names are strings or numbers") from None
     if distinct.null_count:
         raise DihedralError(f"{where} has missing values; every triple needs three names")
-    if pc.any(pc.equal(pc.binary_length(distinct), 0)).as_py():
-        raise DihedralError(f"{where} has an empty name; every triple needs three names")
     try:
-        ids = names.number(distinct)
+        bare = pc.utf8_trim(distinct, BLANKS)
+        if pc.any(pc.equal(pc.binary_length(bare), 0)).as_py():
+            raise DihedralError(f"{where} has an empty name; every triple needs three names")
+        changed = pc.not_equal(bare, distinct).to_numpy(zero_copy_only=False)
+        once = bare.unique() if changed.any() else distinct  # two names may differ only by blanks
+        ids = names.number(once)
     except (UnicodeDecodeError, pa.ArrowException):  # Arrow raises its own errors for some invalid text
         raise DihedralError(f"{where} has names that are not UTF-8 text; save them as UTF-8") from None
-    return ids[codes.indices.to_numpy()]
+    rows = codes.to_numpy()
+    if not changed.any():
+        return ids[rows], 0
+    return ids[pc.index_in(bare, once).to_numpy()[rows]], int(changed[rows].sum())
+
+
+def distinct_names(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """A column as indices into its distinct names, and these names."""
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        encoded = column.dictionary_encode()
+        return encoded.indices, encoded.dictionary.cast(pa.string())
+    codes = column.indices.dictionary_encode()  # without the names that no row uses
+    distinct = column.dictionary.cast(pa.string()).take(codes.dictionary)
+    once = distinct.unique()
+    if len(once) == len(distinct):
+        return codes.indices, distinct
+    return pc.index_in(distinct, once).take(codes.indices), once  # a dictionary may repeat a name

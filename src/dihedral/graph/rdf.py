@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 from xml.parsers import expat
 
 import numpy as np
@@ -32,7 +33,11 @@ def read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering
     ids: list[int] = []  # flat: millions of tuples would slow the garbage collector down
     skipped: Counter[str] = Counter()
     prefixes: dict[str, str] | None = None
-    given = {"input": source.content} if isinstance(source.content, bytes) else {"path": source.content}
+    given: dict[str, Any]
+    if source.compression:
+        given = {"input": source.plain()}
+    else:
+        given = {"input": source.content} if isinstance(source.content, bytes) else {"path": source.content}
     named, nodes = ox.NamedNode, {ox.NamedNode, ox.BlankNode}
 
     def name(node: object) -> str:
@@ -60,7 +65,8 @@ def read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering
         raise DihedralError(_explain(source, error)) from None
     except OSError as error:
         raise DihedralError(f"{source.where} cannot be read: {error.strerror or error}") from None
-    numbering.notes += [f"{source.name}: {count} {LEFT_OUT[kind]}" for kind, count in sorted(skipped.items())]
+    for kind, count in sorted(skipped.items()):
+        numbering.note(source.name, f"{count} {LEFT_OUT[kind]}")
     if not ids:
         raise DihedralError(f"{source.where} holds no triple between IRIs or blank nodes; literals are left out")
     triples = np.array(ids, np.int32).reshape(-1, 3)

@@ -14,7 +14,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,13 +24,15 @@ from typing import IO, Any
 import pyarrow as pa
 
 from dihedral.errors import DihedralError
+from dihedral.graph.triples import SPLIT_NAMES
 
 TEXT_SUFFIXES = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 RDF_SUFFIXES = {  # with pyoxigraph's name of each format
     ".nt": "N_TRIPLES", ".nq": "N_QUADS", ".ttl": "TURTLE", ".trig": "TRIG", ".jsonld": "JSON_LD",
     ".rdf": "RDF_XML", ".owl": "RDF_XML", ".xml": "RDF_XML",
 }  # fmt: skip
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)  # of data formats; each has a reader in `readers.READERS`
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)  # each has a reader in `readers.READERS`
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # of single files, with Arrow's name of each
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
 MAX_RATIO = 100  # unpacked to packed size; triples usually compress ten times
 MIN_UNPACKED = 64 << 20  # bytes that any archive may unpack to, however small it is
@@ -44,10 +46,14 @@ Member = tuple[str, Callable[[], bytes]]  # a name and a function that reads the
 
 @dataclass(frozen=True)
 class Source:
-    """One file of triples, on disk or read from an archive."""
+    """One file of triples, on disk or read from an archive.
+
+    others: the names of files of the same split that are not used.
+    """
 
     where: str  # the path, for error messages
     content: Path | bytes
+    others: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,36 +61,107 @@ class Source:
 
     @property
     def suffix(self) -> str:
-        return PurePosixPath(self.where).suffix.lower()
+        """The suffix of the format, without that of a compression."""
+        return _parts(self.name)[1]
+
+    @property
+    def compression(self) -> str:
+        """Arrow's name of the compression; empty if there is none."""
+        return COMPRESSIONS.get(_parts(self.name)[2], "")
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size in bytes, as stored."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
+    @property
+    def is_empty(self) -> bool:
+        with self.plain() as stream:
+            return not stream.read(1)
+
     def native(self) -> pa.NativeFile:
-        """A stream for Arrow, whose threads read without Python."""
+        """A stream for Arrow, whose threads read without Python unless the file is compressed."""
+        if self.compression:
+            return pa.PythonFile(self.plain(), "r")
         return pa.BufferReader(self.content) if isinstance(self.content, bytes) else pa.OSFile(str(self.content))
 
     def plain(self) -> IO[bytes]:
         """A stream for Python."""
+        if self.compression:
+            return io.BufferedReader(_Inflated(self))
         return io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open("rb")
+
+
+class _Inflated(io.RawIOBase):
+    """The content of a compressed file; reading far beyond its size is an error."""
+
+    def __init__(self, source: Source) -> None:
+        self.where = source.where
+        self.max_bytes = max(MIN_UNPACKED, MAX_RATIO * source.size)
+        self.done = 0
+        if not pa.Codec.is_available(source.compression):
+            raise DihedralError(f"{self.where} is compressed with {source.compression}, which this pyarrow cannot read")
+        packed = pa.BufferReader(source.content) if isinstance(source.content, bytes) else str(source.content)
+        self.stream = pa.CompressedInputStream(packed, source.compression)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            block = self.stream.read(len(buffer))
+        except (pa.ArrowException, OSError) as error:
+            raise DihedralError(f"{self.where} cannot be read: {str(error).splitlines()[0]}") from None
+        buffer[: len(block)] = block
+        self.done += len(block)
+        if self.done > self.max_bytes:
+            raise _too_large("file", self.where, self.max_bytes)
+        return len(block)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """A file's name without suffixes, the suffix of its format and that of its compression."""
+    path = PurePosixPath(name)
+    compression = path.suffix.lower()
+    if compression not in COMPRESSIONS:
+        return path.stem, compression, ""
+    path = PurePosixPath(path.stem)
+    return path.stem, path.suffix.lower(), compression
 
 
 def find_split(path: Path, split: str) -> Source | None:
     """The file of one split in a folder or an archive, if there is one."""
     if path.is_dir():
-        for suffix in SUFFIXES:
-            file = path / f"{split}{suffix}"
-            if file.is_file():
-                return Source(str(file), file)
-        return None
+        try:
+            names = {file.name: file for file in path.iterdir() if file.is_file()}
+        except OSError as error:
+            raise DihedralError(f"folder {str(path)!r} cannot be read: {error.strerror}") from None
+        found = _split_files(names, split)
+        return Source(str(names[found[0]]), names[found[0]], tuple(found[1:])) if found else None
     with _open_archive(path) as members:
-        for name, read in sorted(members, key=lambda member: (member[0].count("/"), member[0])):
-            member = PurePosixPath(name)
-            if member.stem == split and member.suffix.lower() in SUFFIXES:
-                return Source(f"{path}/{member.name}", read())
-    return None
+        files = dict(reversed(members))  # of members with the same name, the first
+        found = _split_files(files, split)
+        if not found:
+            return None
+        depth = found[0].count("/")
+        others = tuple(PurePosixPath(name).name for name in found[1:] if name.count("/") == depth)
+        return Source(f"{path}/{PurePosixPath(found[0]).name}", files[found[0]](), others)
+
+
+def _split_files(names: Iterable[str], split: str) -> list[str]:
+    """The files of a split, the preferred one first: close to the root, with a common name and format."""
+    order = [name for name, meaning in SPLIT_NAMES.items() if meaning == split]
+    found = []
+    for name in names:
+        stem, suffix, compression = _parts(PurePosixPath(name).name)
+        if stem.lower() in order and suffix in SUFFIXES:
+            preference = order.index(stem.lower()), SUFFIXES.index(suffix), compression
+            found.append((name.count("/"), *preference, name))
+    return [name for *_, name in sorted(found)]
 
 
 @contextmanager
@@ -111,7 +188,7 @@ def _zip_members(path: Path, max_bytes: int, stack: ExitStack) -> list[Member]:
         with archive.open(member) as stream:
             content = stream.read(max_bytes + 1)
         if len(content) > max_bytes:
-            raise _too_large(path, max_bytes)
+            raise _too_large("archive", str(path), max_bytes)
         return content
 
     return [(member.filename, partial(read, member)) for member in archive.infolist() if not member.is_dir()]
@@ -163,13 +240,13 @@ class _Unpacked(io.RawIOBase):
 
     def _check(self, place: int) -> None:
         if place > self.max_bytes:
-            raise _too_large(self.path, self.max_bytes)
+            raise _too_large("archive", str(self.path), self.max_bytes)
 
 
-def _too_large(path: Path, max_bytes: int) -> DihedralError:
+def _too_large(kind: str, where: str, max_bytes: int) -> DihedralError:
     return DihedralError(
-        f"archive {str(path)!r} unpacks to more than {max_bytes >> 20} MiB, far beyond its size; if you trust it, "
-        "unpack it and give the folder"
+        f"{kind} {where!r} unpacks to more than {max_bytes >> 20} MiB, far beyond its size; if you trust it, "
+        "unpack it and give what it holds"
     )
 
 
@@ -178,8 +255,9 @@ def _too_many(path: Path) -> DihedralError:
 
 
 def stem(path: Path) -> str:
-    """A file's name without a known suffix."""
-    for suffix in (*ARCHIVES, *SUFFIXES):
+    """A file's name without known suffixes."""
+    for suffix in ARCHIVES:
         if path.name.endswith(suffix):
             return path.name[: -len(suffix)]
-    return path.name
+    name, suffix, _ = _parts(path.name)
+    return name if suffix in SUFFIXES else path.name

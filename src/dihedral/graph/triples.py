@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+SPLIT_NAMES: dict[str, Split] = {  # of files, tables and values of a split column; the first of each is preferred
+    "train": "train", "training": "train", "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid",
+    "test": "test",
+}  # fmt: skip
 ROWS_PER_CHUNK = 1 << 19  # triples in a temporary array
 
 

@@ -10,25 +10,36 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 
 from dihedral.errors import DihedralError
-from dihedral.graph.readers import common_columns, split_line
+from dihedral.graph.columns import common_columns
+from dihedral.graph.numbering import BLANKS
+from dihedral.graph.sources import TEXT_SUFFIXES, Source
+from dihedral.graph.text import text_rows
 from dihedral.inference.questions import Question
 from dihedral.io.files import atomic_path, make_folder
 
 MISSING = ("", "?")
+NOT_IN_TSV = frozenset("\t\r\n")
 
 
 def read_questions(path: Path) -> list[Question]:
     """Rows of head, relation and tail, one of them empty or `?`, from a TSV, CSV or Parquet file.
 
-    A header is recognised by the usual column names, in any order, as in files of triples.
+    A header is recognised by the usual column names, in any order, and blanks around names are left out, as in files
+    of triples.
     """
     if not path.is_file():
         raise DihedralError(f"file {str(path)!r} does not exist; give a TSV, CSV or Parquet file of questions")
+    source = Source(str(path), path)
     try:
-        rows = _parquet_rows(path) if path.suffix.lower() == ".parquet" else _text_rows(path)
+        rows = _parquet_rows(path) if source.suffix == ".parquet" else _text_rows(source)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DihedralError(f"file {str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
-    return [tuple(None if part is None or part in MISSING else part for part in row) for row in rows]  # type: ignore[misc]
+    return [tuple(map(_part, row)) for row in rows]  # type: ignore[misc]
+
+
+def _part(cell: str | None) -> str | None:
+    name = (cell or "").strip(BLANKS)
+    return None if name in MISSING else name
 
 
 def _parquet_rows(path: Path) -> list[list[str | None]]:
@@ -40,21 +51,20 @@ def _parquet_rows(path: Path) -> list[list[str | None]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _text_rows(path: Path) -> list[list[str]]:
-    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
+def _text_rows(source: Source) -> list[list[str]]:
     rows: list[list[str]] = []
-    places: Sequence[int] = range(3)
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
-        if not line.strip(delimiter + " "):
+    places: Sequence[int] | None = None
+    for number, cells in text_rows(source, TEXT_SUFFIXES.get(source.suffix, "\t")):
+        if not any(cell.strip() for cell in cells):
             continue
-        cells = split_line(line, delimiter)
         if len(cells) < 3:
-            raise DihedralError(f"{path}, line {number}: {len(cells)} columns; questions have head, relation, tail")
-        header = common_columns(cells) if number == 1 else None
-        if header:
-            places = header
-        else:
-            rows.append([cells[place] for place in places])
+            raise DihedralError(
+                f"{source.where}, line {number}: {len(cells)} columns; questions have head, relation, tail"
+            )
+        header = common_columns(cells) if places is None else None
+        if header is None:
+            rows.append([cells[place] for place in places or range(3)])
+        places = places or header or range(3)
     return rows
 
 
@@ -67,9 +77,28 @@ def check_table_path(path: Path) -> None:
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table as Parquet, CSV or TSV, by the suffix of the path."""
     check_table_path(path)
+    lines = _tab_separated(table, path) if path.suffix == ".tsv" else None  # refused before the file is opened
     make_folder(path.parent)
     with atomic_path(path) as part:
-        if path.suffix == ".parquet":
+        if lines is not None:
+            with part.open("w", encoding="utf-8", newline="") as out:
+                out.writelines(lines)
+        elif path.suffix == ".parquet":
             papq.write_table(table, part)
         else:
-            pacsv.write_csv(table, part, pacsv.WriteOptions(delimiter="," if path.suffix == ".csv" else "\t"))
+            pacsv.write_csv(table, part)
+
+
+def _tab_separated(table: pa.Table, path: Path) -> list[str]:
+    """Lines without quotes, because the reader of TSV files takes quotes as part of a name."""
+    columns = []
+    for column in table.columns:
+        cells = [cell or "" for cell in column.cast(pa.string()).to_pylist()]
+        for cell in cells:
+            if not NOT_IN_TSV.isdisjoint(cell):
+                raise DihedralError(
+                    f"name {cell!r} has a tab or a line break, which {str(path)!r} cannot hold; write .csv or .parquet"
+                )
+        columns.append(cells)
+    rows = [table.column_names, *zip(*columns, strict=True)]
+    return ["\t".join(row) + "\n" for row in rows]

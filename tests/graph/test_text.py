@@ -1,0 +1,83 @@
+"""Text files: quoted line breaks, blanks around names, and hints about separators."""
+
+from __future__ import annotations
+
+import pytest
+
+from dihedral import DihedralError, load_graph
+from dihedral.graph.sources import Source
+from dihedral.graph.text import text_rows
+
+
+def load(folder, name, content, **options):
+    (folder / name).write_bytes(content.encode())
+    return load_graph(folder / name, valid=0, test=0, **options)
+
+
+def triples_of(graph):
+    return list(graph.labels(graph.known))
+
+
+@pytest.mark.parametrize("header", ["", "head,relation,tail\n", '"head","rel\nation","tail"\n'])
+def test_a_csv_file_of_several_pieces_may_have_quoted_line_breaks(tmp_path, header):
+    triples = {(f"a\n{'x' * 200}{i}", "r", f"b\n\n{i % 7}") for i in range(10_000)}
+    content = header + "".join(f'"{h}",{r},"{t}"\n' for h, r, t in sorted(triples))
+    columns = ["head", "rel\nation", "tail"] if "rel\n" in header else None
+    assert len(content) > 2 << 20
+    assert set(triples_of(load(tmp_path, "facts.csv", content, columns=columns))) == triples
+
+
+def test_a_bad_line_after_quoted_line_breaks_has_its_own_number(tmp_path):
+    with pytest.raises(DihedralError, match=r"facts\.csv, line 4: 2 columns; expected 3 separated by commas"):
+        load(tmp_path, "facts.csv", '"a\n\nb",r,c\nd,r\n')
+
+
+def test_blanks_around_names_are_stripped_and_counted(tmp_path):
+    graph = load(tmp_path, "facts.csv", "ann , knows,bob\nann,knows, eve\nbob,knows,ann\nbob,knows,a b\n")
+    assert set(graph.entities) == {"ann", "bob", "eve", "a b"} and list(graph.relations) == ["knows"]
+    assert graph.notes == ("split with seed 0", "blanks around 3 names stripped")
+
+
+def test_blanks_around_names_of_a_list_are_stripped():
+    graph = load_graph([("ann ", "knows", "bob"), ("bob", "knows", "\u00a0ann")], valid=0, test=0)
+    assert set(graph.entities) == {"ann", "bob"} and "blanks around 2 names stripped" in graph.notes
+
+
+def test_a_name_of_blanks_is_refused(tmp_path):
+    with pytest.raises(DihedralError, match="has an empty name"):
+        load(tmp_path, "facts.tsv", "ann\tknows\t \n")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "separator"),
+    [
+        ("facts.csv", "ann;knows;bob", "semicolons"),
+        ("facts.tsv", "ann;knows;bob", "semicolons"),
+        ("facts.csv", "ann\tknows\tbob", "tabs"),
+        ("facts.txt", "ann,knows,bob", "commas"),
+        ("facts.tsv", "ann knows bob", "blanks"),
+    ],
+)
+def test_another_separator_is_named_in_the_error(tmp_path, name, line, separator):
+    with pytest.raises(DihedralError, match=f"line 1: 1 columns; .*; it seems to be separated by {separator}: save it"):
+        load(tmp_path, name, f"{line}\n" * 3)
+
+
+def test_semicolons_are_named_in_the_error_about_a_missing_column(tmp_path):
+    with pytest.raises(
+        DihedralError, match="has no column 'a'; its columns are a;b;c; it seems to be separated by sem"
+    ):
+        load(tmp_path, "facts.csv", "a;b;c\nx;y;z\n", columns=["a", "b", "c"])
+
+
+def test_rows_have_the_numbers_of_their_first_lines(tmp_path):
+    (tmp_path / "facts.csv").write_bytes(
+        b'\xef\xbb\xbf"a\nb",r,c\r\n\nx\x0b,\xc2\x85,\xe2\x80\xa8\n"long' + b"g" * 200_000
+    )
+    rows = list(text_rows(Source("facts.csv", tmp_path / "facts.csv"), ","))
+    assert rows[:2] == [(1, ["a\nb", "r", "c"]), (4, ["x\x0b", "\x85", "\u2028"])] and rows[2][0] == 5
+
+
+def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
+    graph = load(tmp_path, "facts.tsv", "head\trelation\ttail\rann\tknows\tbob\rbob\tknows\tann\r")
+    assert sorted(triples_of(graph)) == [("ann", "knows", "bob"), ("bob", "knows", "ann")]
