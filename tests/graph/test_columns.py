@@ -37,13 +37,15 @@ def write(table, folder, kind):
         papq.write_table(table, path)
     elif kind == "csv":
         pacsv.write_csv(table, path)
+    elif kind == "jsonl":
+        table.to_pandas().to_json(path, orient="records", lines=True)
     else:
         lines = [table.column_names, *(row.values() for row in table.to_pylist())]
         path.write_text("".join("\t".join(line) + "\n" for line in lines))
     return path
 
 
-KINDS = ["csv", "tsv", "parquet", "pandas", "polars", "Arrow"]
+KINDS = ["csv", "tsv", "parquet", "jsonl", "pandas", "polars", "Arrow"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -164,6 +164,7 @@ def compressed(content, suffix):
     [
         ("facts.tsv", b"a\tr\tb\nb\tr\tc\n"),
         ("facts.csv", b'head,relation,tail\n"a",r,b\nb,r,c\n'),
+        ("facts.jsonl", b'{"head": "a", "relation": "r", "tail": "b"}\n{"head": "b", "relation": "r", "tail": "c"}\n'),
         ("facts.nt", b"<x:a> <x:r> <x:b> .\n<x:b> <x:r> <x:c> .\n"),
     ],
 )

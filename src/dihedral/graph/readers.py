@@ -1,4 +1,4 @@
-"""Read graphs from text, Parquet and RDF files, from folders and archives of them, and from Arrow tables.
+"""Read graphs from text, JSON lines, Parquet and RDF files, from folders and archives of them, and from Arrow tables.
 
 To add a data format, write a reader and register it in `READERS`.
 """
@@ -16,10 +16,11 @@ import pyarrow.parquet as papq
 
 from dihedral.errors import DihedralError
 from dihedral.graph.columns import LeftOver, Splits, choose_columns, split_codes
+from dihedral.graph.json_lines import read_json_lines
 from dihedral.graph.numbering import Numbering
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.rows import NO_TRIPLES, RowCollector, Rows
-from dihedral.graph.sources import ARCHIVES, RDF_SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
+from dihedral.graph.sources import ARCHIVES, JSON_SUFFIXES, RDF_SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
 from dihedral.graph.split import split_triples
 from dihedral.graph.text import read_text
 from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph, Triples, build_graph, drop_duplicates
@@ -214,6 +215,7 @@ READERS: dict[str, Reader] = {  # a new data format: add its suffix to `sources.
     **dict.fromkeys(TEXT_SUFFIXES, read_text),
     ".parquet": _read_parquet,
     **dict.fromkeys(RDF_SUFFIXES, _read_rdf),
+    **dict.fromkeys(JSON_SUFFIXES, read_json_lines),
 }
 
 

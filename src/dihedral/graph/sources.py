@@ -31,7 +31,8 @@ RDF_SUFFIXES = {  # with pyoxigraph's name of each format
     ".nt": "N_TRIPLES", ".nq": "N_QUADS", ".ttl": "TURTLE", ".trig": "TRIG", ".jsonld": "JSON_LD",
     ".rdf": "RDF_XML", ".owl": "RDF_XML", ".xml": "RDF_XML",
 }  # fmt: skip
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES)  # each has a reader in `readers.READERS`
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES, *JSON_SUFFIXES)  # each has a reader in `readers.READERS`
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # of single files, with Arrow's name of each
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
 MAX_RATIO = 100  # unpacked to packed size; triples usually compress ten times

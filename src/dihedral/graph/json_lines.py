@@ -1,0 +1,74 @@
+"""Read JSON lines: one object per line, with a member for each column."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dihedral.errors import DihedralError
+from dihedral.graph.columns import Layout, choose_columns
+from dihedral.graph.numbering import Numbering
+from dihedral.graph.rows import RowCollector, Rows
+from dihedral.graph.sources import Source
+
+ROWS_PER_BLOCK = 1 << 16
+
+
+def read_json_lines(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Rows:
+    """Number the triples of a file of JSON lines; the members of the first line are the columns."""
+    lines = _objects(source)
+    first = next(lines, None)
+    if first is None:
+        raise DihedralError(f"{source.where} is empty; expected one triple per line")
+    layout = choose_columns(list(first[1]), columns, source.where)
+    collector = RowCollector(layout, numbering, source.where)
+    block = [_cells(source, layout, *first)]
+    for number, row in lines:
+        block.append(_cells(source, layout, number, row))
+        if len(block) == ROWS_PER_BLOCK:
+            collector.add(_table(block))
+            block = []
+    if block:
+        collector.add(_table(block))
+    return collector.finish(source.name)
+
+
+def _table(block: list[list[str | None]]) -> pa.Table:
+    columns = [pa.array(column, pa.string()) for column in zip(*block, strict=True)]
+    return pa.Table.from_arrays(columns, [str(i) for i in range(len(columns))])
+
+
+def _objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file with the numbers of their lines."""
+    number = 0
+    try:
+        with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
+            for number, line in enumerate(text, start=1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise DihedralError(f"{source.where}, line {number}: {line.strip()[:80]!r} is not an object")
+                    yield number, {name.strip(): value for name, value in row.items()}
+    except UnicodeDecodeError:
+        raise DihedralError(f"{source.where}, line {number + 1}: not UTF-8 text; save the file as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise DihedralError(f"{source.where}, line {number}: not JSON ({error.msg}); expected an object") from None
+
+
+def _cells(source: Source, layout: Layout, number: int, row: dict[str, Any]) -> list[str | None]:
+    """The values of one object in the order of the columns; columns that are not used may be missing."""
+    needed = [*layout.triple, *([] if layout.split is None else [layout.split])]
+    for place in needed:
+        value = row.get(layout.names[place])
+        if value is None or not isinstance(value, (str, int, float)):
+            shown = "is missing" if value is None else f"is {json.dumps(value, ensure_ascii=False)[:80]}"
+            raise DihedralError(
+                f"{source.where}, line {number}: {layout.names[place]!r} {shown}; names are strings or numbers"
+            )
+    if layout.split is None and any(name.lower() == "split" for name in row):
+        raise DihedralError(f"{source.where}, line {number}: it has a split, but line 1 has none; give all or none")
+    return [None if row.get(name) is None else str(row[name]) for name in layout.names]
