@@ -152,3 +152,12 @@ def test_a_run_is_logged_to_tensorboard_and_mlflow(cli, data, tmp_path, monkeypa
     client = MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("people").experiment_id])
     assert run.info.status == "FINISHED" and run.data.params["epochs"] == "2"
+
+
+def test_a_model_in_a_folder_with_the_name_of_its_benchmark_is_resumed(cli, benchmark_path, tmp_path, monkeypatch):
+    benchmark_path("umls")
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "umls", "--out", "umls", "--recipe", "demo/umls", "--set", "dimension=8", "--set", "epochs=1")
+    assert cli(*words).code == 0
+    done = cli(*words, "--resume")
+    assert done.code == 0 and "umls already holds this run, complete; nothing was trained" in done.err

@@ -401,3 +401,11 @@ def test_a_git_checksum_accepts_only_its_file(tiny, cache):
 
 def test_yago_is_verified_by_the_git_id_of_its_training_file():
     assert find_benchmark("yago3-10").checksums == {"train": "git:1543056ff5af6d3bf841510129529e91e9a8627c"}
+
+
+def test_a_folder_without_triples_among_the_data_is_not_a_benchmark(tmp_path, monkeypatch):
+    (tmp_path / "umls").mkdir()
+    (tmp_path / "umls" / "model.json").write_text("{}")
+    monkeypatch.setenv("DIHEDRAL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert locate(find_benchmark("umls")) is None

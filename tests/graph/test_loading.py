@@ -20,6 +20,26 @@ def test_a_list_of_triples_is_a_graph(source):
     assert set(graph.labels(graph.train)) == set(map(tuple, np.array(source).tolist()))
 
 
+@pytest.mark.parametrize("files", [["model.json"], ["training/log.jsonl"], []], ids=["model", "run", "empty"])
+def test_a_folder_without_triples_does_not_hide_a_benchmark(benchmark_path, tmp_path, monkeypatch, files):
+    benchmark_path("umls")
+    monkeypatch.chdir(tmp_path)
+    for name in ("umls", "family"):
+        (tmp_path / name / "training").mkdir(parents=True)
+        for file in files:
+            (tmp_path / name / file).write_text("{}")
+    assert dh.load_graph("umls").num_entities == 135 and dh.load_graph("family").num_entities == 1200
+    for name in ("umls", "family"):
+        (tmp_path / name / "train.txt").write_text("a\tr\tb\n")
+        assert dh.load_graph(name).num_entities == 2, "a folder with triples is read"
+
+
+def test_the_error_for_the_folder_of_a_model_says_so(tmp_path):
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(DihedralError, match="holds a model, not triples"):
+        dh.load_graph(tmp_path)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
 def test_a_file_with_a_split_column_keeps_its_splits(tmp_path, family, suffix):
     table = family.to_arrow()

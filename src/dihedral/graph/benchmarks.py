@@ -18,7 +18,7 @@ from typing import Any
 
 from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.readers import read_graph
-from dihedral.graph.sources import ARCHIVES, find_split
+from dihedral.graph.sources import ARCHIVES, find_split, holds_data
 from dihedral.graph.triples import SPLITS, Graph
 
 Progress = Callable[[str, int, int | None], None]  # file name, bytes so far, total bytes
@@ -71,7 +71,7 @@ def locate(benchmark: Benchmark) -> Path | None:
     for folder in [*folders, cache_folder()]:
         for name in (benchmark.name, benchmark.name.lower()):
             for candidate in (folder / name, *(folder / f"{name}{suffix}" for suffix in ARCHIVES)):
-                if candidate.exists():
+                if holds_data(candidate):
                     return candidate
     return None
 

@@ -11,6 +11,7 @@ from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
 from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
+from dihedral.graph.sources import holds_data
 from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph
 
 
@@ -41,11 +42,12 @@ def load_graph(
     """
     if isinstance(source, Graph):
         return source
-    if isinstance(source, str) and not Path(source).exists():
+    if isinstance(source, str) and not holds_data(Path(source)):  # a model's folder may have a benchmark's name
         if source.lower() in BENCHMARKS:
             return load_benchmark(source, progress=progress)
         if source.lower() == "family":
             return make_family(seed=seed)
+    if isinstance(source, str) and not Path(source).exists():
         names = [benchmark.name for benchmark in BENCHMARKS.values()]
         hint = close_matches(source, [*names, "family"])
         if hint:

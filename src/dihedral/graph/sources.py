@@ -153,6 +153,11 @@ def find_split(path: Path, split: str) -> Source | None:
         return Source(f"{path}/{PurePosixPath(found[0]).name}", files[found[0]](), others)
 
 
+def holds_data(path: Path) -> bool:
+    """Whether there is a file at this path, or a folder with training triples: the folder of a model has none."""
+    return find_split(path, "train") is not None if path.is_dir() else path.exists()
+
+
 def _split_files(names: Iterable[str], split: str) -> list[str]:
     """The files of a split, the preferred one first: close to the root, with a common name and format."""
     order = [name for name, meaning in SPLIT_NAMES.items() if meaning == split]
