@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import pytest
+
+from dihedral import load_graph
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
@@ -21,3 +25,31 @@ def test_answers_are_written_as_a_table(cli, model_folder, tmp_path, suffix):
 def test_missing_facts_are_printed(cli, model_folder):
     done = cli("complete", model_folder, "--relation", "spouse", "--top", 3)
     assert done.code == 0 and done.out.count("spouse") == 3
+
+
+def test_queries_with_unknown_names_are_left_out_on_request(cli, model_folder, tmp_path):
+    (tmp_path / "q.tsv").write_text("head\trelation\ttail\nman_0000\tspouse\t?\nnobody\tspouse\t?\n\tlikes\tman_0000\n")
+    words = ("complete", model_folder, "--queries", tmp_path / "q.tsv", "--json")
+    done = cli(*words)
+    listed = "entity 'nobody' (question 2), relation 'likes' (question 3)"
+    assert done.code == 2 and done.err.startswith(f"error: 2 names are unknown: {listed}; correct them")
+    done = cli(*words, "--skip-unknown")
+    assert done.code == 0 and done.err == f"left out 2 of 3 queries with unknown names: {listed}\n"
+    assert {row["question"] for row in json.loads(done.out)} == {1}
+
+
+def test_skip_unknown_needs_queries(cli, model_folder):
+    done = cli("complete", model_folder, "--skip-unknown")
+    assert done.code == 2 and "--skip-unknown is given without --queries" in done.err
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_answers_are_read_back_as_a_graph_with_the_same_names(cli, tmp_path, suffix):
+    names = ['"quoted"', '"a', "x\x85y", "x\u2028y", "x\x0by", "plain"]
+    (tmp_path / "train.txt").write_text("".join(f"{a}\tr\t{b}\n" for a in names for b in names if a != b))
+    cli("train", tmp_path, "--out", tmp_path / "model", "--set", "epochs=1", "--set", "dimension=8")
+    (tmp_path / "q.tsv").write_text("".join(f"{name}\tr\t?\n" for name in names))
+    out = tmp_path / f"answers.{suffix}"
+    done = cli("complete", tmp_path / "model", "--queries", tmp_path / "q.tsv", "--out", out)
+    assert done.code == 0, done.err
+    assert set(load_graph(out).entities) == set(names)

@@ -90,3 +90,10 @@ def test_bisection_finds_exactly_the_names_of_the_vocabulary(names, other):
 def test_a_slice_of_an_arrow_array_is_a_vocabulary():
     vocabulary = Vocabulary(pa.array(["x", "b", "a", "c"])[1:3])
     assert list(vocabulary) == ["b", "a"] and vocabulary.id("a") == 1 and "x" not in vocabulary
+
+
+@pytest.mark.parametrize("count", [3, 3000])
+def test_unknown_names_are_those_without_an_id(count):
+    vocabulary = Vocabulary([f"http://x.y/{i}" for i in range(count)], prefixes={"x": "http://x.y/"})
+    assert vocabulary.unknown(["x:2", "b", "http://x.y/1", "a", "b"]) == ["b", "a"]
+    assert vocabulary.unknown([]) == []

@@ -135,3 +135,36 @@ def test_no_questions_give_an_empty_table(predictor):
 def test_invalid_questions_are_named_in_the_error(predictor, questions, options, message):
     with pytest.raises(DihedralError, match=message):
         complete(predictor, questions, **options)
+
+
+WITH_UNKNOWN = [
+    ("man_0000", "spouse", None), ("man_9999", "spouse", None), ("man_0002", "likes", None),
+    (None, "parent", "man_0001"), ("man_9999", None, "nobody"),
+]  # fmt: skip
+
+
+def test_all_unknown_names_are_reported_with_the_numbers_of_their_questions(predictor):
+    with pytest.raises(DihedralError) as refused:
+        complete(predictor, WITH_UNKNOWN)
+    assert str(refused.value) == (
+        "3 names are unknown: entity 'man_9999' (questions 2, 5), entity 'nobody' (question 5), relation 'likes' "
+        "(question 3); correct them, or leave these questions out with --skip-unknown (skip_unknown=True)"
+    )
+    with pytest.raises(DihedralError, match=r"^question 2: relation 'spuse' is not among .*; did you mean 'spouse'"):
+        complete(predictor, [QUESTIONS[0], ("man_0000", "spuse", None)])
+
+
+def test_questions_with_unknown_names_can_be_skipped(predictor):
+    seen = []
+    table = complete(predictor, WITH_UNKNOWN, skip_unknown=True, on_progress=lambda *counts: seen.append(counts))
+    alone = complete(predictor, [WITH_UNKNOWN[0], WITH_UNKNOWN[3]])
+    assert set(table["question"].to_pylist()) == {1, 4} and seen[-1] == (2, 2)
+    assert table.drop_columns("question").equals(alone.drop_columns("question"))
+    assert len(complete(predictor, WITH_UNKNOWN[1:3], skip_unknown=True)) == 0
+
+
+def test_a_long_list_of_unknown_names_is_shortened(predictor):
+    with pytest.raises(DihedralError, match=r"60 names are unknown: .* and 10 more; correct them"):
+        complete(predictor, [(f"nobody {i}", "spouse", None) for i in range(60)])
+    with pytest.raises(DihedralError, match=r"^questions 1, 2, 3, 4, 5 and 3 more: entity 'nobody' is not among"):
+        complete(predictor, [("nobody", "spouse", None)] * 8)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
 import dihedral as dh
@@ -13,6 +14,8 @@ from dihedral.cli.output import cell, counted_bar, print_found, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
 from dihedral.inference.completion import complete, missing_facts
+from dihedral.inference.predictor import Predictor
+from dihedral.inference.questions import Question, list_unknown, unknown_names
 from dihedral.inference.tables import check_table_path, read_questions, write_table
 
 
@@ -34,6 +37,9 @@ def command(
         float | None,
         typer.Option(help="End the list of missing facts where fewer than this share are expected to hold."),
     ] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out queries with unknown names instead of refusing all.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.")] = None,
     json: Json = False,
 ) -> None:
@@ -52,12 +58,12 @@ def command(
         raise DihedralError("--min-precision is given with --queries; it ends a list of missing facts")
     if queries is None and known != "include":
         raise DihedralError(f"known is {known!r} without --queries; missing facts are never known facts")
+    if queries is None and skip_unknown:
+        raise DihedralError("--skip-unknown is given without --queries; it is about the names in a file of queries")
     predictor = dh.load(model)
     limit = read_among(predictor, among)
     if queries is not None:
-        questions = read_questions(queries)
-        with counted_bar("answering") as on_progress:
-            found = complete(predictor, questions, top=top, known=known, among=limit, on_progress=on_progress)  # type: ignore[arg-type]
+        found = _answers(predictor, read_questions(queries), skip_unknown, top=top, known=known, among=limit)
     else:
         limits = {"among": limit or "signature", "min_precision": min_precision}
         with counted_bar("relations") as on_progress:
@@ -72,3 +78,13 @@ def command(
     rows = found.to_pylist()
     cells = [[cell(value) for value in row.values()] for row in rows]
     print_found(json, rows, found.column_names, cells, predictor.graph.entities.short)
+
+
+def _answers(predictor: Predictor, questions: list[Question], skip_unknown: bool, **options: Any) -> pa.Table:
+    """Answer questions, and say which are left out."""
+    with counted_bar("answering") as on_progress:
+        found = complete(predictor, questions, skip_unknown=skip_unknown, on_progress=on_progress, **options)
+    if skip_unknown and (unknown := unknown_names(predictor.graph, questions)):
+        count = len({number for numbers in unknown.values() for number in numbers})
+        remark(f"left out {count} of {len(questions)} queries with unknown names: {list_unknown(unknown)}")
+    return found

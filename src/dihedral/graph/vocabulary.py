@@ -175,6 +175,18 @@ class Vocabulary(Sequence[str]):
             found[i] = self.id(names[int(i)])  # written with a prefix, or unknown
         return found
 
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """The distinct names that have no id, in their order."""
+        distinct = list(dict.fromkeys(names))
+        if len(self) > NAMES_PER_SEARCH * len(distinct):
+            left = [name for name in distinct if name not in self]
+        else:
+            import pyarrow.compute as pc
+
+            known = pc.is_in(pa.array(distinct, self.array.type), value_set=self.array).to_pylist()
+            left = [name for name, found in zip(distinct, known, strict=True) if not found]
+        return [name for name in left if not self.prefixes or expand(name, self.prefixes) not in self]
+
     def without(self, names: Vocabulary) -> list[str]:
         """The names that are not in another vocabulary."""
         import pyarrow.compute as pc

@@ -17,7 +17,16 @@ from dihedral.graph.steps import SIDES, Side
 from dihedral.inference.calibration import wilson_interval
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.proposals import propose
-from dihedral.inference.questions import Among, Known, Part, Question, check_options, missing_part
+from dihedral.inference.questions import (
+    Among,
+    Known,
+    Part,
+    Question,
+    check_names,
+    check_options,
+    missing_part,
+    unknown_names,
+)
 
 OnProgress = Callable[[int, int], None]
 
@@ -29,16 +38,25 @@ def complete(
     top: int = 10,
     known: Known = "include",
     among: Among = None,
+    skip_unknown: bool = False,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
     """The best answers of each question: one row per answer, with the question's number (from 1) and the answer's rank.
 
     These are the answers that `predictor.predict` gives one by one.
+
+    skip_unknown: leave out questions with unknown names; otherwise the error lists all of these names.
     """
     check_options(top, known)
     check_triples(questions)
+    unknown = unknown_names(predictor.graph, questions)
+    if not skip_unknown:
+        check_names(predictor.graph, unknown)
+    skipped = {number - 1 for numbers in unknown.values() for number in numbers}
     groups: dict[tuple[Part, str], list[int]] = {}  # by the part asked for, and the relation if entities are limited
     for number, question in enumerate(questions):
+        if number in skipped:
+            continue
         try:
             part = missing_part(*question)
             check_options(top, known, among=among, part=part)
@@ -57,7 +75,7 @@ def complete(
             found.append(_entities(predictor, here, numbers, part, top, known, allowed))
         done += len(numbers)
         if on_progress:
-            on_progress(done, len(questions))
+            on_progress(done, len(questions) - len(skipped))
     if not found:
         return _SCHEMA.empty_table()
     return pa.concat_tables(found).sort_by([("question", "ascending"), ("rank", "ascending")])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 
 Part = Literal["head", "relation", "tail"]
 PARTS: tuple[Part, ...] = ("head", "relation", "tail")
@@ -13,6 +14,9 @@ Question = tuple[str | None, str | None, str | None]
 Known = Literal["include", "exclude"]
 CANDIDATES = ("signature", "range", "all")
 Among = str | Sequence[str] | None  # one of CANDIDATES, or names of entities; None is "all"
+MAX_LISTED = 50  # unknown names in a message
+MAX_NUMBERS = 5  # questions per unknown name in a message
+Unknown = dict[tuple[str, str], list[int]]  # (kind, name) -> the questions with it, numbered from 1
 
 
 def missing_part(head: str | None, relation: str | None, tail: str | None) -> Part:
@@ -32,3 +36,45 @@ def check_options(top: int, known: str, *, among: Among = None, part: Part = "ta
         raise DihedralError(f"known is {known!r}; choose include or exclude")
     if part == "relation" and among is not None:
         raise DihedralError("among limits entities, but the relation is asked for; leave it out")
+
+
+def unknown_names(graph: Graph, questions: Sequence[Question]) -> Unknown:
+    """The names in questions that the graph does not have, with the numbers of these questions."""
+    found: Unknown = {}
+    for vocabulary, places in ((graph.entities, (0, 2)), (graph.relations, (1,))):
+        names = (str(question[i]) for question in questions for i in places if question[i] is not None)
+        found |= {(vocabulary.kind, name): [] for name in vocabulary.unknown(names)}
+    if found:
+        kinds = "entity", "relation", "entity"
+        for number, question in enumerate(questions, start=1):
+            parts = {(kind, str(name)) for kind, name in zip(kinds, question, strict=True) if name is not None}
+            for key in parts & found.keys():
+                found[key].append(number)
+    return found
+
+
+def check_names(graph: Graph, unknown: Mapping[tuple[str, str], Sequence[int]]) -> None:
+    """Raise an error that lists all unknown names; for a single one, with names that may be meant."""
+    if len(unknown) > 1:
+        raise DihedralError(
+            f"{len(unknown)} names are unknown: {list_unknown(unknown)}; correct them, or leave these questions out "
+            "with --skip-unknown (skip_unknown=True)"
+        )
+    for (kind, name), numbers in unknown.items():
+        try:
+            (graph.entities if kind == "entity" else graph.relations).id(name)
+        except DihedralError as error:
+            raise DihedralError(f"{_numbered(numbers)}: {error}") from None
+
+
+def list_unknown(unknown: Mapping[tuple[str, str], Sequence[int]]) -> str:
+    """The unknown names with the numbers of their questions, for a message."""
+    shown = [f"{kind} {name!r} ({_numbered(numbers)})" for (kind, name), numbers in unknown.items()]
+    more = f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else ""
+    return ", ".join(shown[:MAX_LISTED]) + more
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:MAX_NUMBERS]))
+    more = f" and {len(numbers) - MAX_NUMBERS} more" if len(numbers) > MAX_NUMBERS else ""
+    return f"question{'s' if len(numbers) > 1 else ''} {shown}{more}"
