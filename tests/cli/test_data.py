@@ -56,6 +56,7 @@ def test_info_reports_the_statistics_of_a_benchmark(cli, benchmark_path):
         "test triples with an unseen entity": 0,
         "categories": {"1-1": 3, "1-N": 9, "N-1": 3, "N-N": 31},
         "fingerprint": load_graph("umls").fingerprint,
+        "notes": [],
     }
 
 
@@ -71,7 +72,14 @@ def test_info_reads_a_file_with_named_columns(cli, tmp_path):
     done = cli("data", "info", tmp_path / "facts.csv", "--columns", "subject,verb,object", "--json")
     content = json.loads(done.out)
     assert (content["name"], content["entities"], content["relations"]) == ("facts", 3, 1)
-    assert done.err == "note: split with seed 0\n"
+    notes = [
+        "split with seed 0",
+        "facts.csv: the first line is a header; columns subject, verb, object are read as head, relation, tail; "
+        "not used: id",
+    ]
+    assert done.err == "".join(f"note: {note}\n" for note in notes) and content["notes"] == notes
+    shown = cli("data", "info", tmp_path / "facts.csv", "--columns", "subject,verb,object")
+    assert shown.err == done.err and "notes" not in shown.out
 
 
 def test_info_of_an_rdf_file_notes_the_number_of_literals(cli, tmp_path):

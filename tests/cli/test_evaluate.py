@@ -97,3 +97,21 @@ def test_a_sample_is_reported_with_its_standard_error(cli, model_folder, predict
     assert ["±", "standard", "error", f"{error:.4f}"] == rows[3][:4]
     as_json = cli("evaluate", model_folder, "--split", "train", "--sample", "20", "--seed", "3", "--json")
     assert json.loads(as_json.out, parse_constant=pytest.fail) == found
+
+
+def test_only_the_named_split_of_a_file_with_splits_is_ranked(cli, model_folder, predictor, family, tmp_path):
+    rows = family.to_arrow().rename_columns(["head", "relation", "tail", "Split"]).to_pylist()
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    (tmp_path / "facts.csv").write_text("\n".join(lines))
+    done = cli("evaluate", model_folder, "--data", tmp_path / "facts.csv", "--json")
+    assert json.loads(done.out)["both"] == dh.evaluate(predictor).to_dict()["both"]
+    assert "tail are read, and Split as the split" in done.err
+
+
+def test_notes_about_a_file_of_test_triples_are_shown(cli, model_folder, tmp_path):
+    (tmp_path / "facts.csv").write_text("source,target,type\nman_0000,man_0001,parent\n")
+    done = cli("evaluate", model_folder, "--data", tmp_path / "facts.csv", "--json")
+    assert json.loads(done.out)["triples"] == 1
+    assert done.err == (
+        "note: facts.csv: the first line is a header; columns source, type, target are read as head, relation, tail\n"
+    )

@@ -58,7 +58,7 @@ def info_command(
     if json:
         print_json(row)
         return
-    print_table("", ["", ""], [[key, value] for key, value in row.items() if not isinstance(value, dict)])
+    print_table("", ["", ""], [[key, value] for key, value in row.items() if not isinstance(value, (dict, list))])
     print_table("relations by category", ["", ""], list(row["categories"].items()))
 
 
@@ -76,6 +76,7 @@ def _statistics(graph: Graph) -> dict[str, Any]:
         "test triples with an unseen entity": unseen,
         "categories": {name: categories.count(name) for name in ("1-1", "1-N", "N-1", "N-N")},
         "fingerprint": graph.fingerprint,
+        "notes": list(graph.notes),
     }
 
 

@@ -14,7 +14,8 @@ from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics,
 def command(
     model: ModelFolder,
     data: Annotated[
-        str | None, typer.Option(help="Evaluate on this graph instead; all triples of a single file are ranked.")
+        str | None,
+        typer.Option(help="Evaluate on this graph instead; all triples of a file without splits are ranked."),
     ] = None,
     split: Annotated[str, typer.Option(help="The split to rank: train, valid or test.")] = "test",
     sample: Annotated[int, typer.Option(help="Rank a random sample of this many triples; 0 ranks all.")] = 0,

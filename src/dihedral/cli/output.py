@@ -120,7 +120,7 @@ def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None) -> Graph:
     """Load a graph, with a progress bar for downloads, and print the notes of the reader.
 
-    all_as: put all triples of a single file into this split.
+    all_as: put all triples of a single file into this split, unless it has its own splits.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
     columns_of_bar = "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
@@ -135,10 +135,11 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
         unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
         shares = {"valid": 0.0, "test": 0.0} if unsplit else {}
         graph = load_graph(source, columns=names, seed=seed, progress=show, **shares)
-    if unsplit:
+    if unsplit and not len(graph.valid) + len(graph.test):
         graph.split(str(all_as))  # raises an error for an unknown split
+        notes_left = tuple(note for note in graph.notes if not note.startswith("split with seed"))
         parts: dict[str, Any] = dict.fromkeys(SPLITS, graph.train[:0]) | {str(all_as): graph.known}
-        graph = graph.replace(**parts, notes=())
+        graph = graph.replace(**parts, notes=notes_left)
     for note in graph.notes:
         remark(f"note: {note}", style="yellow")
     return graph
