@@ -81,3 +81,12 @@ def test_rows_have_the_numbers_of_their_first_lines(tmp_path):
 def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
     graph = load(tmp_path, "facts.tsv", "head\trelation\ttail\rann\tknows\tbob\rbob\tknows\tann\r")
     assert sorted(triples_of(graph)) == [("ann", "knows", "bob"), ("bob", "knows", "ann")]
+
+
+def test_names_with_line_breaks_are_counted_because_an_open_quote_joins_lines(tmp_path):
+    graph = load(tmp_path, "facts.csv", 'ann,knows,bob\nbob,knows,"eve\neve,knows,ann\nann,knows,eve\n')
+    assert graph.num_triples == 2
+    assert graph.notes[1:] == (
+        "1 names contain a line break; in a CSV file, a quote that is not closed joins lines",
+        "blanks around 1 names stripped",
+    )

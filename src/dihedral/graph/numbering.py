@@ -128,6 +128,7 @@ class Numbering:
         self.relations = Names()
         self.prefixes: dict[str, str] = {}
         self.stripped = 0  # names with blanks around them
+        self.broken = 0  # names with a line break
         self._notes: dict[str, list[str]] = {}  # text -> the files that it is about
 
     def note(self, file: str, text: str) -> None:
@@ -138,6 +139,10 @@ class Numbering:
     def notes(self) -> list[str]:
         """What reading changed or noticed; a note about several files is one line."""
         notes = [f"{', '.join(files)}: {text}" for text, files in self._notes.items()]
+        if self.broken:
+            notes.append(
+                f"{self.broken} names contain a line break; in a CSV file, a quote that is not closed joins lines"
+            )
         return notes + ([f"blanks around {self.stripped} names stripped"] if self.stripped else [])
 
     def number(self, table: pa.RecordBatch | pa.Table, where: str) -> Triples:
@@ -151,9 +156,10 @@ class Numbering:
         """Write the ids of one column: heads (index 0), relations or tails."""
         names = self.relations if index == 1 else self.entities
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            ids, stripped = encode(chunk, names, where)
+            ids, stripped, broken = encode(chunk, names, where)
             triples[: len(ids), index] = ids
-            triples, self.stripped = triples[len(ids) :], self.stripped + stripped
+            triples = triples[len(ids) :]
+            self.stripped, self.broken = self.stripped + stripped, self.broken + broken
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """The vocabularies of entities and relations; ends the numbering and frees its memory."""
@@ -163,8 +169,8 @@ class Numbering:
         return Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
 
 
-def encode(column: pa.Array, names: Names, where: str) -> tuple[NDArray[np.int32], int]:
-    """Number a column without the blanks around its names, and count the names that had some.
+def encode(column: pa.Array, names: Names, where: str) -> tuple[NDArray[np.int32], int, int]:
+    """Number a column without the blanks around its names; count the names that had some, and those with line breaks.
 
     Only the distinct names become Python strings.
     """
@@ -183,14 +189,16 @@ def encode(column: pa.Array, names: Names, where: str) -> tuple[NDArray[np.int32
         if pc.any(pc.equal(pc.binary_length(bare), 0)).as_py():
             raise DihedralError(f"{where} has an empty name; every triple needs three names")
         changed = pc.not_equal(bare, distinct).to_numpy(zero_copy_only=False)
+        broken = pc.match_substring(bare, "\n").to_numpy(zero_copy_only=False)
         once = bare.unique() if changed.any() else distinct  # two names may differ only by blanks
         ids = names.number(once)
     except (UnicodeDecodeError, pa.ArrowException):  # Arrow raises its own errors for some invalid text
         raise DihedralError(f"{where} has names that are not UTF-8 text; save them as UTF-8") from None
     rows = codes.to_numpy()
-    if not changed.any():
-        return ids[rows], 0
-    return ids[pc.index_in(bare, once).to_numpy()[rows]], int(changed[rows].sum())
+    counts = [int(marked[rows].sum()) if marked.any() else 0 for marked in (changed, broken)]
+    if changed.any():
+        ids = ids[pc.index_in(bare, once).to_numpy()]
+    return ids[rows], counts[0], counts[1]
 
 
 def distinct_names(column: pa.Array) -> tuple[pa.Array, pa.Array]:
