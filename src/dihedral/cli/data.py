@@ -33,7 +33,7 @@ def list_command(json: Json = False) -> None:
 @app.command("info")
 def info_command(
     name: Annotated[
-        str | None, typer.Argument(help="A benchmark, a folder, an archive or a file (text, Parquet, RDF).")
+        str | None, typer.Argument(help="A benchmark, a folder, an archive or a file (text, JSON lines, Parquet, RDF).")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Describe all available benchmarks.")] = False,
     columns: Columns = None,

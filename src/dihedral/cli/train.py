@@ -24,7 +24,9 @@ from dihedral.training.loggers import Logger, MLflowLogger, TensorBoardLogger
 def command(
     data: Annotated[
         str,
-        typer.Argument(help="A benchmark, a folder with train/valid/test, an archive, or a file (text, Parquet, RDF)."),
+        typer.Argument(
+            help="A benchmark, a folder with train/valid/test, an archive, or a file (text, JSON lines, Parquet, RDF)."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The folder of the model.")],
     recipe: Annotated[
