@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 Values = NDArray[np.float64]
 KNOTS = 4  # quantiles of the true examples where a curve may bend, and as many of all examples
@@ -94,18 +97,18 @@ def _fit(
     from scipy.optimize import minimize  # on first use: its import takes longer than that of this package
 
     knots = [_knots(column, truth) for column in features.T]
-    ramps = np.concatenate([_ramps(column, k) for column, k in zip(features.T, knots, strict=True)], axis=1)
+    ramps = torch.cat([_ramps(column, k) for column, k in zip(features.T, knots, strict=True)], dim=1)
     width = ramps.shape[1]
     penalty = np.concatenate([np.full(width, RIDGE), [1e-6], np.full(num_relations, RELATION_RIDGE)])
-    target = truth.astype(np.float32)
+    target, which = torch.from_numpy(truth).float(), torch.from_numpy(relations)
 
     def loss(weights: Values) -> tuple[float, Values]:
-        slopes, base, offsets = np.split(weights.astype(np.float32), [width, width + 1])
-        z = (ramps @ slopes + base + offsets[relations]).astype(np.float64)
-        error = 1 / (1 + np.exp(-z)) - target
-        value = float(np.logaddexp(0, z).sum() - z @ target + 0.5 * (penalty * weights**2).sum())
-        per_relation = np.bincount(relations, weights=error, minlength=num_relations)
-        gradient = np.concatenate([ramps.T @ error.astype(np.float32), [error.sum()], per_relation])
+        slopes, base, offsets = torch.from_numpy(weights).float().split([width, 1, num_relations])
+        z = ramps @ slopes + (base + offsets)[which]
+        error = torch.sigmoid(z) - target
+        value = float((F.softplus(z) - z * target).sum(dtype=torch.float64)) + 0.5 * float((penalty * weights**2).sum())
+        per_relation = torch.zeros(num_relations).index_add_(0, which, error)
+        gradient = torch.cat([ramps.T @ error, error.sum()[None], per_relation]).double().numpy()
         return value, gradient + penalty * weights
 
     start = np.zeros(len(penalty))
@@ -127,10 +130,10 @@ def _knots(column: NDArray[np.float32], truth: NDArray[np.bool_]) -> Values:
     return knots if len(knots) > 1 else np.array([knots[0], knots[0] + 1.0])
 
 
-def _ramps(column: NDArray[np.float32], knots: Values) -> NDArray[np.float32]:
+def _ramps(column: NDArray[np.float32], knots: Values) -> Tensor:
     """[n, knots - 1]: how far along each piece of the curve a value lies, from 0 to 1."""
     pieces = (column[:, None] - knots[None, :-1]) / np.diff(knots)
-    return pieces.clip(0, 1).astype(np.float32)
+    return torch.from_numpy(pieces.clip(0, 1).astype(np.float32))
 
 
 def _last_curve(z: Values, truth: NDArray[np.bool_], growth: float) -> tuple[Values, Values]:
