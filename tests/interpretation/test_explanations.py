@@ -57,8 +57,6 @@ def test_paths_consist_of_training_facts_from_head_to_tail(predictor):
 def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor, monkeypatch):
     monkeypatch.setattr(explanations, "MIN_SUPPORT", -2.0)
     graph, scorer = predictor.graph, predictor.scorer
-    pairs = {name: {(h, t) for h, r, t in named_facts(predictor) if r == name} for name in graph.relations}
-    pairs |= {f"~{name}": {(t, h) for h, t in held} for name, held in pairs.items()}
     units = torch.eye(scorer.entities.shape[1])
     dense = {
         name: scorer.model.relations.queries(scorer.operators, torch.full((len(units),), number), units, "tail")
@@ -66,6 +64,9 @@ def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor
     }
     dense |= {f"~{name}": matrix.T for name, matrix in dense.items()}
     for triple in list(graph.labels(graph.train))[:40:10]:
+        facts = named_facts(predictor) - {triple}
+        pairs = {name: {(h, t) for h, r, t in facts if r == name} for name in graph.relations}
+        pairs |= {f"~{name}": {(t, h) for h, t in held} for name, held in pairs.items()}
         h, t = (scorer.entities[graph.entities.id(name)] for name in (triple[0], triple[2]))
         relation = dense[triple[1]]
         paths = explain(predictor, *triple, top=100).paths
@@ -78,8 +79,18 @@ def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor
             forwards = torch.cosine_similarity(h @ product, h @ relation, dim=0)
             backwards = torch.cosine_similarity(product @ t, relation @ t, dim=0)
             assert path.support == pytest.approx(float(forwards + backwards) / 2, abs=1e-4)
+            joined = {(a, b) for a, b in joined if a != b and (a, b) != (triple[0], triple[2])}
             assert path.pairs == len(joined)
-            assert path.confidence == pytest.approx(len(joined & pairs[triple[1]]) / len(joined))
+            expected = pytest.approx(len(joined & pairs[triple[1]]) / len(joined)) if joined else None
+            assert path.confidence == expected
+
+
+def test_a_triple_is_not_counted_in_the_confidence_of_its_own_paths(monkeypatch):
+    monkeypatch.setattr(explanations, "MIN_SUPPORT", -2.0)
+    graph = dh.Graph.from_labels([("a", "r", "b"), ("a", "s", "b"), ("c", "q", "d"), ("c", "r", "d")])
+    found = explain(untrained(graph), "a", "r", "b")
+    assert [(path.relations, path.confidence, path.pairs) for path in found.paths] == [(("s",), None, 0)]
+    assert "joins no other pair" in str(found)
 
 
 def test_a_triple_is_not_evidence_for_itself(predictor):

@@ -38,24 +38,26 @@ def kin() -> Predictor:
 
 
 @torch.no_grad()
-def test_a_score_is_the_mean_belief_in_the_answers_of_a_body(kin):
+@pytest.mark.parametrize("rule", [("sibling", "parent", "parent_in_law"), ("sibling", "sibling", "spouse")])
+def test_a_score_is_the_mean_belief_in_the_answers_of_a_body(kin, rule):
     graph, entities = kin.graph, kin.model.entities
-    r1, r2, r3 = (graph.relations.id(name) for name in ("sibling", "parent", "parent_in_law"))
+    r1, r2, r3 = map(graph.relations.id, rule)
     dense = [kin.model.relations.queries(kin.scorer.operators, torch.full((2 * L,), r), torch.eye(2 * L), "tail")
              for r in range(graph.num_relations)]  # fmt: skip
 
-    def members(relation: int, column: int) -> torch.Tensor:
-        return entities[np.unique(graph.train[graph.train[:, 1] == relation, column])]
+    def members(relation: int, column: int) -> list[int]:
+        return np.unique(graph.train[graph.train[:, 1] == relation, column]).tolist()
 
     facts = torch.from_numpy(graph.train[graph.train[:, 1] == r3]).long()
     level = ((entities[facts[:, 0]] @ dense[r3]) * entities[facts[:, 2]]).sum(1).mean()
 
-    def one_way(starts: torch.Tensor, ends: torch.Tensor, body: torch.Tensor, head: torch.Tensor) -> float:
+    def one_way(starts: list[int], ends: list[int], body: torch.Tensor, head: torch.Tensor) -> float:
         total = mass = 0.0
-        for start in starts:
-            likely = torch.softmax(start @ body @ ends.T, dim=0)
+        for number in starts:
+            start, others = entities[number], entities[[end for end in ends if end != number]]
+            likely = torch.softmax(start @ body @ others.T, dim=0)
             best = likely.topk(4).indices
-            belief = (start @ head @ ends[best].T - level).clamp(max=0).exp()
+            belief = (start @ head @ others[best].T - level).clamp(max=0).exp()
             total, mass = total + float(likely[best] @ belief), mass + float(likely[best].sum())
         return total / mass
 
@@ -92,13 +94,14 @@ def test_counts_of_rules_equal_counts_by_sets(kin, inverses):
     assert any(step.startswith("~") for rule in rules for step in rule.body) == inverses
     for rule in rules:
         first, second = (pairs[step] for step in rule.body)
-        joined = {(h, t) for (h, m), (n, t) in itertools.product(first, second) if m == n}
+        joined = {(h, t) for (h, m), (n, t) in itertools.product(first, second) if m == n and h != t}
         held = joined & pairs[rule.head]
         has_any = {h for h, _ in pairs[rule.head]}
         assert (rule.body_pairs, rule.support) == (len(joined), len(held))
         assert rule.confidence == pytest.approx(len(held) / len(joined))
         among = sum(h in has_any for h, _ in joined)
-        assert rule.pca_confidence == pytest.approx(len(held) / among if held else 0.0)
+        assert rule.pca_confidence == pytest.approx(len(held) / among)
+        assert rule.head_coverage == pytest.approx(len(held) / len(pairs[rule.head]))
         for start, *between, end in rule.examples:
             walk = [graph.entities.id(name) for name in (start, *between, end)]
             assert all(step in pairs[name] for step, name in zip(itertools.pairwise(walk), rule.body, strict=True))
@@ -117,8 +120,56 @@ def test_counts_of_bodies_of_three_steps_equal_counts_by_sets(kin):
         joined = pairs[rule.body[0]]
         for step in rule.body[1:]:
             joined = {(h, t) for (h, m), (n, t) in itertools.product(joined, pairs[step]) if m == n}
+        joined = {(h, t) for h, t in joined if h != t}
         assert (rule.body_pairs, rule.support) == (len(joined), len(joined & pairs[rule.head]))
         assert all(len(example) == 4 for example in rule.examples)
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "skew-symmetric", "inverse", "composition"])
+def test_no_rule_has_less_than_the_minimum_support(kin, kind):
+    for least in (1, 20):
+        rules = find_rules(kin, kinds=kind, min_support=least, min_score=0.0, top=10_000)
+        assert all(rule.support >= least for rule in rules)
+        assert all(rule.head_coverage == pytest.approx(rule.support / size_of(kin, rule.head)) for rule in rules)
+        assert kind != "composition" or rules
+
+
+def size_of(predictor, relation):
+    return int((predictor.graph.train[:, 1] == predictor.graph.relations.id(relation)).sum())
+
+
+def test_a_relation_without_mutual_facts_is_not_symmetric_whatever_the_model_says():
+    graph = dh.Graph.from_labels([(f"a{i}", "under", f"b{i}") for i in range(30)])
+    identity = exact_model(graph, np.zeros((1, L), np.uint8))  # hᵀRt = tᵀRh
+    assert find_rules(identity, kinds="symmetric", min_support=1, min_score=0.0) == []
+
+
+def test_a_relation_and_its_inverse_make_a_body():
+    """Two people with one employer are colleagues; nobody is a colleague of herself."""
+    works = [(f"p{i}", "works_for", f"firm{i // 4}") for i in range(24)]
+    same = [(f"p{i}", "colleague", f"p{j}") for i in range(24) for j in range(24) if i // 4 == j // 4 and i != j]
+    graph = dh.Graph.from_labels(works + same)
+    predictor = exact_model(graph, np.zeros((2, L), np.uint8))
+    vectors = torch.randn(6, 2 * L, generator=torch.Generator().manual_seed(1))
+    for name in graph.entities:  # a person is near the firm
+        firm = int(name[1:]) // 4 if name.startswith("p") else int(name[4:])
+        predictor.scorer.entities[graph.entities.id(name)] = vectors[firm]
+    rules = find_rules(predictor, kinds="composition", min_support=1)
+    own = {(rule.body, rule.head): rule for rule in rules}[("works_for", "~works_for"), "colleague"]
+    assert (own.support, own.body_pairs, own.confidence, own.head_coverage) == (72, 72, 1.0, 1.0)
+    assert all(start != end for start, _, end in own.examples)
+
+
+@torch.no_grad()
+def test_a_body_that_leads_only_to_its_start_has_no_score():
+    facts = [(f"a{i}", "has", f"b{i}") for i in range(20)] + [(f"a{i}", "is", f"a{i}") for i in range(20)]
+    graph = dh.Graph.from_labels(facts)
+    predictor = exact_model(graph, np.zeros((2, L), np.uint8))
+    predictor.scorer.entities.mul_(3)  # every entity is far nearer to itself than to the others
+    bodies = np.array([[graph.relations.id("has"), 2 + graph.relations.id("has")]])
+    own = Beliefs(predictor.scorer, graph).score(bodies)[0, graph.relations.id("is")]
+    assert own < 0.01
+    assert find_rules(predictor, kinds="composition", min_support=1, min_score=0.0) == []
 
 
 def test_chains_whose_steps_never_meet_are_not_proposed(kin):

@@ -23,7 +23,7 @@ def command(
     kind: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; by default all but skew-symmetric.")
     ] = None,
-    min_support: Annotated[int, typer.Option(help="Minimum number of entity pairs that a rule body connects.")] = 10,
+    min_support: Annotated[int, typer.Option(help="Minimum support: pairs for which body and head hold.")] = 10,
     top: Annotated[int, typer.Option(help="Maximum number of rules per kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
@@ -58,8 +58,11 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
     if not rules:
         say(f"no {title}")
         return
-    header = ["rule", "score", "count", "support", "confidence", "PCA conf."]
-    rows = [[str(rule), rule.score, rule.count, rule.support, rule.confidence, rule.pca_confidence] for rule in rules]
+    header = ["rule", "score", "count", "support", "head cov.", "confidence", "PCA conf."]
+    rows = [
+        [str(rule), rule.score, rule.count, rule.support, rule.head_coverage, rule.confidence, rule.pca_confidence]
+        for rule in rules
+    ]
     if rules[0].kind == "composition":
         header.append("order matters")
         rows = [[*row, "yes" if rule.order_matters else "no"] for row, rule in zip(rows, rules, strict=True)]

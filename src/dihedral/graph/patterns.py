@@ -1,8 +1,9 @@
 """Patterns counted in a graph: symmetric relations, inverse pairs, chains r₁ · r₂ ⇒ r₃.
 
-Counts are exact, over distinct (head, tail) pairs, by sparse products. The standard confidence of a rule is support /
-body: the share of the pairs joined by the body that the head relation also holds. PCA confidence divides only by the
-body pairs whose head entity has any fact of the head relation.
+Counts are exact, over distinct (head, tail) pairs, by sparse products. A pair is two different entities: facts about an
+entity and itself (head = tail) are left out of every count, and so are bodies that lead back to their start. The
+standard confidence of a rule is support / body: the share of the pairs joined by the body that the head relation also
+holds. PCA confidence divides only by the body pairs whose head entity has any fact of the head relation.
 """
 
 from __future__ import annotations
@@ -47,10 +48,8 @@ class Reversals:
 
 
 def find_reversals(index: GraphIndex) -> Reversals:
-    """Reversed pairs of all relations; facts about an entity and itself are left out."""
-    head, relation, tail = index.facts()
-    two = head != tail
-    head, relation, tail = head[two], relation[two], tail[two]
+    """Reversed pairs of all relations."""
+    head, relation, tail = _between_two(*index.facts())
     keys, column = np.unique(
         np.concatenate([head * index.num_entities + tail, tail * index.num_entities + head]), return_inverse=True
     )
@@ -61,12 +60,12 @@ def find_reversals(index: GraphIndex) -> Reversals:
 
 
 def skew_relations(index: GraphIndex) -> NDArray[np.bool_]:
-    """Definitely skew-symmetric relations [R]: they have facts, and not one reversed pair; head = tail is left out."""
-    head, relation, tail = (torch.from_numpy(column) for column in index.facts())
+    """Definitely skew-symmetric relations [R]: they have pairs, and not one of them reversed."""
+    head, relation, tail = map(torch.from_numpy, _between_two(*index.facts()))
     reversed_too = index.locate(tail, relation, head) >= 0
     skew = torch.zeros(index.num_relations, dtype=torch.bool)
-    skew[relation[head != tail]] = True
-    skew[relation[reversed_too & (head != tail)]] = False
+    skew[relation] = True
+    skew[relation[reversed_too]] = False
     return skew.numpy()
 
 
@@ -96,12 +95,12 @@ class Chains:
 
 
 def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = False) -> Chains:
-    """Every rule r₁ · r₂ ⇒ r₃ with at least `min_support` pairs; head = tail counts like any other pair.
+    """Every rule r₁ · r₂ ⇒ r₃ with a support of at least `min_support` pairs.
 
     inverses: r₁ and r₂ may be steps backwards.
     """
     num_entities, num_relations = index.num_entities, index.num_relations
-    head, relation, tail = index.facts()
+    head, relation, tail = _between_two(*index.facts())
     pairs, pair_of = np.unique(head * num_entities + tail, return_inverse=True)
     held = _KeySet(pairs, num_entities**2)
     holds = _ones(pair_of, relation, (len(pairs), num_relations))
@@ -111,7 +110,8 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
     num_steps = num_relations
     if inverses:
         num_steps = 2 * num_relations
-        head, relation, tail = (each.long().numpy() for each in (index.sources, index.steps, index.ends))
+        edges = (each.long().numpy() for each in (index.sources, index.steps, index.ends))
+        head, relation, tail = _between_two(*edges)
     # second steps of all relations side by side: row m, one column for each (r₂, t) that exists
     columns, column_of = np.unique(relation * num_entities + tail, return_inverse=True)
     column_relation, column_tail = np.divmod(columns, num_entities)
@@ -123,7 +123,7 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
         heads, row = np.unique(head[mine], return_inverse=True)
         paths = _ones(row, tail[mine], (len(heads), num_entities)) @ second  # one entry for each distinct (h, r₂, t)
         start = heads[np.repeat(np.arange(len(heads)), np.diff(paths.indptr))]
-        r2, end = column_relation[paths.indices], column_tail[paths.indices]
+        start, r2, end = _between_two(start, column_relation[paths.indices], column_tail[paths.indices])
         joined[r1] = np.bincount(r2, minlength=num_steps)
         key = start * num_entities + end
         known = np.flatnonzero(held.has(key))
@@ -143,16 +143,48 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
     return Chains(rules, support_counts, body, pca_body, joined)
 
 
-def count_rule(index: GraphIndex, body: Sequence[int], head: int) -> tuple[int, int, int]:
-    """Counts of one rule of any length: support, pairs that the body joins, and those whose head has any r₃ fact."""
-    paths = index.matrix(body[0])
+def count_rule(
+    index: GraphIndex, body: Sequence[int], head: int, *, without: tuple[int, int, int] | None = None
+) -> tuple[int, int, int]:
+    """Counts of one rule of any length: support, pairs that the body joins, and those whose head has any r₃ fact.
+
+    without: a triple (h, r, t) that does not count, neither as a fact of the body nor as a pair that it joins.
+    """
+    paths = _pairs(index, body[0], without)
     for step in body[1:]:
-        paths = paths @ index.matrix(step)
+        paths = paths @ _pairs(index, step, without)
         paths.data[:] = 1  # joined or not: the number of ways would grow without bound
-    held = index.matrix(head)
+    own = None if without is None else (without[0], without[2])
+    paths, held = _only_pairs(paths, own), _pairs(index, head, without)
     support = paths.multiply(held).count_nonzero()
     has_any = np.diff(held.indptr) > 0
     return int(support), int(paths.nnz), int(np.diff(paths.indptr)[has_any].sum())
+
+
+def _pairs(index: GraphIndex, step: int, without: tuple[int, int, int] | None) -> Any:
+    """The pairs that a step joins as a sparse 0/1 matrix [N, N]; not those of the triple `without`."""
+    own = None
+    if without is not None and step % index.num_relations == without[1]:
+        own = (without[0], without[2]) if step < index.num_relations else (without[2], without[0])
+    return _only_pairs(index.matrix(step), own)
+
+
+def _only_pairs(matrix: Any, without: tuple[int, int] | None) -> Any:
+    """A sparse matrix [N, N] without its diagonal and without one other entry."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    dropped = row == matrix.indices
+    if without is not None:
+        dropped |= (row == without[0]) & (matrix.indices == without[1])
+    if dropped.any():
+        matrix.data[dropped] = 0
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def _between_two(head: Counts, relation: Counts, tail: Counts) -> tuple[Counts, Counts, Counts]:
+    """The facts whose head is not their tail."""
+    two = head != tail
+    return head[two], relation[two], tail[two]
 
 
 class _KeySet:

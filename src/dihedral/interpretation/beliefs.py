@@ -1,6 +1,6 @@
 """The belief score: how strongly a model believes in a rule r₁ · … · rₙ ⇒ r₃.
 
-From a head h of r₁, the product R₁…Rₙ leads to an entity t with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ.
+From a head h of r₁, the product R₁…Rₙ leads to an entity t ≠ h with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ.
 The model's belief in (h, r₃, t) is min(1, exp(hᵀR₃t - level)), where the level is the mean score of the facts of r₃, so
 facts that score below their mean count less than 1. The mean belief where the body leads, weighted by those
 probabilities, is the rule's confidence according to the model. It is computed from up to 64 random heads, each with its
@@ -35,19 +35,17 @@ class Beliefs:
         self.level = self._levels(graph)
         rng = np.random.default_rng(seed)
         members = [graph.train_index.members(step) for step in range(2 * graph.num_relations)]
-        self.starts = [self._rows(torch.from_numpy(rng.permutation(each.numpy())[:starts])) for each in members]
+        self.starts = [torch.from_numpy(rng.permutation(each.numpy())[:starts]).to(scorer.device) for each in members]
         inverses = inverse_ids(np.arange(len(members)), graph.num_relations)
-        self.ranges = [self._rows(members[step]) for step in inverses]
-
-    def _rows(self, ids: Tensor) -> Tensor:
-        return self.scorer.entities[ids.to(self.scorer.device)]
+        self.ranges = [members[step].to(scorer.device) for step in inverses]
 
     def _levels(self, graph: Graph) -> Tensor:
-        """The mean score of each relation's facts."""
+        """The mean score of each relation's facts between two entities."""
         sums = torch.zeros(self.num_relations, device=self.scorer.device)
-        for part in torch.from_numpy(graph.train.astype(np.int64)).to(sums.device).split(CHUNK):
+        two = graph.train[graph.train[:, 0] != graph.train[:, 2]]
+        for part in torch.from_numpy(two.astype(np.int64)).to(sums.device).split(CHUNK):
             sums.index_add_(0, part[:, 1], self.scorer.score(part))
-        facts = torch.from_numpy(np.bincount(graph.train[:, 1], minlength=self.num_relations)).to(sums)
+        facts = torch.from_numpy(np.bincount(two[:, 1], minlength=self.num_relations)).to(sums)
         return torch.where(facts > 0, sums / facts, float("inf"))  # no belief in a relation without facts
 
     def score(self, bodies: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -61,15 +59,17 @@ class Beliefs:
         scores = np.zeros((len(bodies), self.num_relations), np.float32)
         first_steps: dict[int, Tensor] = {}  # the starts of a step after taking it
         for number, body in enumerate(bodies.tolist()):
-            start, candidates = self.starts[body[0]], self.ranges[body[-1]]  # [m, 2L], [n, 2L]
-            if not len(start) or not len(candidates):
+            start_ids, candidate_ids = self.starts[body[0]], self.ranges[body[-1]]
+            own = start_ids[:, None] == candidate_ids  # [m, n]: a body that leads back to its start says nothing
+            if own.all():
                 continue
+            start, candidates = self.scorer.entities[start_ids], self.scorer.entities[candidate_ids]  # [m, 2L], [n, 2L]
             if body[0] not in first_steps:
                 first_steps[body[0]] = self._walk(start, body[0])
             there = first_steps[body[0]]
             for step in body[1:]:
                 there = self._walk(there, step)
-            softmax = torch.softmax(there @ candidates.T, dim=1)
+            softmax = torch.softmax((there @ candidates.T).masked_fill_(own, float("-inf")), dim=1).nan_to_num_(0.0)
             probability, best = softmax.topk(min(self.num_ends, len(candidates)))  # [m, ends]
             ends = candidates[best.flatten()]
             begins = start.repeat_interleave(probability.shape[1], dim=0)

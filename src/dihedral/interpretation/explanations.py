@@ -1,7 +1,8 @@
 """Why a triple is predicted: supporting paths in the graph, similar facts, and the components that carry its score.
 
 The support of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean of two
-cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path is counted in training.
+cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path is counted in training, without the
+triple in question (`graph.patterns.count_rule`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class SupportingPath:
     relations: tuple[str, ...]  # `~name` is walked backwards
     entities: tuple[str, ...]  # from head to tail
     support: float  # how far the product of the relations acts like the relation, on these entities
-    confidence: float  # the share of the pairs joined by these relations that the relation holds in training
-    pairs: int  # the number of pairs joined in training
+    confidence: float | None  # the share of `pairs` that the relation holds in training; None if there are no pairs
+    pairs: int  # other pairs that these relations join in training, the explained triple left out
     facts: tuple[tuple[str, str, str], ...]  # along the path, as the graph holds them
 
     def __str__(self) -> str:
@@ -89,7 +90,7 @@ class Explanation:
             lines.append("supporting paths:")
             for path in self.paths:
                 lines.append(f"  {path.support:.2f}  {path}")
-                lines.append(f"        holds for {path.confidence:.0%} of the {path.pairs} pairs joined this way")
+                lines.append(f"        {_counted(path)}")
         else:
             lines.append("no path of training facts between the two supports it")
         lines.append("similar facts:")
@@ -97,6 +98,12 @@ class Explanation:
         added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
         lines.append(f"elements whose components add most to the score: {added}")
         return "\n".join(lines)
+
+
+def _counted(path: SupportingPath) -> str:
+    if path.confidence is None:
+        return "joins no other pair"
+    return f"holds for {path.confidence:.0%} of the {path.pairs} other pairs joined this way"
 
 
 @torch.no_grad()
@@ -139,7 +146,7 @@ def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> li
             continue
         used.add(steps)
         entities = (h, *between, t)
-        holds, joined, _ = count_rule(graph.train_index, steps, r)
+        holds, joined, _ = count_rule(graph.train_index, steps, r, without=(h, r, t))
         signed = [Step.from_id(step, graph.num_relations) for step in steps]
         facts = [
             (b, step.relation, a) if step.backwards else (a, step.relation, b)
@@ -150,7 +157,7 @@ def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> li
                 relations=tuple(step.name(graph.relations) for step in signed),
                 entities=tuple(graph.entities[entity] for entity in entities),
                 support=support[steps],
-                confidence=holds / max(joined, 1),
+                confidence=holds / joined if joined else None,
                 pairs=joined,
                 facts=tuple((graph.entities[a], graph.relations[s], graph.entities[b]) for a, s, b in facts),
             )

@@ -1,7 +1,7 @@
 """Rules ranked by belief score, with their counts in the graph.
 
 A body is scored by the model's belief in it (`interpretation.beliefs`); no path or chain is counted for a score.
-Counts (`graph.patterns`) check a rule and decide which bodies join anything at all.
+Counts (`graph.patterns`) check a rule: one that fewer than `min_support` pairs of the graph support is not proposed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.patterns import Reversals, count_rule, find_chains, find_reversals
+from dihedral.graph.patterns import Chains, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
@@ -30,6 +30,7 @@ KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "compositio
 BATCH = 256  # bodies scored between two progress reports
 MAX_LONGER = 20_000  # bodies of three steps: those that join most
 MIN_SCORE = 0.1  # rules with a lower belief score are left out
+MORE = 4  # bodies of three steps counted per rule wanted, because not all have enough support
 MAX_WAYS = 100_000  # partial paths looked at together for examples
 ORDER_MATTERS = 0.8  # order matters if the swapped body has less than this share of the score
 
@@ -46,7 +47,8 @@ class MinedRule:
     support: int  # pairs that the body joins and the head relation holds
     body_pairs: int  # pairs that the body joins
     confidence: float  # support / body_pairs
-    pca_confidence: float  # the same among pairs whose head entity has any fact of the head relation
+    pca_confidence: float  # the same among pairs (x, y) of which x is the head of any fact of the head relation
+    head_coverage: float  # support / number of facts of the head relation
     order_matters: bool | None = None  # of a composition: whether the swapped body scores clearly less
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
 
@@ -75,8 +77,8 @@ def find_rules(
     """The best rules of each kind, by descending score.
 
     graph: count rules in the training triples of this graph instead of the model's own.
-    min_support: the minimum number of pairs that the body of a composition joins, or that the relation of a symmetry
-    or an inverse has. Chains whose parts never meet are not proposed.
+    min_support: the minimum support: pairs that the body joins and the head relation holds. Of a skew-symmetric
+    relation it is the minimum number of pairs that are not reversed.
     inverses: the body of a composition may walk relations backwards.
     length: steps of the longest bodies, 2 or 3.
     min_score: leave out rules with a lower score.
@@ -88,7 +90,7 @@ def find_rules(
     miner = RuleMiner(predictor, facts, min_support, top, examples, min_score, on_progress)
     rules: list[MinedRule] = []
     if set(kinds) & {"symmetric", "skew-symmetric", "inverse"}:
-        rules += miner.reversals(kinds)
+        rules += miner.of_reversals(kinds)
     if "composition" in kinds:
         rules += miner.compositions(inverses, length)
     return rules
@@ -123,37 +125,37 @@ class RuleMiner:
         self.algebra = algebra(self.predictor)
         self.beliefs = Beliefs(self.predictor.scorer, self.predictor.graph)
         self.index, self.num_relations = self.facts.train_index, self.facts.num_relations
+        self.reversals = find_reversals(self.index)
 
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
 
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
-    def reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
-        count = self.num_relations
-        counted = find_reversals(self.index)
+    def of_reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
+        count, counted = self.num_relations, self.reversals
         scores = self.beliefs.score(np.arange(count, 2 * count)[:, None])  # [r₂, r₁]: ~r₂ ⇒ r₁
         both = np.minimum(scores, scores.T)
-        enough = counted.size >= self.min_support
-        own = both.diagonal()
+        own, mutual = both.diagonal(), counted.support.diagonal()
         rules: list[MinedRule] = []
-        of_one: tuple[tuple[Kind, Any], ...] = (("symmetric", own), ("skew-symmetric", 1 - own))
-        for kind, share in of_one:
-            here = enough & (share >= max(0.5, self.min_score))
+        of_one: tuple[tuple[Kind, Any, Any], ...] = (
+            ("symmetric", own, mutual),
+            ("skew-symmetric", 1 - own, counted.size - mutual),
+        )
+        for kind, share, support in of_one:
+            here = (support >= self.min_support) & (share >= max(0.5, self.min_score))
             best = np.flatnonzero(here)[np.argsort(-share[here], kind="stable")][: self.top if kind in kinds else 0]
-            rules += [self._reversal(kind, r, r, counted, float(share[r])) for r in best.tolist()]
+            rules += [self._reversal(kind, r, r, float(share[r])) for r in best.tolist()]
         if "inverse" not in kinds:
             return rules
-        first, second = np.triu_indices(count, k=1)
-        usable = enough[first] & enough[second]
-        first, second = first[usable], second[usable]
+        first, second = np.nonzero(np.triu(counted.support >= self.min_support, k=1))
         best = np.argsort(-both[first, second], kind="stable")[: self.top]
         best = best[both[first[best], second[best]] >= self.min_score]
         pairs = zip(first[best].tolist(), second[best].tolist(), strict=True)
-        return rules + [self._reversal("inverse", r1, r2, counted, float(both[r1, r2])) for r1, r2 in pairs]
+        return rules + [self._reversal("inverse", r1, r2, float(both[r1, r2])) for r1, r2 in pairs]
 
-    def _reversal(self, kind: Kind, head: int, other: int, counted: Reversals, score: float) -> MinedRule:
-        step = self.num_relations + other
+    def _reversal(self, kind: Kind, head: int, other: int, score: float) -> MinedRule:
+        counted, step = self.reversals, self.num_relations + other
         row = self.algebra.step(head)
         share = row.skewness() if kind == "skew-symmetric" else self.algebra.step(step).agreement(row)
         support, size = int(counted.support[other, head]), int(counted.size[other])
@@ -162,51 +164,60 @@ class RuleMiner:
             support, pca_body = size - support, size
         return MinedRule(
             kind, (self.name(step),), self.name(head), score, share.count, support, size,
-            support / max(size, 1), support / max(pca_body, 1),
+            support / size, support / pca_body, support / int(counted.size[head]),
             examples=self._examples([step], head) if kind != "skew-symmetric" else (),
         )  # fmt: skip
 
     def _reversed_with_head(self, other: int, head: int) -> int:
-        """Pairs of a relation whose tail is the head of any fact of another; facts about an entity and itself do not
-        count."""
+        """Pairs of a relation whose tail is the head of any fact of another."""
         facts, heads = (each[each[:, 0] != each[:, 2]] for each in map(self.facts.facts_of, (other, head)))
         return int(np.isin(facts[:, 2], heads[:, 0]).sum())
 
     # --- compositions: r₁ · r₂ ⇒ r₃ -------------------------------------------------------------
 
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
-        chains = find_chains(self.index, min_support=1, inverses=inverses)
-        meets = chains.joined >= self.min_support
-        steps = np.arange(len(meets))
-        meets[inverse_ids(steps, self.num_relations)[:, None] == steps] = False  # r · ~r leads back to its start
-        bodies = np.argwhere(meets)
-        counted: dict[tuple[int, ...], int] = {tuple(rule): i for i, rule in enumerate(chains.rules.tolist())}
-        found = []
-        for body, head, score, swapped in self._best(bodies):
-            place = counted.get((*body, head))
-            support, pca = (0, 0) if place is None else (int(chains.support[place]), int(chains.pca_body[place]))
-            found.append(self._composition(body, head, score, swapped, (support, int(chains.joined[body]), pca)))
+        chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
+        counts = zip(chains.support.tolist(), chains.body.tolist(), chains.pca_body.tolist(), strict=True)
+        counted = dict(zip(map(tuple, chains.rules.tolist()), counts, strict=True))
+        found = [
+            self._composition(body, head, score, swapped, counted[*body, head])
+            for body, head, score, swapped in self._best(*_bodies(chains, self.num_relations), self.top)
+        ]
         if length == 3:
-            for body, head, score, swapped in self._best(self._longer(bodies, chains.joined, meets)):
-                counts = count_rule(self.index, body, head)
-                if counts[1] >= self.min_support:
-                    found.append(self._composition(body, head, score, swapped, counts))
+            for body, head, score, swapped in self._best(self._longer(chains.joined), None, MORE * self.top):
+                numbers = count_rule(self.index, body, head)
+                if numbers[0] >= self.min_support:
+                    found.append(self._composition(body, head, score, swapped, numbers))
         return sorted(found, key=lambda rule: -rule.score)[: self.top]
 
-    @staticmethod
-    def _longer(bodies: NDArray[np.int64], joined: NDArray[np.int64], meets: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Bodies [n, 2] extended by every third step that meets the second; those that join most."""
+    def _longer(self, joined: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bodies of three steps whose parts join enough pairs; those that join most.
+
+        A step is not taken back by the next: r · ~r · s leads where s does.
+        """
+        meets = joined >= self.min_support
+        steps = np.arange(len(meets))
+        meets[inverse_ids(steps, self.num_relations)[:, None] == steps] = False
+        bodies = np.argwhere(meets)
         row, third = np.nonzero(meets[bodies[:, 1]])
         first, second = bodies[row].T
         size = joined[first, second] * joined[second, third].astype(float)
         return np.stack([first, second, third], axis=1)[np.argsort(-size, kind="stable")[:MAX_LONGER]]
 
-    def _best(self, bodies: NDArray[np.int64]) -> list[tuple[tuple[int, ...], int, float, float]]:
-        """The best heads among all bodies: (body, head, score, score of the reversed body)."""
+    def _best(
+        self, bodies: NDArray[np.int64], heads_of: Any, top: int
+    ) -> list[tuple[tuple[int, ...], int, float, float]]:
+        """The best heads among all bodies: (body, head, score, score of the reversed body).
+
+        heads_of: sparse [n, R], the heads that each body may have; any if None.
+        """
         best: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
         for start in range(0, len(bodies), BATCH):
             scores = self.beliefs.score(bodies[start : start + BATCH])
-            flat = np.argpartition(-scores, min(self.top, scores.size - 1), axis=None)[: self.top]
+            if heads_of is not None:
+                scores *= heads_of[start : start + BATCH].toarray()
+            flat = np.argpartition(-scores, min(top, scores.size - 1), axis=None)[:top]
+            flat = flat[scores.flat[flat] > 0]
             place, heads = np.unravel_index(flat, scores.shape)
             best.append((bodies[start + place], heads, scores[place, heads]))
             if self.on_progress:
@@ -214,7 +225,7 @@ class RuleMiner:
         if not best:
             return []
         chosen, heads, values = (np.concatenate(part) for part in zip(*best, strict=True))
-        order = np.argsort(-values, kind="stable")[: self.top]
+        order = np.argsort(-values, kind="stable")[:top]
         order = order[values[order] >= self.min_score]
         swapped = self.beliefs.score(chosen[order][:, ::-1])
         return [
@@ -229,7 +240,7 @@ class RuleMiner:
         support, joined, pca_body = counts
         return MinedRule(
             "composition", tuple(map(self.name, body)), self.name(head), score, share.count, support, joined,
-            support / joined, support / max(pca_body, 1),
+            support / joined, support / pca_body, support / int(self.reversals.size[head]),
             order_matters=body != body[::-1] and swapped < ORDER_MATTERS * score,
             examples=self._examples(list(body), head),
         )  # fmt: skip
@@ -242,12 +253,23 @@ class RuleMiner:
             ways, tails = part[:, :1], part[:, 2]
             for step in steps[:-1]:
                 row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step))
-                row, there = row[:MAX_WAYS], there[:MAX_WAYS]
+                two = there != ways[row, -1]  # not a fact about an entity and itself
+                row, there = row[two][:MAX_WAYS], there[two][:MAX_WAYS]
                 ways, tails = torch.cat([ways[row], there[:, None]], dim=1), tails[row]
             closed = self.index.locate(ways[:, -1], torch.full((len(ways),), steps[-1]), tails) >= 0
+            closed &= ways[:, -1] != tails
             for way in torch.cat([ways, tails[:, None]], dim=1)[closed].tolist():
                 found.setdefault((way[0], way[-1]), way)
             if len(found) >= self.examples:
                 break
         names = self.facts.entities
         return tuple(tuple(names[i] for i in way) for way in list(found.values())[: self.examples])
+
+
+def _bodies(chains: Chains, num_relations: int) -> tuple[NDArray[np.int64], Any]:
+    """The bodies [n, 2] of chains, and the heads that each has as a sparse matrix [n, R]."""
+    from scipy import sparse  # on first use: its import takes longer than that of this package
+
+    bodies, row = np.unique(chains.rules[:, :2].astype(np.int64), axis=0, return_inverse=True)
+    places = row.reshape(-1), chains.rules[:, 2]
+    return bodies, sparse.csr_array((np.ones(len(row), bool), places), shape=(len(bodies), num_relations))

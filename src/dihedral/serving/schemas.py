@@ -167,7 +167,7 @@ class SupportingPath(BaseModel):
     relations: list[str]
     entities: list[str]
     support: float
-    confidence: float
+    confidence: float | None  # null if there are no other pairs
     pairs: int
 
 
@@ -231,6 +231,7 @@ class Rule(BaseModel):
     body_pairs: int
     confidence: float
     pca_confidence: float
+    head_coverage: float
     order_matters: bool | None
     examples: list[list[str]]
 

@@ -141,7 +141,7 @@ export async function whyPage(triple, model) {
         explanationGraph(found, (name) => to("entity", name)),
         found.paths.length > 0 && el("ul", { class: "ways" }, found.paths.map((path) => el("li", {},
           el("span", {}, path.relations.map((step, i) => [i > 0 && " · ", relationStep(step)])),
-          el("span", { class: "muted" }, `true for ${percent(path.confidence)} of the ${plural(path.pairs, "pair")} that it connects`))))),
+          el("span", { class: "muted" }, path.pairs ? `true for ${percent(path.confidence)} of the ${plural(path.pairs, "other pair")} that it connects` : "connects no other pair"))))),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Similar facts"),
           found.similar_facts.length === 0 && el("p", { class: "muted" }, "none"),
