@@ -55,7 +55,7 @@ def equation_2(
             total = total - log_sigmoid(example.score(operator, h, t))
             scores = torch.stack([example.score(operator, *pair) for pair in corrupted])
             total = total - log_sigmoid(-scores).sum()
-            if skew is not None and skew[relation]:
+            if skew is not None and skew[relation] and head != tail:
                 total = total - log_sigmoid(-example.score(operator, t, h))
             if component_weight:
                 positive = example.components(operator, h, t)

@@ -19,10 +19,15 @@ def test_negatives_are_uniform_over_all_entities():
 
 
 def test_only_positives_of_skew_relations_are_drawn():
-    relation = torch.tensor([0, 1]).repeat(2000)
-    drawn = SkewNegatives(torch.tensor([False, True]), 0.3).draw(relation, seeded())
-    assert not drawn[relation == 0].any()
-    assert abs(drawn[relation == 1].double().mean().item() - 0.3) < 0.04
+    batch = torch.tensor([[0, 0, 1], [0, 1, 1]]).repeat(2000, 1)
+    drawn = SkewNegatives(torch.tensor([False, True]), 0.3).draw(batch, seeded())
+    assert not drawn[batch[:, 1] == 0].any()
+    assert abs(drawn[batch[:, 1] == 1].double().mean().item() - 0.3) < 0.04
+
+
+def test_a_positive_with_equal_head_and_tail_is_not_its_own_negative():
+    batch = torch.tensor([[2, 0, 2], [2, 0, 3]])
+    assert SkewNegatives(torch.tensor([True]), 1.0).draw(batch, seeded()).tolist() == [False, True]
 
 
 def test_a_relation_is_definitely_skew_if_training_has_none_of_its_pairs_reversed():

@@ -56,7 +56,7 @@ class LogisticLoss:
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         negatives = self.sample(batch, generator)
-        reverse = self.skew.draw(batch[:, 1], generator) if self.skew else None
+        reverse = self.skew.draw(batch, generator) if self.skew else None
         if not self.written_out:
             return self.by_autograd(entities, operators, index, batch, negatives, reverse)
         fast = self.by_compiled if self.compiled and batch.device.type == "cpu" else self.by_hand

@@ -19,7 +19,10 @@ def uniform_negatives(batch: Tensor, num_entities: int, count: int, share: int, 
 
 @dataclass(frozen=True)
 class SkewNegatives:
-    """The extra negative (t, r, h), drawn with a probability for positives of definitely skew-symmetric relations."""
+    """The extra negative (t, r, h), drawn with a probability for positives of definitely skew-symmetric relations.
+
+    A positive with h = t has none: its reversed triple is the positive itself.
+    """
 
     relations: Tensor  # bool [R]: definitely skew-symmetric (`graph.patterns.skew_relations`)
     probability: float
@@ -28,7 +31,8 @@ class SkewNegatives:
     def build(cls, index: GraphIndex, probability: float, device: torch.device | str = "cpu") -> SkewNegatives:
         return cls(torch.from_numpy(skew_relations(index)).to(device), probability)
 
-    def draw(self, relation: Tensor, generator: torch.Generator) -> Tensor:
-        """Which positives, given by their relations [B], get the extra negative: bool [B]."""
-        coin = torch.rand(len(relation), generator=generator, device=relation.device) < self.probability
-        return coin & self.relations[relation]
+    def draw(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """Which positives [B, 3] get the extra negative: bool [B]."""
+        head, relation, tail = batch.unbind(1)
+        coin = torch.rand(len(batch), generator=generator, device=batch.device) < self.probability
+        return coin & self.relations[relation] & (head != tail)

@@ -70,7 +70,7 @@ class ShardedLogisticLoss(LogisticLoss):
         questions = Questions.of(batch)
         if self.compiled and not self.skew and batch.device.type == "cpu":
             return self.by_compiled_pairs(entities, operators, index, questions, negatives)
-        reverse = self.skew.draw(batch[:, 1], generator) if self.skew else None
+        reverse = self.skew.draw(batch, generator) if self.skew else None
         return self.by_autograd_pairs(entities, operators, index, questions, negatives, reverse)
 
     def pairs(self, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
