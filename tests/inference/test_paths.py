@@ -37,35 +37,43 @@ def test_the_vector_of_a_path_is_the_product_of_its_matrices(family, model):
 
 def test_a_path_of_one_step_equals_a_prediction(predictor):
     expected = predictor.predict(head="man_0000", relation="spouse", top=3)
-    assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3)] == [p.tail for p in expected]
+    assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3, mode="product")] == [
+        p.tail for p in expected
+    ]
     backwards = predictor.predict(tail="man_0000", relation="child", top=3)
-    assert [a.entity for a in predictor.query("man_0000", ["~child"], top=3)] == [p.head for p in backwards]
+    assert [a.entity for a in predictor.query("man_0000", ["~child"], top=3, mode="product")] == [
+        p.head for p in backwards
+    ]
 
 
 @torch.no_grad()
-def test_a_beam_of_all_entities_gives_the_probability_that_any_way_leads_there(predictor):
+@pytest.mark.parametrize("path", [["spouse", "~child"], ["spouse", "~child", "sibling"]])
+def test_a_beam_of_all_entities_gives_the_probability_that_any_way_leads_there(predictor, path):
     scorer, graph = predictor.scorer, predictor.graph
-    steps = torch.tensor([parse_steps(["spouse", "~child"], graph.relations)])
+    steps = torch.tensor([parse_steps(path, graph.relations)])
     beam = beam_search(scorer, torch.tensor([3]), steps, facts=graph.train_index, width=10**6)
 
-    def probabilities(entity: int, relation: str, side: str) -> torch.Tensor:
+    def probabilities(entity: int, step: str) -> torch.Tensor:
         """The definition, entity by entity."""
-        r = graph.relations.id(relation)
+        r, side = graph.relations.id(step.removeprefix("~")), "head" if step.startswith("~") else "tail"
         query = scorer.queries(torch.tensor([entity]), torch.tensor([question_steps(r, side, graph.num_relations)]))
         softmax = torch.softmax(query @ scorer.candidates.T, 1)[0]
         here, there = (0, 2) if side == "tail" else (2, 0)
         known = [fact[there] for fact in graph.train.tolist() if fact[1] == r and fact[here] == entity]
         likely = (softmax * max(1, len(known))).clamp(max=0.9)
         likely[known] = 1.0
-        return likely
+        return likely.double()
 
-    one = probabilities(3, "spouse", "tail")
-    ways = torch.stack([one[m] * probabilities(m, "child", "head") for m in range(graph.num_entities)])
-    expected = 1 - (1 - ways.double()).prod(0)
+    expected, best = probabilities(3, path[0]), []
+    for step in path[1:]:
+        ways = torch.stack([expected[m] * probabilities(m, step) for m in range(graph.num_entities)])
+        expected = 1 - (1 - ways).prod(0)
+        best.append(ways.argmax(0))
     likely = expected > 1e-4
     torch.testing.assert_close(beam.scores[0].exp()[likely].double(), expected[likely], rtol=1e-3, atol=1e-5)
-    answer = int(beam.scores[0].argmax())
-    assert beam.through(0, answer) == [int(ways[:, answer].argmax())]
+    answer = way = int(expected.argmax())
+    between = [way := int(places[way]) for places in reversed(best)]
+    assert beam.through(0, answer) == between[::-1]
 
 
 def test_many_questions_at_once_have_the_answers_of_single_questions(predictor, monkeypatch):
@@ -79,7 +87,8 @@ def test_many_questions_at_once_have_the_answers_of_single_questions(predictor, 
 
 
 def test_a_beam_names_the_entities_between(predictor):
-    found = predictor.query("man_0040", ["spouse", "parent"], top=2, mode="beam", width=4)
+    found = predictor.query("man_0040", ["spouse", "parent"], top=2, width=4)
+    assert found == predictor.query("man_0040", ["spouse", "parent"], top=2, width=4, mode="beam")  # the default
     assert all(len(answer.through) == 1 for answer in found)
     assert found[0].score >= found[1].score
     three = predictor.query("man_0040", ["spouse", "parent", "child"], top=1, mode="beam", width=4)
@@ -91,7 +100,7 @@ def test_a_beam_names_the_entities_between(predictor):
     [
         ({"via": []}, "the path has no steps"),
         ({"via": ["spouze"]}, "relation 'spouze' is not among"),
-        ({"via": ["spouse"], "mode": "deep"}, "mode is 'deep'; choose product or beam"),
+        ({"via": ["spouse"], "mode": "deep"}, "mode is 'deep'; choose beam or product"),
         ({"via": ["spouse"], "top": 0}, "top is 0; it must be 1 or more"),
         ({"via": ["spouse"], "width": 0}, "width is 0; it must be 1 or more"),
     ],

@@ -18,11 +18,11 @@ def command(
     start: Annotated[str, typer.Option("--from", help="The entity where the path starts.")],
     via: Annotated[list[str], typer.Option(help="The next relation; ~RELATION follows it backwards; repeatable.")],
     top: Annotated[int, typer.Option(help="Number of answers.")] = 10,
-    mode: Annotated[str, typer.Option(help="product: the complete path at once; beam: step by step.")] = "product",
+    mode: Annotated[str, typer.Option(help="beam: step by step; product: the complete path at once, faster.")] = "beam",
     width: Annotated[int, typer.Option(help="Beam width: entities kept after each step.")] = WIDTH,
     json: Json = False,
 ) -> None:
-    """Follow a path of relations from an entity, by the product of the relations or by beam search.
+    """Follow a path of relations from an entity, by beam search or by the product of the relations.
 
     Example: dihedral query out/demo --from man_0600 --via spouse --via parent --top 3
     """

@@ -60,8 +60,8 @@ def beam_search(scorer: Scorer, anchors: Tensor, steps: Tensor, *, facts: GraphI
 
     facts: where a step is known to lead; those answers are certain. Elsewhere, a step leads to an entity with the
     probability of its softmax over all entities times the number of the step's known answers, at most MAX_UNKNOWN.
-    The probability of a way is the product over its steps. That of an entity is the probability that at least one way
-    leads to it. Ways of known facts alone are all followed, whatever the width.
+    After each step, the probability of an entity is that at least one of the kept entities leads to it, as if they did
+    so independently. Ways of known facts alone are all followed, whatever the width.
     """
     width = min(width, scorer.num_entities)
     at_once = max(1, MAX_AT_ONCE // (width * scorer.num_entities))
@@ -104,15 +104,15 @@ def _beam_search(scorer: Scorer, anchors: Tensor, steps: Tensor, facts: GraphInd
         taken = steps[:, number].repeat_interleave(here.shape[1])
         likely = _log_probabilities(scorer, here.flatten(), taken, facts)
         ways = likely.view(questions, here.shape[1], -1).add_(so_far[:, :, None])
-        scores, place = ways.max(dim=1)  # [n, N]
         if number:
-            came_from.append(place)
+            came_from.append(ways.argmax(dim=1))
+            no_way = ways.exp_().neg_().clamp_(min=MARGIN - 1).log1p_().sum(dim=1)  # log of the product of 1 - p
+            scores = torch.log(-torch.expm1(no_way))  # [n, N]
+        else:
+            scores = ways[:, 0]  # one way
         if number + 1 < length:
             so_far, here = scores.topk(width)
             kept.append(here)
-    if length > 1:
-        no_way = ways.exp_().neg_().clamp_(min=MARGIN - 1).log1p_().sum(dim=1)  # log of the product of 1 - p
-        scores = torch.log(-torch.expm1(no_way))
     return Beam(scores, kept, came_from, [])
 
 

@@ -279,16 +279,16 @@ class Predictor:
         via: Sequence[str],
         *,
         top: int = 10,
-        mode: Literal["product", "beam"] = "product",
+        mode: Literal["beam", "product"] = "beam",
         width: int = WIDTH,
     ) -> list[PathAnswer]:
         """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
 
-        mode: "product" multiplies the relations and scores all entities once. "beam" goes step by step, takes training
-        facts as certain and keeps the `width` most probable entities after each step; scores are log-probabilities.
+        mode: "beam" goes step by step, takes training facts as certain and keeps the `width` most probable entities
+        after each step; scores are log-probabilities. "product" multiplies the relations and scores all entities once.
         """
-        if mode not in ("product", "beam"):
-            raise DihedralError(f"mode is {mode!r}; choose product or beam")
+        if mode not in ("beam", "product"):
+            raise DihedralError(f"mode is {mode!r}; choose beam or product")
         for name, value in (("top", top), ("width", width)):
             if value < 1:
                 raise DihedralError(f"{name} is {value}; it must be 1 or more")

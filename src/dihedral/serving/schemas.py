@@ -93,8 +93,8 @@ class PathQueryRequest(RequestModel):
     start: Name
     via: Steps
     top: Top = 10
-    mode: Literal["product", "beam"] = Field(
-        "product", description="product: all steps at once; beam: step by step, with the intermediate entities."
+    mode: Literal["beam", "product"] = Field(
+        "beam", description="beam: step by step, with the intermediate entities; product: all steps at once, faster."
     )
     model: ModelName = None
 
