@@ -89,6 +89,10 @@ def test_learned_scales_of_relations_are_exported(family, tmp_path):
     scales = predictor.model.relations.scales.tolist()
     assert np.load(tmp_path / "model.npz")["scales"].tolist() == scales
     assert pq.read_table(tmp_path / "model.relations.parquet").column("scales").to_pylist() == scales
+    files = predictor.export(tmp_path / "model.txt")
+    assert [file.name for file in files] == ["model.txt", "model.relations.txt", "model.scales.txt"]
+    names, rows = read_text(files[2])
+    assert names == list(family.relations) and np.array(rows, np.float32)[:, 0].tolist() == scales
 
 
 NAMES = ["New York", "50%", "a%20b", "a b", "é日本🙂", "tab\tand\nline", "no-break\u00a0space", "http://x.y/%C3%A9"]

@@ -28,7 +28,7 @@ def export_model(path: Path, model: Model, graph: Graph) -> list[Path]:
     """Write the format that the suffix of the path names; returns the files written.
 
     .npz holds everything in one file. .parquet, .txt and .vec hold entities; relations go to a second file,
-    such as NAME.relations.parquet.
+    such as NAME.relations.parquet. As text, learned scales go to a third, NAME.scales.txt.
     """
     writers = {".npz": _write_npz, ".parquet": _write_parquet, ".txt": _write_text, ".vec": _write_text}
     if path.suffix not in writers:
@@ -103,9 +103,12 @@ def _write_text(path: Path, model: Model, graph: Graph) -> list[Path]:
     """The word2vec text format: a line with the counts, then one name with its numbers per line."""
     relations = _relations(model)
     rows = _element_names(model)[relations["codes"]] if "codes" in relations else relations["operators"]
-    _write_lines(path, graph.entities, _vectors(model))
-    _write_lines(relations_path(path), graph.relations, rows)
-    return [path, relations_path(path)]
+    files = {path: (graph.entities, _vectors(model)), relations_path(path): (graph.relations, rows)}
+    if "scales" in relations:  # one number per relation
+        files[path.with_name(f"{path.stem}.scales{path.suffix}")] = (graph.relations, relations["scales"][:, None])
+    for file, content in files.items():
+        _write_lines(file, *content)
+    return list(files)
 
 
 def _write_lines(path: Path, names: Iterable[str], rows: Array) -> None:
