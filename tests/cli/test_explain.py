@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 
 def test_explanations_are_printed_as_text_and_json_and_drawn(cli, model_folder, family, tmp_path):
@@ -14,3 +15,10 @@ def test_explanations_are_printed_as_text_and_json_and_drawn(cli, model_folder, 
     assert content["triple"] == list(triple) and content["known"] is True and "supported" in content
     assert cli("explain", model_folder, *triple, "--figure", tmp_path / "why.gif").code == 2
     assert cli("explain", model_folder, "nobody", triple[1], triple[2]).code == 2
+
+
+def test_a_figure_without_matplotlib_is_one_sentence(cli, model_folder, family, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "dihedral.figures.explanation", raising=False)
+    done = cli("explain", model_folder, *next(iter(family.labels(family.test))), "--figure", tmp_path / "why.png")
+    assert done.code == 2 and done.err.strip() == "error: --figure needs matplotlib: pip install 'dihedral[plots]'"

@@ -68,6 +68,7 @@ def test_a_file_with_named_columns_is_split_with_the_split_seed(cli, family, tmp
     ("options", "message"),
     [
         (["--set", "epochs"], "--set got 'epochs'; write KEY=VALUE, such as epochs=40"),
+        (["--set", "lr=3"], "recipe setting 'lr' does not exist; set entity_lr and relation_lr"),
         (["--set", "epoch=3"], "recipe setting 'epoch' does not exist; did you mean 'epochs'?"),
         (["--set", "epochs=x"], "epochs is 'x'; it must be a whole number"),
         (["--set", "epochs=1.5"], "epochs is '1.5'; it must be a whole number"),
@@ -129,7 +130,10 @@ def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
 def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
     assert done.code == 0
-    assert "no --recipe: D4-Gumbel, 2L = 200, full softmax" in done.err and "recipe by size, seed 0" in done.err
+    assert (
+        "no --recipe: D4-Gumbel, a learned factor per relation, 2L = 200, full softmax" in done.err
+        and "recipe by size, seed 0" in done.err
+    )
     assert "best/" not in done.err
     stored = dh.load(tmp_path / "run").recipe
     assert stored["objective"] == "softmax" and stored["epochs"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder
 from dihedral.cli.output import print_json, remark, say
 from dihedral.errors import DihedralError
-from dihedral.interpretation.explanations import explain
+from dihedral.interpretation.explanations import Explanation, explain
 
 FORMATS = (".png", ".svg")
 
@@ -31,14 +32,21 @@ def command(
     """
     if figure is not None and figure.suffix not in FORMATS:
         raise DihedralError(f"figure is {str(figure)!r}; its name must end in {' or '.join(FORMATS)}")
+    draw = _drawer() if figure is not None else None  # without matplotlib, fail before the model is read
     predictor = dh.load(model)
     found = explain(predictor, head, relation, tail, top=top)
     if json:
         print_json(found.to_dict())
     else:
         say(predictor.graph.entities.short(str(found)))
-    if figure is not None:
-        from dihedral.figures.explanation import draw_explanation
-
-        draw_explanation(found, figure)
+    if figure is not None and draw is not None:
+        draw(found, figure)
         remark(f"wrote {figure}")
+
+
+def _drawer() -> Callable[[Explanation, Path], None]:
+    try:
+        from dihedral.figures.explanation import draw_explanation
+    except ModuleNotFoundError:
+        raise DihedralError("--figure needs matplotlib: pip install 'dihedral[plots]'") from None
+    return draw_explanation

@@ -59,8 +59,9 @@ def best_recipe(graph: Graph) -> str | None:
 
 def _summary(recipe: Recipe, why: str) -> str:
     over = "full softmax" if recipe.objective == "softmax" else "logistic loss"
+    factor = ", a learned factor per relation" if recipe.relation_scale else ""
     return (
-        f"D{recipe.K}-Gumbel, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
+        f"D{recipe.K}-Gumbel{factor}, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
         f"{recipe.epochs} epochs: {why}"
     )
 

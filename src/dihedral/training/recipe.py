@@ -254,6 +254,8 @@ _TYPES: dict[str, type] = dict(get_type_hints(Recipe))
 def _known(settings: Settings) -> dict[str, Any]:
     """The settings, if all of them exist."""
     for key in settings:
+        if key == "lr":
+            raise DihedralError("recipe setting 'lr' does not exist; set entity_lr and relation_lr")
         if key not in _FIELDS:
             raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _FIELDS)}")
     return dict(settings)
