@@ -43,20 +43,23 @@ def test_left_panel_shows_the_share_of_each_element(tmp_path, saved):
 
 
 def test_right_panel_shows_the_relation_nearest_to_each_product(tmp_path, saved):
-    codes = np.full((3, 20), [[0], [1], [2]], dtype=np.uint8)  # identity, quarter turn, half turn
-    codes[2, :5] = 3
-    draw_relations(Algebra(codes, 4, Vocabulary(["none", "quarter", "half"], "relation")), tmp_path / "a.png")
+    group, rng = dh.DihedralGroup(4), np.random.default_rng(0)
+    turn, mirror = rng.integers(8, size=60), rng.integers(4, 8, size=60)  # a mirror is its own inverse
+    other = group.product(turn, mirror)
+    other[:10] = rng.integers(8, size=10)
+    codes = np.stack([turn, mirror, other, rng.integers(8, size=60)]).astype(np.uint8)
+    algebra = Algebra(codes, 4, Vocabulary(["turn", "mirror", "other", "noise"], "relation"))
+    draw_relations(algebra, tmp_path / "a.png")
     right = saved[0].axes[1]
-    assert right.get_title() == "row · column: nearest relation, weighted share of components"
+    assert right.get_title() == "row · column: nearest relation, kappa (0: chance, blank: not significant)"
     assert right.images[0].get_clim() == (0, 1)
-    shown = cells(right)
-    assert len(shown) == 9
-    assert shown[0, 0] == "identity\n1.00" and shown[0, 1] == shown[1, 0] == "quarter\n1.00"
-    assert shown[1, 1] == "half\n0.75" and shown[2, 2] == "identity\n0.75"
-    assert right.images[0].get_array()[1, 1] == 0.75
+    shown, kappa = cells(right), (algebra["turn"] @ algebra["mirror"]).agreement(algebra["other"]).kappa
+    assert shown[1, 1] == "identity\n1.00" and shown[0, 1] == f"other\n{kappa:.2f}"
+    assert shown[2, 1].startswith("turn\n")  # other · mirror = turn · mirror · mirror
+    assert not any(3 in place for place in shown)  # noise
+    assert right.images[0].get_array()[0, 1] == pytest.approx(kappa) and right.images[0].get_array()[3, 3] == 0
     colours = {text.get_text(): text.get_color() for text in right.texts}
-    assert shown[1, 2] == "identity\n0.25"
-    assert colours["half\n0.75"] == "white" and colours["identity\n0.25"] == "#333333"
+    assert colours["identity\n1.00"] == "white" and colours[shown[1, 0]] == "#333333"
 
 
 def test_trained_model_is_drawn(predictor, tmp_path, saved):
@@ -65,9 +68,6 @@ def test_trained_model_is_drawn(predictor, tmp_path, saved):
     left, right = saved[0].axes
     count = len(algebra.names)
     assert left.images[0].get_array().shape == (count, 8) and right.images[0].get_array().shape == (count, count)
-    match = (algebra["spouse"] @ algebra["parent"]).nearest(1)[0]
-    place = tuple(list(algebra.names).index(name) for name in ("spouse", "parent"))
-    assert cells(right)[place] == f"{match.relation}\n{match.share:.2f}"
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(1, 1), (3, 3), (20, 16)])

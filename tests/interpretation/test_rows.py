@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from dihedral import DihedralError, DihedralGroup, Graph, Predictor
 from dihedral.graph import Vocabulary
-from dihedral.interpretation import Algebra, Match, Rule, algebra
+from dihedral.interpretation import Algebra, Match, Rule, Share, algebra
+from dihedral.interpretation.shares import Expected
 from dihedral.models import build_model
 
 D4 = DihedralGroup(4)
@@ -126,8 +128,8 @@ def test_nearest_sorts_relations_by_agreement():
 
 
 def test_nearest_keeps_the_order_of_the_graph_for_equal_shares():
-    a = make({"b": [O1, O2], "a": [O1, O3], "c": [O1, F1]})
-    assert [match.relation for match in (a["b"] @ ~a["b"]).nearest()] == ["b", "a", "c"]
+    a = make({"b": [O1, O2], "a": [O1, O3], "c": [O1, F1], "d": [F2, F2]})
+    assert [match.relation for match in a["d"].nearest(4)] == ["d", "b", "a", "c"]
 
 
 def test_nearest_has_at_most_one_answer_per_relation():
@@ -143,6 +145,99 @@ def test_a_row_shows_its_first_elements():
     a = make({"short": [O1, F2, 0, 0, 0, 0, 0]})
     assert repr(a["short"]) == "Row(short: O4^1 F4^2 O4^0 O4^0 O4^0 O4^0 …)"
     assert repr(make({"r": [O1, F2]})["r"]) == "Row(r: O4^1 F4^2)"
+
+
+# --- chance ---------------------------------------------------------------------------------------
+
+
+def shuffled(left, right, weights, holds, times=20_000, seed=0):
+    """Shares of components for which holds(g, h), the right row shuffled."""
+    rng, total = np.random.default_rng(seed), weights.sum()
+    return np.array([(weights * holds(left, rng.permutation(right))).sum() / total for _ in range(times)])
+
+
+def random_rows(length=100, seed=3):
+    """Two rows with unequal frequencies, not related."""
+    rng = np.random.default_rng(seed)
+    return rng.choice(8, length, p=[0.4, 0.1, 0.1, 0, 0.1, 0.1, 0.1, 0.1]), rng.choice(8, length, p=[0.3] + [0.1] * 7)
+
+
+@pytest.mark.parametrize("statement", ["agreement", "commutation"])
+def test_chance_is_the_mean_over_shuffled_components(statement):
+    left, right = random_rows()
+    holds = np.equal if statement == "agreement" else lambda g, h: D4.product(g, h) == D4.product(h, g)
+    shares = shuffled(left, right, np.ones(100), holds)
+    a = make({"p": left, "q": right})
+    found = getattr(a["p"], statement)(a["q"])
+    assert found.chance == pytest.approx(shares.mean(), abs=0.003)
+    expected = Expected.of_shuffles(np.bincount(left, minlength=8), np.bincount(right, minlength=8),
+                                    a.commuting if statement == "commutation" else np.eye(8), np.ones(100))  # fmt: skip
+    assert expected.variance**0.5 == pytest.approx(shares.std(), rel=0.03)
+    for quantile in (0.9, 0.99, 0.999):
+        share = np.quantile(shares, quantile)
+        assert 0.4 < expected.tail(share) / (shares >= share - 1e-9).mean() < 2.5
+
+
+def test_weights_make_a_share_less_certain():
+    """A few heavy components decide, so that a large share is likely by chance."""
+    left, right = random_rows()
+    weights = np.random.default_rng(5).exponential(size=100) ** 2
+    shares = shuffled(left, right, weights, np.equal)
+    names = Vocabulary(["p", "q"], "relation")
+    found = Algebra(np.stack([left, right]), 4, names, np.stack([weights, weights]))["p"]
+    share = found.agreement(found.algebra["q"])
+    assert share.chance == pytest.approx(shares.mean(), abs=0.05)
+    used = np.exp(found.algebra.log_weights).mean(axis=0)
+    frequencies = [np.bincount(row, used, minlength=8) for row in (left, right)]
+    expected = Expected.of_shuffles(*frequencies, np.eye(8), used)
+    assert expected.variance**0.5 == pytest.approx(shares.std(), rel=0.2)
+
+
+def test_unrelated_rows_are_significant_no_more_often_than_stated():
+    p = []
+    for seed in range(2000):
+        left, right = random_rows(60, seed)
+        a = make({"p": left, "q": right})
+        p.append(a["p"].agreement(a["q"]).p)
+    assert (np.array(p) <= 0.01).mean() <= 0.012
+
+
+@pytest.mark.parametrize("K", [3, 4, 5, 6, 8, 16])
+def test_a_random_row_is_symmetric_by_chance(K):
+    """The share of the elements of D_K that are symmetric, skew-symmetric, and the identity."""
+    row = make({"r": np.random.default_rng(0).choice(2 * K, 4000)}, K)["r"]
+    even = K % 2 == 0
+    assert row.symmetry().chance == pytest.approx((K + 1 + even) / (2 * K))
+    assert row.skewness().chance == pytest.approx(1 / K if K % 4 == 0 else 0)
+    assert row.identity().chance == pytest.approx(1 / (2 * K))
+    assert not row.symmetry().significant and abs(row.symmetry().kappa) < 0.1
+
+
+def test_a_statement_about_one_relation_has_the_chance_of_its_elements():
+    a = make({"r": np.random.default_rng(0).choice(8, 50), "s": np.random.default_rng(1).choice(8, 50)})
+    r = a["r"]
+    assert (~r).agreement(r).chance == r.symmetry().chance == 0.75
+    assert (r @ r).identity().chance == 0.75  # six of eight elements are their own inverse
+    assert (r @ ~r).identity().chance == r.agreement(r).chance == r.commutation(r).chance == 1.0
+    assert r.agreement(r).kappa == 0 and not r.agreement(r).significant
+    product = r @ a["s"]
+    assert product.identity().chance == pytest.approx((~r).agreement(a["s"]).chance)
+
+
+def test_the_inverse_of_a_relation_is_not_itself_by_chance(kin):
+    """parent is symmetric in as many components as any random row; its inverse is child."""
+    assert (~kin["parent"]).agreement(kin["parent"]) > 0.5
+    assert (~kin["parent"]).nearest(1)[0].relation == "child"
+    assert not kin["parent"].symmetry().significant
+    assert kin["spouse"].symmetry().significant and kin["spouse"].symmetry().kappa == 1.0
+    assert (~kin["neighbour"]).nearest(1)[0].share.significant is False
+
+
+def test_more_comparisons_need_a_smaller_p():
+    share = Share(0.5, 0.5, chance=0.1, p=1e-4)
+    assert share.significant and share.among(100).significant and not share.among(101).significant
+    assert share.kappa == pytest.approx(0.4 / 0.9) and share.among(5).p == share.p
+    assert copy.deepcopy(share.among(7)).comparisons == 7
 
 
 # --- shares of all rows --------------------------------------------------------------------------
@@ -166,7 +261,8 @@ def test_inverse_pairs_equal_brute_force(kin):
     }
     found = kin.inverse_pairs(top=100)
     assert {rule.body: pytest.approx(rule.share) for rule in found} == expected
-    assert [rule.share for rule in found] == sorted((rule.share for rule in found), reverse=True)
+    kappas = [rule.share.kappa for rule in found]
+    assert kappas == pytest.approx(sorted(kappas, reverse=True), abs=1e-6)
 
 
 def test_compositions_equal_brute_force(kin):
@@ -238,11 +334,9 @@ def test_agreement_counts_components_by_their_sizes(graded):
             assert share.count == pytest.approx(agreement(np.ones(60), row.codes, other.codes)), name
 
 
-def test_agreements_of_all_pairs_are_those_of_the_rows(graded):
-    products = np.stack([(graded["a"] @ row).codes for row in graded])
-    made_of = np.array([[0, i] for i in range(3)])
-    expected = [[float((graded["a"] @ row).agreement(other)) for other in graded] for row in graded]
-    np.testing.assert_allclose(graded.agreements(products, made_of), expected, rtol=1e-5)
+def test_kappas_of_all_inverses_are_those_of_the_rows(graded):
+    expected = [[(~row).agreement(other).kappa for other in graded] for row in graded]
+    np.testing.assert_allclose(graded.inverse_kappas, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_symmetry_is_the_agreement_with_the_transpose(graded):

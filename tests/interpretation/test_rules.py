@@ -72,7 +72,7 @@ def test_rules_that_hold_exactly_have_the_best_scores(kin):
     rules = find_rules(kin, min_support=5, inverses=False)
     chains = [rule for rule in rules if rule.kind == "composition" and len({*rule.body, rule.head}) == 3]
     best = {(rule.body, rule.head): rule for rule in chains[:4]}  # in-laws and spouses make four such rules
-    assert all(rule.count == 1.0 for rule in best.values())
+    assert all(rule.agreement.kappa == 1.0 and rule.agreement.significant for rule in best.values())
     assert best[("spouse", "parent"), "parent_in_law"].order_matters
     pairs = [rule for rule in rules if rule.kind == "inverse"]
     assert {frozenset((rule.body[0].removeprefix("~"), rule.head)) for rule in pairs[:2]} == {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
+from dihedral.graph.patterns import count_rule
+from dihedral.graph.steps import parse_steps
 from dihedral.graph.triples import Graph
 from dihedral.inference.completion import missing_facts
 from dihedral.serving.app import STATIC, create_app
@@ -143,8 +144,16 @@ def test_relations_have_facts_symmetry_and_inverses(client, predictor):
     a, graph = dh.algebra(predictor), predictor.graph
     for number, name in enumerate(graph.relations):
         assert found[name]["facts"] == (graph.known[:, 1] == number).sum()
-        assert found[name]["symmetry"]["weighted"] == pytest.approx(float(a[name].symmetry()))
-        assert found[name]["inverses"][0]["share"]["weighted"] == pytest.approx(float((~a[name]).nearest(1)[0].share))
+        symmetry, nearest = a[name].symmetry().among(6), (~a[name]).nearest(1)[0]
+        assert found[name]["symmetry"] == pytest.approx(symmetry.to_dict())
+        inverse = found[name]["inverses"][0]
+        assert inverse["relation"] == nearest.relation
+        assert inverse["agreement"] == pytest.approx(nearest.share.among(21).to_dict())
+        pairs = {(h, t) for h, r, t in graph.train.tolist() if r == number}
+        other = {(h, t) for h, r, t in graph.train.tolist() if graph.relations[r] == nearest.relation}
+        for counted, held in ((found[name]["mutual"], pairs), (inverse["counted"], other)):
+            support = sum((t, h) in held for h, t in pairs)
+            assert counted == {"support": support, "pairs": len(pairs), "confidence": support / len(pairs)}
 
 
 def test_a_relation_has_elements_and_compositions(client, predictor):
@@ -163,12 +172,20 @@ def test_compose_matches_the_algebra(client, predictor):
     assert found["elements"] == product.elements()
     assert [match["relation"] for match in found["nearest"]] == [match.relation for match in product.nearest(2)]
     assert client.post("/v1/compose", json={"steps": ["spouse", "~parent"], "top": 2}).json() == found
+    steps = parse_steps(["spouse", "~parent"], predictor.graph.relations)
+    for match, expected in zip(found["nearest"], product.nearest(2), strict=True):
+        assert match["agreement"] == expected.share.to_dict()
+        head = predictor.graph.relations.id(match["relation"])
+        support, pairs, _ = count_rule(predictor.graph.train_index, steps, head)
+        assert (match["counted"]["support"], match["counted"]["pairs"]) == (support, pairs)
+    longer = client.get("/v1/compose", params={"steps": ["spouse", "~parent", "sibling"]}).json()
+    assert all(match["counted"] is None for match in longer["nearest"])
 
 
 def test_rules_match_the_library(client, predictor):
     found = client.get("/v1/rules", params={"kind": "composition", "top": 3}).json()["rules"]
     expected = dh.find_rules(predictor, kinds=("composition",), top=3)
-    assert found == json.loads(json.dumps([asdict(rule) for rule in expected]))
+    assert found == json.loads(json.dumps([rule.to_dict() for rule in expected]))
 
 
 def test_a_model_without_elements_predicts_but_has_no_algebra(client):

@@ -10,7 +10,9 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.options import Seed
-from dihedral.cli.output import metric_rows, print_metrics, print_table, say
+from dihedral.cli.output import metric_rows, print_metrics, print_table, say, shown_kappa
+from dihedral.graph.patterns import Reversals, find_reversals
+from dihedral.interpretation import Algebra
 
 
 def command(
@@ -29,15 +31,9 @@ def command(
     predictor = dh.train(graph, "demo/family", seed=seed, out=out, overwrite=True, skew_probability=0.5)
     print_metrics("3. Test metrics, ranking against all people", metric_rows(predictor.metrics["test"]))
     algebra = dh.algebra(predictor)
-    text = "4. Inverses: weighted share of identity components in the product"
-    pairs = [[" · ".join(rule.body), rule.share] for rule in algebra.inverse_pairs(5)]
-    print_table(f"\n{text} (chance level {1 / (2 * algebra.monoid.K):.3f})", ["pair", "share"], pairs)
-    text = "5. Compositions: weighted share of components in which the product, or the swapped one, equals the relation"
-    rows = []
-    for rule in [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3][:6]:
-        first, second = (algebra[name] for name in rule.body)
-        rows.append([str(rule), rule.share, (second @ first).agreement(algebra[rule.head])])
-    print_table(f"\n{text}", ["product", "share", "swapped"], rows)
+    say("\n   Shares of components are shown as kappa: 0 is the chance level, 1 is all; blank is not significant.")
+    _print_inverses(algebra, find_reversals(graph.train_index))
+    _print_compositions(algebra)
     say("\n6. Predictions: the top three answers with their scores; 'held out' marks the test fact")
     for head, relation, tail in list(graph.labels(graph.test))[:3]:
         best = predictor.predict(head=head, relation=relation, top=3)
@@ -53,3 +49,22 @@ def command(
         draw_relations(algebra, figure, title="FAMILY: what D4-Gumbel learned")
         say(f"   figure: {figure}")
     say(f"   finished in {time.perf_counter() - started:.0f} s")
+
+
+def _print_inverses(algebra: Algebra, counted: Reversals) -> None:
+    rows = []
+    for rule in algebra.inverse_pairs(5):
+        first, second = map(algebra.names.id, rule.body)
+        rows.append([" · ".join(rule.body), shown_kappa(rule.share), float(counted.confidence[first, second])])
+    print_table("4. Inverses: products that are the identity", ["pair", "kappa", "confidence in the graph"], rows)
+
+
+def _print_compositions(algebra: Algebra) -> None:
+    rules = [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3][:6]
+    rows = []
+    for rule in rules:
+        first, second = (algebra[name] for name in rule.body)
+        swapped = (second @ first).agreement(algebra[rule.head]).among(rule.share.comparisons)
+        rows.append([str(rule), shown_kappa(rule.share), shown_kappa(swapped)])
+    title = "\n5. Compositions: products, and swapped products, that equal a relation"
+    print_table(title, ["product", "kappa", "swapped"], rows)

@@ -18,6 +18,7 @@ from rich.text import Text
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.sources import ARCHIVES
 from dihedral.graph.triples import SPLITS
+from dihedral.interpretation.shares import Share
 
 console = Console()
 notes = Console(stderr=True)
@@ -79,6 +80,11 @@ def cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else ""
     return "" if value is None else value
+
+
+def shown_kappa(share: Share) -> float | str:
+    """The kappa of a share as a table shows it: nothing if it is not significant."""
+    return share.kappa if share.significant else ""
 
 
 def print_metrics(

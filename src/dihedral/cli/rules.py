@@ -11,7 +11,7 @@ import typer
 
 import dihedral as dh
 from dihedral.cli.options import Columns, Device, Json, ModelFolder
-from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say
+from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say, shown_kappa
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
@@ -58,11 +58,12 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
     if not rules:
         say(f"no {title}")
         return
-    header = ["rule", "score", "count", "support", "head cov.", "confidence", "PCA conf."]
+    header = ["rule", "score", "kappa", "support", "head cov.", "confidence", "PCA conf."]
     rows = [
-        [str(rule), rule.score, rule.count, rule.support, rule.head_coverage, rule.confidence, rule.pca_confidence]
+        [str(rule), rule.score, shown_kappa(rule.agreement), rule.support, rule.head_coverage, rule.confidence,
+         rule.pca_confidence]
         for rule in rules
-    ]
+    ]  # fmt: skip
     if rules[0].kind == "composition":
         header.append("order matters")
         rows = [[*row, "yes" if rule.order_matters else "no"] for row, rule in zip(rows, rules, strict=True)]
@@ -70,9 +71,11 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
 
 
 def _print_csv(rules: list[MinedRule]) -> None:
-    fields = [name for name in MinedRule.__dataclass_fields__ if name != "examples"]
+    fields = [name for name in MinedRule.__dataclass_fields__ if name not in ("agreement", "examples")]
+    compared = ["share", "chance", "kappa", "p"]
     writer = csv.writer(sys.stdout)
-    writer.writerow([*fields, "example"])
+    writer.writerow([*fields, *compared, "example"])
     for rule in rules:
-        content = rule.to_dict() | {"body": " · ".join(rule.body)}
-        writer.writerow([*(content[name] for name in fields), " · ".join(rule.examples[0]) if rule.examples else ""])
+        content = rule.to_dict() | rule.agreement.to_dict() | {"body": " · ".join(rule.body)}
+        example = " · ".join(rule.examples[0]) if rule.examples else ""
+        writer.writerow([*(content[name] for name in [*fields, *compared]), example])

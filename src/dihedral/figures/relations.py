@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.interpretation import Algebra, Row
+from dihedral.interpretation import Algebra, Match, Row
 
 MAX_RELATIONS = 16
 MAX_NAME = 48  # characters, the last ones
@@ -89,21 +89,25 @@ def _element_shares(axes: Any, rows: list[Row]) -> None:
 
 
 def _products(axes: Any, rows: list[Row]) -> None:
-    """Label cell (i, j) with the relation, or the identity, nearest to the product of row i and column j."""
+    """Label cell (i, j) with the relation, or the identity, nearest to the product of row i and column j.
+
+    A cell without significant agreement is blank. Comparisons: every product with every relation and the identity.
+    """
+    comparisons = len(rows) ** 2 * (len(rows[0].algebra) + 1)
     best = np.zeros((len(rows), len(rows)))
     for i, first in enumerate(rows):
         for j, second in enumerate(rows):
             product = first @ second
-            match = product.nearest(1)[0]
-            name, best[i, j] = match.relation, match.share
-            if product.identity() >= best[i, j]:
-                name, best[i, j] = "identity", product.identity()
-            axes.text(j, i, f"{_plain(name)}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
-                      color="white" if best[i, j] > 0.6 else "#333333")  # fmt: skip
+            options = [*product.nearest(1), Match("identity", product.identity())]
+            name, share = max(options, key=lambda match: match.share.kappa)
+            if share.among(comparisons).significant:
+                best[i, j] = share.kappa
+                axes.text(j, i, f"{_plain(name)}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
+                          color="white" if best[i, j] > 0.6 else "#333333")  # fmt: skip
     axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(rows)), [_plain(row.name) for row in rows], rotation=20, ha="right")
     axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
-    axes.set_title("row · column: nearest relation, weighted share of components", fontsize=10)
+    axes.set_title("row · column: nearest relation, kappa (0: chance, blank: not significant)", fontsize=10)
 
 
 def _plain(name: str) -> str:

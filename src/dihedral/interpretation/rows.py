@@ -12,12 +12,22 @@ component does not concern the relation. With weights w_l, rows A and B agree to
 It is 1 if both hold the same elements with proportional sizes. For rows of D_K all sizes are 1, and it is the weighted
 share of components with equal elements. Symmetry is the agreement of a row with its transpose, and the inverse of a
 relation has the transposed row.
+
+A share says little without its chance level: six of the eight elements of D4 are symmetric, so a random row is
+symmetric to 75%. Each share therefore has its chance level, Cohen's kappa and a significance
+(`interpretation.shares`). There are two kinds of chance:
+
+- Two rows are compared: the components of one are shuffled against the other. The chance level follows from the
+  weighted frequencies P and Q of the elements of both rows, and so does the variance (Fleiss, Cohen and Everitt, 1969).
+- A statement is about one relation, such as its symmetry: shuffling changes nothing. The null hypothesis is a row of
+  elements drawn uniformly from D_K, as they are before training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,37 +36,17 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.steps import Step
+from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.group import Elements
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 from dihedral.interpretation.compositions import best_compositions
+from dihedral.interpretation.shares import Expected, Share
 from dihedral.monoid import GradedMonoid
 
 MIN_WEIGHT = 1e-3  # relative to the largest
 MAX_FACTS = 2000  # of a relation, that its weights are averaged over
-
-
-class Share(float):
-    """A weighted share of components, between 0 and 1; `count` is the unweighted share.
-
-    >>> Share(0.75, 0.5)
-    0.75 (count 0.50)
-    """
-
-    count: float
-
-    def __new__(cls, weighted: float, count: float) -> Share:
-        share = super().__new__(cls, weighted)
-        share.count = count
-        return share
-
-    def __repr__(self) -> str:
-        return f"{float(self):.2f} (count {self.count:.2f})"
-
-    def __reduce__(self) -> Any:
-        return Share, (float(self), self.count)
 
 
 class Match(NamedTuple):
@@ -88,7 +78,12 @@ class Row:
     algebra: Algebra
     codes: Elements  # [L]
     name: str
-    relations: tuple[int, ...]  # the relations it is made of; they give its weights
+    steps: tuple[int, ...]  # the signed steps that it is the product of
+
+    @property
+    def relations(self) -> tuple[int, ...]:
+        """The relations that it is made of; they give its weights."""
+        return tuple(step % len(self.algebra) for step in self.steps)
 
     def __matmul__(self, other: Row) -> Row:
         """First self, then other: R₁R₂, as (h, r₁, m) and (m, r₂, t) compose."""
@@ -96,12 +91,13 @@ class Row:
             return NotImplemented
         self._check(other)
         codes = self.algebra.monoid.product(self.codes, other.codes)
-        return Row(self.algebra, codes, f"{self.name} · {other.name}", self.relations + other.relations)
+        return Row(self.algebra, codes, f"{self.name} · {other.name}", self.steps + other.steps)
 
     def __invert__(self) -> Row:
         """The row of the inverse relation: the transpose, which in D_K is the inverse."""
         codes = self.algebra.monoid.transpose(self.codes)
-        return Row(self.algebra, codes, f"{_bracket(self.name)}⁻¹", self.relations)
+        steps = tuple(inverse_ids(step, len(self.algebra)) for step in reversed(self.steps))
+        return Row(self.algebra, codes, f"{_bracket(self.name)}⁻¹", steps)
 
     def _check(self, other: Row) -> None:
         if self.algebra.monoid != other.algebra.monoid or self.codes.shape != other.codes.shape:
@@ -109,46 +105,95 @@ class Row:
 
     def __pow__(self, exponent: int) -> Row:
         codes = self.algebra.monoid.power(self.codes, exponent)
-        return Row(self.algebra, codes, f"{_bracket(self.name)}^{exponent}", self.relations)
+        base = self if exponent >= 0 else ~self
+        return Row(self.algebra, codes, f"{_bracket(self.name)}^{exponent}", base.steps * abs(exponent))
 
     def __repr__(self) -> str:
         shown = " ".join(self.algebra.monoid.name(code) for code in self.codes[:6])
         return f"Row({self.name}: {shown}{' …' if len(self.codes) > 6 else ''})"
 
+    # --- shares of components ------------------------------------------------------------------
+
     def agreement(self, other: Row) -> Share:
-        """Share of components in which both hold the same element (chance level 1/2K)."""
+        """Share of components in which both hold the same element."""
         self._check(other)
-        equal = self.algebra.monoid.group_part(self.codes) == self.algebra.monoid.group_part(other.codes)
-        return self._share(equal, other)
-
-    def identity(self) -> Share:
-        """Share of components that are the identity, up to their size."""
-        return self._share(self.algebra.monoid.group_part(self.codes) == 0, self)
-
-    def symmetry(self) -> Share:
-        """Share of components whose matrix is symmetric."""
-        return self._share(self.algebra.monoid.is_symmetric(self.codes), self)
-
-    def skewness(self) -> Share:
-        """Share of components whose matrix is skew-symmetric."""
-        return self._share(self.algebra.monoid.is_skew(self.codes), self)
+        return self._compare(other, np.eye(2 * self.algebra.monoid.K, dtype=bool))
 
     def commutation(self, other: Row) -> Share:
         """Share of components in which the order of the product does not matter."""
-        return (self @ other).agreement(other @ self)
+        self._check(other)
+        return self._compare(other, self.algebra.commuting, sizes=(self @ other).sizes)
+
+    def identity(self) -> Share:
+        """Share of components that are the identity, up to their size."""
+        return self._state(self.algebra.monoid.group.elements == 0)
+
+    def symmetry(self) -> Share:
+        """Share of components whose matrix is symmetric."""
+        return self._state(self.algebra.monoid.is_symmetric(self.algebra.monoid.group.elements))
+
+    def skewness(self) -> Share:
+        """Share of components whose matrix is skew-symmetric."""
+        return self._state(self.algebra.monoid.is_skew(self.algebra.monoid.group.elements))
 
     @property
     def sizes(self) -> NDArray[np.float64]:
         """The size of each component: 1 in D_K, 0 where the component does not concern the relation."""
         return self.algebra.monoid.sizes(self.codes)
 
-    def _share(self, holds: NDArray[np.bool_], other: Row) -> Share:
+    @property
+    def parts(self) -> Elements:
+        """The group element of each component."""
+        return self.algebra.monoid.group_part(self.codes)
+
+    def _compare(self, other: Row, holds: NDArray[np.bool_], sizes: NDArray[np.float64] | None = None) -> Share:
+        """The share of components (g, h) of two rows for which holds[g, h]; sizes: instead of those of both rows."""
+        mine, others = (self.sizes, other.sizes) if sizes is None else (sizes, sizes)
+        true = holds[self.parts, other.parts]
+        weights = self._weights(self.relations + other.relations)
+        shares = [_cosine(each, mine, others, true) for each in (weights, np.ones_like(weights))]
+        used = weights * mine * others
+        if len({*self.relations, *other.relations}) == 1:  # a statement about one relation, such as ~r against r
+            expected = Expected.of_elements(float(holds[self._image(), other._image()].mean()), used)
+        else:
+            left, right = (np.bincount(row.parts, used, minlength=len(holds)) for row in (self, other))
+            expected = Expected.of_shuffles(left, right, holds, used)
+        top = _cosine(weights, mine, others, np.ones_like(true))  # what proportional elements would reach
+        return Share(*shares, chance=top * expected.mean, p=expected.tail(shares[0] / top if top else 0.0))
+
+    def _state(self, holds: NDArray[np.bool_]) -> Share:
+        """The share of components g for which holds[g]."""
+        weights = self._weights(self.relations)
+        true, sizes = holds[self.parts], self.sizes
+        shares = [_cosine(each, sizes, sizes, true) for each in (weights, np.ones_like(weights))]
+        alone = len(set(self.relations)) == 1
+        chance = holds[self._image()].mean() if alone else self._shuffled()[holds].sum()
+        expected = Expected.of_elements(float(chance), weights * sizes**2)
+        return Share(*shares, chance=expected.mean, p=expected.tail(shares[0]))
+
+    def _weights(self, relations: tuple[int, ...]) -> NDArray[Any]:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
-        involved = self.relations + (() if other is self else other.relations)
-        log_weights = self.algebra.log_weights[list(involved)].mean(axis=0)
-        weights = np.exp(log_weights - log_weights.max())
-        mine, others = self.sizes, other.sizes
-        return Share(*(_cosine(each, mine, others, holds) for each in (weights, np.ones_like(weights))))
+        log_weights = self.algebra.log_weights[list(relations)].mean(axis=0) if relations else np.zeros(len(self.codes))
+        return np.exp(log_weights - log_weights.max())
+
+    def _image(self) -> Elements:
+        """What the row would hold for each element of its one relation: [2K]."""
+        group = self.algebra.monoid.group
+        back = [step >= len(self.algebra) for step in self.steps]
+        factors = [group.inverse(group.elements) if each else group.elements for each in back]
+        return reduce(group.product, factors, np.zeros_like(group.elements))
+
+    def _shuffled(self) -> NDArray[np.float64]:
+        """Frequencies of the elements of the product if the components of its factors were shuffled: [2K]."""
+        group, size = self.algebra.monoid.group, 2 * self.algebra.monoid.K
+        products = group.product(group.elements[:, None], group.elements[None])
+        found = np.eye(size)[0]
+        for step in self.steps:
+            row = self.algebra.step(step)
+            used = self._weights(self.relations) * row.sizes
+            factor = np.bincount(row.parts, used, minlength=size) / max(used.sum(), 1e-30)
+            found = np.bincount(products.ravel(), np.outer(found, factor).ravel(), minlength=size)
+        return found
 
     def elements(self) -> dict[str, int]:
         """The number of components with each element."""
@@ -160,11 +205,11 @@ class Row:
         return named if self.algebra.is_graded else {name: n for name, n in named.items() if name != "0"}
 
     def nearest(self, count: int = 3) -> list[Match]:
-        """The relations that agree with this row in the largest share of components."""
+        """The relations that agree best with this row, by kappa."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 relation")
-        shares = [self.agreement(row) for row in self.algebra]
-        order = np.argsort([-share for share in shares], kind="stable")[:count]
+        shares = [self.agreement(row).among(len(self.algebra)) for row in self.algebra]
+        order = sorted(range(len(shares)), key=lambda i: (-shares[i].kappa, -shares[i]))[:count]
         return [Match(self.algebra.names[i], shares[i]) for i in order]
 
 
@@ -175,7 +220,7 @@ class Algebra:
     >>> codes = np.array([[1, 2], [3, 2]])
     >>> a = Algebra(codes, 4, Vocabulary(["parent", "child"], "relation"))
     >>> (~a["parent"]).nearest(1)
-    [Match(relation='child', share=1.00 (count 1.00))]
+    [Match(relation='child', share=1.00 (chance 0.50, not significant))]
     """
 
     def __init__(self, codes: NDArray[Any], K: int, names: Vocabulary, weights: NDArray[Any] | None = None) -> None:
@@ -196,6 +241,14 @@ class Algebra:
         row = self[self.names[relation]]
         return ~row if backwards else row
 
+    @cached_property
+    def commuting(self) -> NDArray[np.bool_]:
+        """Whether g h = h g, for all elements of D_K: [2K, 2K]."""
+        group = self.monoid.group
+        products = group.product(group.elements[:, None], group.elements[None])
+        found: NDArray[np.bool_] = products == products.T
+        return found
+
     def __iter__(self) -> Iterator[Row]:
         return (Row(self, self.codes[i], name, (i,)) for i, name in enumerate(self.names))
 
@@ -203,48 +256,47 @@ class Algebra:
         return len(self.codes)
 
     def inverse_pairs(self, top: int = 10) -> list[Rule]:
-        """Pairs r₁, r₂ whose product is nearest to the identity; r₁ = r₂ means that r₁ is an involution."""
-        shares = self.agreements(self.monoid.transpose(self.codes), np.arange(len(self))[:, None])
+        """Pairs r₁, r₂ whose product is nearest to the identity, by kappa; r₁ = r₂ means that r₁ is an involution."""
         first, second = np.triu_indices(len(self))
-        order = np.argsort(-shares[first, second], kind="stable")[:top]
+        order = np.argsort(-self.inverse_kappas[first, second], kind="stable")[:top]
         pairs = [(self.names[first[i]], self.names[second[i]]) for i in order]
-        return [Rule((r1, r2), "identity", (~self[r1]).agreement(self[r2])) for r1, r2 in pairs]
+        return [Rule((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(len(first))) for r1, r2 in pairs]
+
+    @cached_property
+    def inverse_kappas(self) -> NDArray[np.float32]:
+        """The kappa of the agreement of the inverse of each relation with every relation: [R, R].
+
+        The weight of a component is a geometric mean, a product of one factor from each relation. So the shares of all
+        pairs and their chance levels are a few matrix products.
+        """
+        weights = np.exp(self.log_weights / 2).astype(np.float32)  # [R, L]
+        sizes = self.monoid.sizes(self.codes).astype(np.float32)
+        used, parts = weights * sizes, self.monoid.group_part(self.codes)
+        turned = self.monoid.group.inverse(parts)
+        norm = (used * sizes) @ weights.T
+        norm = np.sqrt(np.maximum(norm * norm.T, 1e-30))
+        total = np.maximum(used @ used.T, 1e-30)
+        shares, chances = np.zeros_like(total), np.zeros_like(total)
+        for element in range(2 * self.monoid.K):
+            left, right = used * (turned == element), used * (parts == element)
+            shares += left @ right.T / norm
+            chances += (left @ used.T) * (used @ right.T) / (total * norm)
+        kappas = np.where(chances < 1 - 1e-6, (shares - chances) / np.maximum(1 - chances, 1e-6), 0)
+        np.fill_diagonal(kappas, [row.symmetry().kappa for row in self])
+        return kappas
 
     def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Rule]:
         """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.compositions`).
 
         inverses: bodies may walk relations backwards. `find_rules` uses the entities too and counts the rules.
         """
-        rules = []
+        rules, comparisons = [], len(self) ** 3 * (4 if inverses else 1)
         for *body, head, similarity in best_compositions(self.codes, self.monoid.K, top, inverses=inverses):
             names = tuple(Step.from_id(step, len(self)).name(self.names) for step in body)
             first, second = map(self.step, body)
-            share = (first @ second).agreement(self.step(head))
+            share = (first @ second).agreement(self.step(head)).among(comparisons)
             rules.append(Rule(names, self.names[head], share, similarity))
         return rules
-
-    def agreements(self, rows: Elements, made_of: NDArray[Any]) -> NDArray[np.float32]:
-        """Weighted share of components in which rows [n, L] agree with each relation: [n, R].
-
-        made_of [n, m]: the relations that each row is made of. A geometric mean is a product of powers, one factor
-        from the row's relations and one from the other relation, so all pairs are one matrix product.
-        """
-        parts = made_of.shape[1] + 1
-        left_weights = np.exp(self.log_weights[made_of].sum(axis=1) / parts).astype(np.float32)  # [n, L]
-        right_weights = np.exp(self.log_weights / parts).astype(np.float32)  # [R, L]
-        left_sizes, right_sizes = (self.monoid.sizes(codes).astype(np.float32) for codes in (rows, self.codes))
-        left, right = (
-            self._one_hot(rows, left_weights * left_sizes),
-            self._one_hot(self.codes, right_weights * right_sizes),
-        )
-        norms = (left_weights * left_sizes**2) @ right_weights.T * (left_weights @ (right_weights * right_sizes**2).T)
-        shares: NDArray[np.float32] = (left @ right.T) / np.sqrt(np.maximum(norms, 1e-30))
-        return shares
-
-    def _one_hot(self, codes: Elements, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The values [n, L] of the components, in the column of their group element: [n, L · 2K]."""
-        columns = self.monoid.group_part(codes)[..., None] == np.arange(2 * self.monoid.K)
-        return (columns * values[..., None]).reshape(len(codes), -1)
 
 
 def algebra(predictor: Predictor) -> Algebra:

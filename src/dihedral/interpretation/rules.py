@@ -6,7 +6,7 @@ Counts (`graph.patterns`) check a rule: one that fewer than `min_support` pairs 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import matmul
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.rows import algebra
+from dihedral.interpretation.shares import Share
 
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
@@ -43,7 +44,7 @@ class MinedRule:
     body: tuple[str, ...]  # `~name` is walked backwards
     head: str
     score: float  # belief score, between 0 and 1
-    count: float  # unweighted share of components in which the product of the body is the head
+    agreement: Share  # share of components in which the product of the body is the head, against chance
     support: int  # pairs that the body joins and the head relation holds
     body_pairs: int  # pairs that the body joins
     confidence: float  # support / body_pairs
@@ -58,7 +59,7 @@ class MinedRule:
         return f"{' · '.join(self.body)} ⇒ {self.head}"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"agreement": self.agreement.to_dict()}
 
 
 def find_rules(
@@ -93,7 +94,7 @@ def find_rules(
         rules += miner.of_reversals(kinds)
     if "composition" in kinds:
         rules += miner.compositions(inverses, length)
-    return rules
+    return [replace(rule, agreement=rule.agreement.among(len(rules))) for rule in rules]
 
 
 def _check(kinds: tuple[Kind, ...], min_support: int, top: int, length: int, min_score: float) -> None:
@@ -163,7 +164,7 @@ class RuleMiner:
         if kind == "skew-symmetric":  # the support are the pairs that are not held reversed
             support, pca_body = size - support, size
         return MinedRule(
-            kind, (self.name(step),), self.name(head), score, share.count, support, size,
+            kind, (self.name(step),), self.name(head), score, share, support, size,
             support / size, support / pca_body, support / int(counted.size[head]),
             examples=self._examples([step], head) if kind != "skew-symmetric" else (),
         )  # fmt: skip
@@ -239,7 +240,7 @@ class RuleMiner:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         support, joined, pca_body = counts
         return MinedRule(
-            "composition", tuple(map(self.name, body)), self.name(head), score, share.count, support, joined,
+            "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined,
             support / joined, support / pca_body, support / int(self.reversals.size[head]),
             order_matters=body != body[::-1] and swapped < ORDER_MATTERS * score,
             examples=self._examples(list(body), head),

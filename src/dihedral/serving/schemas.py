@@ -198,20 +198,34 @@ class PathQueryResponse(ModelResponse):
 
 
 class Share(BaseModel):
-    """A share of components: weighted by their contribution to scores, and unweighted."""
+    """A share of components, weighted by their contribution to scores, against chance."""
 
-    weighted: float
-    count: float
+    share: float
+    chance: float  # the share expected by chance
+    kappa: float  # (share - chance) / (1 - chance)
+    p: float  # the probability of such a share by chance
+    significant: bool  # p is at most 0.01 after the correction for all comparisons of the answer
+    count: float  # the unweighted share
+
+
+class Counted(BaseModel):
+    """A rule counted in the training facts; pairs with head = tail are left out."""
+
+    support: int  # pairs for which it holds
+    pairs: int  # pairs that it is about
+    confidence: float | None  # support / pairs
 
 
 class NearestRelation(BaseModel):
     relation: str
-    share: Share
+    agreement: Share
+    counted: Counted | None  # null for products of more than two relations
 
 
 class RelationSummary(BaseModel):
     name: str
     facts: int
+    mutual: Counted  # pairs that the relation holds in both directions
     symmetry: Share | None
     skewness: Share | None
     inverses: list[NearestRelation]
@@ -226,7 +240,7 @@ class Rule(BaseModel):
     body: list[str]
     head: str
     score: float
-    count: float
+    agreement: Share
     support: int
     body_pairs: int
     confidence: float

@@ -12,6 +12,7 @@ import numpy as np
 
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
+from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.graph.prefixes import expand
 from dihedral.graph.steps import SIDES, split_step
 from dihedral.graph.vocabulary import Vocabulary
@@ -107,10 +108,9 @@ class ServedModel:
         return reduce(matmul, rows)
 
     @cached_property
-    def inverse_shares(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The agreement of the inverse of each relation with every relation: [R, R]."""
-        a = self.rows()
-        return a.agreements(a.monoid.transpose(a.codes), np.arange(len(a))[:, None])
+    def reversals(self) -> Reversals:
+        """How often the pairs of each relation are held reversed."""
+        return find_reversals(self.graph.train_index)
 
     @cached_property
     def rules(self) -> list[MinedRule]:

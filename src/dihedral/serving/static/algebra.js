@@ -13,17 +13,25 @@ const formula = (steps) => steps.map((step, i) => [i > 0 && " · ", relationStep
 const COLUMNS = [
   { key: "name", title: "Relation", value: (row) => row.name.toLowerCase(), cell: (row) => relationLink(row.name) },
   { key: "facts", title: "Facts", value: (row) => -row.facts, cell: (row) => number(row.facts), kind: "number" },
-  { key: "symmetry", title: "Symmetric", value: (row) => -(row.symmetry?.weighted ?? -1), cell: (row) => shareCell(row.symmetry) },
-  { key: "skewness", title: "Skew", value: (row) => -(row.skewness?.weighted ?? -1), cell: (row) => shareCell(row.skewness) },
-  { key: "inverse", title: "Inverse", value: (row) => -(row.inverses[0]?.share.weighted ?? -1), cell: inverseCell },
+  { key: "symmetry", title: "Symmetric", value: (row) => -rank(row.symmetry, row.mutual), cell: (row) => shareCell(row.symmetry, row.mutual) },
+  { key: "skewness", title: "Skew", value: (row) => -rank(row.skewness, oneWay(row.mutual)), cell: (row) => shareCell(row.skewness, oneWay(row.mutual)) },
+  { key: "inverse", title: "Inverse", value: (row) => -rank(row.inverses[0]?.agreement, row.inverses[0]?.counted), cell: inverseCell },
   { key: "composition", title: "Composition", value: (row) => -(row.composition?.score ?? -1), cell: compositionCell },
 ];
 
-const shareCell = (share) => share && el("span", { class: "share", title: shareText(share) }, bar(share.weighted), percent(share.weighted));
+// A share is shown if it is significant and the graph has at least one pair for it, with the count in the graph.
+const isShown = (share, counted) => share?.significant && counted?.support !== 0;
+const rank = (share, counted) => isShown(share, counted) ? share.kappa : -1;
+const oneWay = ({ support, pairs }) => ({ support: pairs - support, pairs });
+const countText = (counted) => counted && `${percent(counted.support / counted.pairs)} of ${number(counted.pairs)}`;
+
+const shareCell = (share, counted) => isShown(share, counted) && el("span", { class: "share", title: shareText(share) },
+  bar(share.kappa), share.kappa.toFixed(2), el("small", {}, countText(counted)));
 
 function inverseCell(row) {
   const [best] = row.inverses;
-  return best && el("span", { title: shareText(best.share) }, relationLink(best.relation), el("small", {}, percent(best.share.weighted)));
+  return isShown(best?.agreement, best?.counted) && el("span", { title: shareText(best.agreement) }, relationLink(best.relation),
+    el("small", {}, `${best.agreement.kappa.toFixed(2)} · ${countText(best.counted)}`));
 }
 
 function compositionCell(row) {
@@ -65,7 +73,7 @@ export async function relationsPage(_, model, info) {
     title: "Relations",
     content: [
       el("div", { class: "title" }, el("h1", {}, "Relations"),
-        readable && el("p", { class: "muted" }, "Read off the group elements: shares of components, weighted by their contribution to the scores of facts.")),
+        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. What is not significant is blank. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse.")),
       el("div", { class: "card table" }, el("table", {}, el("thead", {}, head), body)),
     ],
   };
@@ -86,7 +94,8 @@ export async function relationPage([nameOrPrefixed], model) {
       el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200)),
         el("p", { class: "muted" }, `${plural(found.facts, "fact")} · `, el("a", { href: to("compose", name) }, "compose with others"))),
       el("dl", { class: "numbers" },
-        shareNumber("symmetric", found.symmetry), shareNumber("skew-symmetric", found.skewness)),
+        shareNumber("symmetric", found.symmetry, found.mutual), shareNumber("skew-symmetric", found.skewness, oneWay(found.mutual)),
+        found.mutual.pairs > 0 && el("div", {}, el("dt", {}, "held in both directions"), el("dd", {}, countText(found.mutual)))),
       el("div", { class: "two" },
         el("section", { class: "card" }, el("h2", {}, `Elements of D${sub(found.K)}`),
           el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon. The bars show how often each occurs.",
@@ -100,10 +109,15 @@ export async function relationPage([nameOrPrefixed], model) {
 
 const sub = (K) => String(K).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
 
-const shareNumber = (label, share) => el("div", { title: shareText(share) }, el("dt", {}, label), el("dd", {}, percent(share.weighted)));
+const shareNumber = (label, share, counted) => isShown(share, counted) && el("div", { title: shareText(share) }, el("dt", {}, label), el("dd", {}, share.kappa.toFixed(2)));
 
-const nearestList = (matches) => el("ul", { class: "nearest" }, matches.map((match) => el("li", { title: shareText(match.share) },
-  el("span", { class: "name" }, relationLink(match.relation)), bar(match.share.weighted), el("span", { class: "value" }, percent(match.share.weighted)))));
+function nearestList(matches) {
+  const shown = matches.filter((match) => isShown(match.agreement, match.counted));
+  if (!shown.length) return el("p", { class: "muted" }, "no relation agrees beyond chance");
+  return el("ul", { class: "nearest" }, shown.map((match) => el("li", { title: shareText(match.agreement) },
+    el("span", { class: "name" }, relationLink(match.relation), el("small", { class: "muted" }, countText(match.counted))),
+    bar(match.agreement.kappa), el("span", { class: "value" }, match.agreement.kappa.toFixed(2)))));
+}
 
 export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
   el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationLink(rule.head)),
@@ -147,7 +161,7 @@ export async function composePage(steps, model, info) {
       product && el("div", { class: "two" },
         el("section", { class: "card" }, el("h2", {}, "Product"), elementBars(product.elements)),
         el("section", {}, el("h2", {}, "Nearest relations"), nearestList(product.nearest),
-          el("p", { class: "muted" }, "Share of components in which the product and the relation have the same element."),
+          el("p", { class: "muted" }, "Components in which the product and the relation have the same element, as kappa: 0 is the chance level, 1 is all. Percentages are counted in the training facts."),
           el("dl", { class: "numbers small" }, shareNumber("identity", product.identity), shareNumber("symmetric", product.symmetry), shareNumber("skew-symmetric", product.skewness)))),
     ],
   };

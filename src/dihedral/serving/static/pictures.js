@@ -191,4 +191,4 @@ export function curve(rows, key, title, kind) {
         svg("title", {}, `epoch ${row.epoch}: ${row[key]}`)))));
 }
 
-export const shareText = (share) => `${percent(share.weighted)} (${percent(share.count)} unweighted)`;
+export const shareText = (share) => `${percent(share.share)} of components, ${percent(share.chance)} by chance; kappa ${share.kappa.toFixed(2)}, p ${share.p < 0.001 ? "< 0.001" : `= ${share.p.toFixed(3)}`}`;
