@@ -11,7 +11,7 @@ import pytest
 from dihedral import DihedralError, DihedralGroup, Graph, Predictor
 from dihedral.graph import Vocabulary
 from dihedral.interpretation import Algebra, Match, Rule, Share, algebra
-from dihedral.interpretation.shares import Expected
+from dihedral.interpretation.shares import measure_elements, measure_shuffles
 from dihedral.models import build_model
 
 D4 = DihedralGroup(4)
@@ -162,6 +162,14 @@ def random_rows(length=100, seed=3):
     return rng.choice(8, length, p=[0.4, 0.1, 0.1, 0, 0.1, 0.1, 0.1, 0.1]), rng.choice(8, length, p=[0.3] + [0.1] * 7)
 
 
+def measured(left, right, weights, holds, share):
+    """What `measure_shuffles` says of a share, made of the heaviest components."""
+    true = np.zeros(len(left), bool)
+    true[: round(share * len(left))] = True
+    counts = (np.bincount(row, weights, minlength=8) for row in (left, right))
+    return measure_shuffles(weights, weights.sum(), true, *counts, holds)
+
+
 @pytest.mark.parametrize("statement", ["agreement", "commutation"])
 def test_chance_is_the_mean_over_shuffled_components(statement):
     left, right = random_rows()
@@ -170,27 +178,44 @@ def test_chance_is_the_mean_over_shuffled_components(statement):
     a = make({"p": left, "q": right})
     found = getattr(a["p"], statement)(a["q"])
     assert found.chance == pytest.approx(shares.mean(), abs=0.003)
-    expected = Expected.of_shuffles(np.bincount(left, minlength=8), np.bincount(right, minlength=8),
-                                    a.commuting if statement == "commutation" else np.eye(8), np.ones(100))  # fmt: skip
-    assert expected.variance**0.5 == pytest.approx(shares.std(), rel=0.03)
+    table = a.commuting if statement == "commutation" else np.eye(8)
     for quantile in (0.9, 0.99, 0.999):
-        share = np.quantile(shares, quantile)
-        assert 0.4 < expected.tail(share) / (shares >= share - 1e-9).mean() < 2.5
+        share = np.quantile(shares, quantile, method="nearest")
+        tail = measured(left, right, np.ones(100), table, share).p
+        assert 0.5 < tail / (shares >= share - 1e-9).mean() < 2.5
 
 
-def test_weights_make_a_share_less_certain():
+def test_the_tail_of_a_weighted_share_is_that_of_shuffled_components():
     """A few heavy components decide, so that a large share is likely by chance."""
     left, right = random_rows()
     weights = np.random.default_rng(5).exponential(size=100) ** 2
     shares = shuffled(left, right, weights, np.equal)
-    names = Vocabulary(["p", "q"], "relation")
-    found = Algebra(np.stack([left, right]), 4, names, np.stack([weights, weights]))["p"]
-    share = found.agreement(found.algebra["q"])
-    assert share.chance == pytest.approx(shares.mean(), abs=0.05)
-    used = np.exp(found.algebra.log_weights).mean(axis=0)
-    frequencies = [np.bincount(row, used, minlength=8) for row in (left, right)]
-    expected = Expected.of_shuffles(*frequencies, np.eye(8), used)
-    assert expected.variance**0.5 == pytest.approx(shares.std(), rel=0.2)
+    for quantile in (0.9, 0.99, 0.999):
+        share = np.quantile(shares, quantile)
+        order = np.argsort(weights)
+        true = np.cumsum(weights[order]) <= share * weights.sum()
+        reached = weights[order][true].sum() / weights.sum()
+        counts = (np.bincount(row, weights, minlength=8) for row in (left, right))
+        tail = measure_shuffles(weights[order], weights.sum(), true, *counts, np.eye(8)).p
+        assert 0.3 < tail / (shares >= reached - 1e-9).mean() < 4
+
+
+def test_the_tail_of_equal_weights_is_binomial():
+    from scipy.stats import binom
+
+    for hits in (60, 75, 90, 100):
+        found = measure_elements(np.ones(100), 100.0, np.arange(100) < hits, 0.75)
+        assert found.share == pytest.approx(hits / 100)
+        assert found.p == pytest.approx(binom.sf(hits - 1, 100, 0.75), rel=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0, 1, 2])
+def test_symmetry_is_significant_no_more_often_than_stated(spread):
+    rng, p = np.random.default_rng(0), []
+    for _ in range(3000):
+        weights = rng.exponential(size=(1, 60)) ** spread
+        p.append(Algebra(rng.integers(0, 8, (1, 60)), 4, Vocabulary(["r"], "relation"), weights)["r"].symmetry().p)
+    assert (np.array(p) <= 0.01).mean() <= 0.014
 
 
 def test_unrelated_rows_are_significant_no_more_often_than_stated():

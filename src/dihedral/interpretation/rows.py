@@ -42,7 +42,7 @@ from dihedral.group import Elements
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 from dihedral.interpretation.compositions import best_compositions
-from dihedral.interpretation.shares import Expected, Share
+from dihedral.interpretation.shares import Measured, Share, measure_elements, measure_shuffles
 from dihedral.monoid import GradedMonoid
 
 MIN_WEIGHT = 1e-3  # relative to the largest
@@ -150,26 +150,30 @@ class Row:
         """The share of components (g, h) of two rows for which holds[g, h]; sizes: instead of those of both rows."""
         mine, others = (self.sizes, other.sizes) if sizes is None else (sizes, sizes)
         true = holds[self.parts, other.parts]
-        weights = self._weights(self.relations + other.relations)
-        shares = [_cosine(each, mine, others, true) for each in (weights, np.ones_like(weights))]
-        used = weights * mine * others
-        if len({*self.relations, *other.relations}) == 1:  # a statement about one relation, such as ~r against r
-            expected = Expected.of_elements(float(holds[self._image(), other._image()].mean()), used)
-        else:
+        alone = len({*self.relations, *other.relations}) == 1  # a statement about one relation, such as ~r against r
+
+        def measure(weights: NDArray[Any]) -> Measured:
+            used = weights * mine * others
+            norm = float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5
+            if alone:
+                return measure_elements(used, norm, true, float(holds[self._image(), other._image()].mean()))
             left, right = (np.bincount(row.parts, used, minlength=len(holds)) for row in (self, other))
-            expected = Expected.of_shuffles(left, right, holds, used)
-        top = _cosine(weights, mine, others, np.ones_like(true))  # what proportional elements would reach
-        return Share(*shares, chance=top * expected.mean, p=expected.tail(shares[0] / top if top else 0.0))
+            return measure_shuffles(used, norm, true, left, right, holds)
+
+        weights = self._weights(self.relations + other.relations)
+        return Share.of(measure(weights), measure(np.ones_like(weights)))
 
     def _state(self, holds: NDArray[np.bool_]) -> Share:
         """The share of components g for which holds[g]."""
-        weights = self._weights(self.relations)
-        true, sizes = holds[self.parts], self.sizes
-        shares = [_cosine(each, sizes, sizes, true) for each in (weights, np.ones_like(weights))]
         alone = len(set(self.relations)) == 1
-        chance = holds[self._image()].mean() if alone else self._shuffled()[holds].sum()
-        expected = Expected.of_elements(float(chance), weights * sizes**2)
-        return Share(*shares, chance=expected.mean, p=expected.tail(shares[0]))
+        chance = float(holds[self._image()].mean() if alone else self._shuffled()[holds].sum())
+
+        def measure(weights: NDArray[Any]) -> Measured:
+            used = weights * self.sizes**2
+            return measure_elements(used, float(used.sum()), holds[self.parts], chance)
+
+        weights = self._weights(self.relations)
+        return Share.of(measure(weights), measure(np.ones_like(weights)))
 
     def _weights(self, relations: tuple[int, ...]) -> NDArray[Any]:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
@@ -330,14 +334,6 @@ def log_weights(added: NDArray[Any]) -> NDArray[Any]:
     largest = added.max(axis=1, keepdims=True)
     added = np.where(largest > 0, added, 1.0)  # equal weights for a relation whose facts no component supports
     return np.log(np.maximum(added, MIN_WEIGHT * np.where(largest > 0, largest, 1.0)))
-
-
-def _cosine(
-    weights: NDArray[Any], left: NDArray[np.float64], right: NDArray[np.float64], holds: NDArray[np.bool_]
-) -> float:
-    """Σ w s s' [holds] / √(Σ w s² · Σ w s'²); 0 for a row without components."""
-    norm = float((weights * left**2).sum() * (weights * right**2).sum()) ** 0.5
-    return float((weights * left * right)[holds].sum()) / norm if norm else 0.0
 
 
 def _bracket(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 SIGNIFICANCE = 0.01  # the probability that chance alone makes any of the shares shown together significant
@@ -34,6 +35,15 @@ class Share(float):
         share = super().__new__(cls, weighted)
         share.count, share.chance, share.p, share.comparisons = count, chance, p, comparisons
         return share
+
+    @classmethod
+    def of(cls, weighted: Measured, count: Measured) -> Share:
+        """p is for the weighted share or the count, whichever is less likely by chance, and doubled for the choice.
+
+        Weights point to the components that matter; equal weights have more components to count.
+        """
+        p = min(1.0, 2 * min(weighted.p, count.p)) if weighted.share > weighted.chance else 1.0
+        return cls(weighted.share, count.share, chance=weighted.chance, p=p)
 
     @property
     def kappa(self) -> float:
@@ -65,48 +75,55 @@ def _share(weighted: float, count: float, chance: float, p: float, comparisons: 
     return Share(weighted, count, chance=chance, p=p, comparisons=comparisons)
 
 
-class Expected(NamedTuple):
-    """The distribution of a share by chance: its mean, its variance and the effective number of components."""
+class Measured(NamedTuple):
+    """A share with given weights, its chance level, and the probability of at least this share by chance."""
 
-    mean: float
-    variance: float
-    components: float
+    share: float
+    chance: float
+    p: float
 
-    @classmethod
-    def of_elements(cls, mean: float, used: NDArray[Any]) -> Expected:
-        """Components hold independently, each with the probability `mean`; used [L]: their weights."""
-        components = _effective(used)
-        return cls(mean, mean * (1 - mean) / max(components, 1.0), components)
 
-    @classmethod
-    def of_shuffles(cls, left: NDArray[Any], right: NDArray[Any], holds: NDArray[Any], used: NDArray[Any]) -> Expected:
-        """Components of two rows with these weighted frequencies [2K] of elements are shuffled against each other.
+def measure_elements(used: NDArray[Any], norm: float, true: NDArray[np.bool_], chance: float) -> Measured:
+    """The share of components [L] that are true, if each is true with the probability `chance`, independently.
 
-        With P and Q, the frequencies as shares, and H = holds, a pair holds with probability PᵀHQ. The variance for n
-        components of equal weight is (PᵀHQ + (PᵀHQ)² - Σ_g P_g (HQ)_g² - Σ_h Q_h (HᵀP)_h²) / (n - 1).
-        """
-        p, q = (each / max(each.sum(), 1e-30) for each in (left, right))
-        of_left, of_right = holds @ q, p @ holds
-        mean = float(p @ of_left)
-        variance = max(0.0, mean + mean**2 - float(p @ of_left**2) - float(of_right**2 @ q))
-        components = _effective(used)
-        return cls(mean, variance / max(components - 1, 1e-9), components)
+    used [L]: the weight of each component; their sum over those that are true, divided by `norm`, is the share. The
+    tail is that of a binomial distribution with (Σ used)² / Σ used² trials, the effective number of components.
+    """
+    from scipy.special import betainc  # on first use: its import takes longer than that of this package
 
-    def tail(self, share: float) -> float:
-        """The probability of at least this share: the larger of the tails of two distributions with this mean and
-        variance, normal and beta. Half a component is taken off the share, because it changes in steps.
-        """
-        from scipy.special import betainc, ndtr  # on first use: its import takes longer than that of this package
+    norm = norm or 1.0
+    held, total, trials = float(used[true].sum()), float(used.sum()), _effective(used)
+    hits = held / total * trials if total else 0.0
+    p = float(betainc(hits, trials - hits + 1, chance)) if hits > 0 else 1.0
+    return Measured(held / norm, chance * total / norm, p)
 
-        share -= 0.5 / max(self.components, 1.0)
-        if share <= self.mean or self.variance <= 0:
-            return 1.0
-        normal = float(ndtr((self.mean - share) / self.variance**0.5))
-        concentration = self.mean * (1 - self.mean) / self.variance - 1
-        if concentration <= 0:
-            return 1.0
-        beta = float(betainc((1 - self.mean) * concentration, self.mean * concentration, 1 - share))
-        return max(normal, beta)
+
+def measure_shuffles(
+    used: NDArray[Any], norm: float, true: NDArray[np.bool_], left: NDArray[Any], right: NDArray[Any],
+    holds: NDArray[Any],
+) -> Measured:  # fmt: skip
+    """The share of components [L] that are true, if the components of two rows are shuffled against each other.
+
+    used, norm: as above; left, right [2K]: the sums of `used` per element of both rows. With these as frequencies P and
+    Q, and H = holds, a pair of components holds with probability PᵀHQ. The variance for n components of equal weight is
+    (PᵀHQ + (PᵀHQ)² - Σ_g P_g (HQ)_g² - Σ_h Q_h (HᵀP)_h²) / (n - 1). The tail is the larger of those of two
+    distributions with this mean and variance, normal and beta, half a component further in.
+    """
+    from scipy.special import betainc, ndtr
+
+    norm = norm or 1.0
+    held, total, components = float(used[true].sum()), float(used.sum()) or 1.0, _effective(used)
+    p, q = left / total, right / total
+    of_left, of_right = holds @ q, p @ holds
+    mean = float(p @ of_left)
+    variance = (mean + mean**2 - float(p @ of_left**2) - float(of_right**2 @ q)) / max(components - 1, 1e-9)
+    above = held / total - 0.5 / max(components, 1.0)
+    spread = mean * (1 - mean) / variance - 1 if variance > 1e-12 else 0.0
+    tail = 1.0
+    if above > mean and spread > 0:
+        normal, beta = ndtr((mean - above) / variance**0.5), betainc((1 - mean) * spread, mean * spread, 1 - above)
+        tail = float(max(normal, beta))
+    return Measured(held / norm, mean * total / norm, tail)
 
 
 def _effective(used: NDArray[Any]) -> float:
