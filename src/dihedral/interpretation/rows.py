@@ -18,7 +18,7 @@ symmetric to 75%. Each share therefore has its chance level, Cohen's kappa and a
 (`interpretation.shares`). There are two kinds of chance:
 
 - Two rows are compared: the components of one are shuffled against the other. The chance level follows from the
-  weighted frequencies P and Q of the elements of both rows, and so does the variance (Fleiss, Cohen and Everitt, 1969).
+  weighted frequencies P and Q of the elements of both rows.
 - A statement is about one relation, such as its symmetry: shuffling changes nothing. The null hypothesis is a row of
   elements drawn uniformly from D_K, as they are before training.
 """
@@ -42,7 +42,7 @@ from dihedral.group import Elements
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 from dihedral.interpretation.compositions import best_compositions
-from dihedral.interpretation.shares import Measured, Share, measure_elements, measure_shuffles
+from dihedral.interpretation.shares import Share, chernoff
 from dihedral.monoid import GradedMonoid
 
 MIN_WEIGHT = 1e-3  # relative to the largest
@@ -149,31 +149,30 @@ class Row:
     def _compare(self, other: Row, holds: NDArray[np.bool_], sizes: NDArray[np.float64] | None = None) -> Share:
         """The share of components (g, h) of two rows for which holds[g, h]; sizes: instead of those of both rows."""
         mine, others = (self.sizes, other.sizes) if sizes is None else (sizes, sizes)
-        true = holds[self.parts, other.parts]
-        alone = len({*self.relations, *other.relations}) == 1  # a statement about one relation, such as ~r against r
-
-        def measure(weights: NDArray[Any]) -> Measured:
-            used = weights * mine * others
-            norm = float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5
-            if alone:
-                return measure_elements(used, norm, true, float(holds[self._image(), other._image()].mean()))
-            left, right = (np.bincount(row.parts, used, minlength=len(holds)) for row in (self, other))
-            return measure_shuffles(used, norm, true, left, right, holds)
-
-        weights = self._weights(self.relations + other.relations)
-        return Share.of(measure(weights), measure(np.ones_like(weights)))
+        true, weights = holds[self.parts, other.parts], self._weights(self.relations + other.relations)
+        used = weights * mine * others
+        norm = float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5 or 1.0
+        if len({*self.relations, *other.relations}) == 1:  # a statement about one relation, such as ~r against r
+            alone = float(holds[self._image(), other._image()].mean())
+            probabilities = [np.full(len(used), alone)]
+        else:  # the elements of one row as drawn with the frequencies of the other
+            p, q = (_frequencies(row.parts, used, len(holds)) for row in (self, other))
+            probabilities = [(holds @ q)[self.parts], (p @ holds)[other.parts]]
+        return Share(
+            float(used[true].sum()) / norm,
+            _cosine(mine, others, true),
+            chance=float(used @ probabilities[0]) / norm,
+            p=max(chernoff(used, each, float(used[true].sum())) for each in probabilities),
+        )
 
     def _state(self, holds: NDArray[np.bool_]) -> Share:
         """The share of components g for which holds[g]."""
+        used, true = self._weights(self.relations) * self.sizes**2, holds[self.parts]
         alone = len(set(self.relations)) == 1
         chance = float(holds[self._image()].mean() if alone else self._shuffled()[holds].sum())
-
-        def measure(weights: NDArray[Any]) -> Measured:
-            used = weights * self.sizes**2
-            return measure_elements(used, float(used.sum()), holds[self.parts], chance)
-
-        weights = self._weights(self.relations)
-        return Share.of(measure(weights), measure(np.ones_like(weights)))
+        held, norm = float(used[true].sum()), float(used.sum()) or 1.0
+        p = chernoff(used, np.full(len(used), chance), held)
+        return Share(held / norm, _cosine(self.sizes, self.sizes, true), chance=chance, p=p)
 
     def _weights(self, relations: tuple[int, ...]) -> NDArray[Any]:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
@@ -195,7 +194,7 @@ class Row:
         for step in self.steps:
             row = self.algebra.step(step)
             used = self._weights(self.relations) * row.sizes
-            factor = np.bincount(row.parts, used, minlength=size) / max(used.sum(), 1e-30)
+            factor = _frequencies(row.parts, used, size)
             found = np.bincount(products.ravel(), np.outer(found, factor).ravel(), minlength=size)
         return found
 
@@ -334,6 +333,17 @@ def log_weights(added: NDArray[Any]) -> NDArray[Any]:
     largest = added.max(axis=1, keepdims=True)
     added = np.where(largest > 0, added, 1.0)  # equal weights for a relation whose facts no component supports
     return np.log(np.maximum(added, MIN_WEIGHT * np.where(largest > 0, largest, 1.0)))
+
+
+def _cosine(left: NDArray[np.float64], right: NDArray[np.float64], holds: NDArray[np.bool_]) -> float:
+    """Σ s s' [holds] / √(Σ s² · Σ s'²); 0 for a row without components."""
+    norm = float((left**2).sum() * (right**2).sum()) ** 0.5
+    return float((left * right)[holds].sum()) / norm if norm else 0.0
+
+
+def _frequencies(parts: Elements, used: NDArray[Any], size: int) -> NDArray[np.float64]:
+    """The weighted frequencies of the elements of a row: [2K]."""
+    return np.bincount(parts, used, minlength=size) / (float(used.sum()) or 1.0)
 
 
 def _bracket(name: str) -> str:

@@ -203,7 +203,7 @@ class Share(BaseModel):
     share: float
     chance: float  # the share expected by chance
     kappa: float  # (share - chance) / (1 - chance)
-    p: float  # the probability of such a share by chance
+    p: float  # a bound on the probability of such a share by chance
     significant: bool  # p is at most 0.01 after the correction for all comparisons of the answer
     count: float  # the unweighted share
 

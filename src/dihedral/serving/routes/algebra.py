@@ -91,9 +91,9 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
         steps=body.steps,
         K=row.algebra.monoid.K,
         elements=row.elements(),
-        identity=_share(row.identity()),
-        symmetry=_share(row.symmetry()),
-        skewness=_share(row.skewness()),
+        identity=_share(row.identity().among(3)),
+        symmetry=_share(row.symmetry().among(3)),
+        skewness=_share(row.skewness().among(3)),
         nearest=[
             schemas.NearestRelation(
                 relation=match.relation, agreement=_share(match.share), counted=_counted_rule(served, row, match)

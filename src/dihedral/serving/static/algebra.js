@@ -115,7 +115,7 @@ function nearestList(matches) {
   const shown = matches.filter((match) => isShown(match.agreement, match.counted));
   if (!shown.length) return el("p", { class: "muted" }, "no relation agrees beyond chance");
   return el("ul", { class: "nearest" }, shown.map((match) => el("li", { title: shareText(match.agreement) },
-    el("span", { class: "name" }, relationLink(match.relation), el("small", { class: "muted" }, countText(match.counted))),
+    el("span", { class: "name" }, relationLink(match.relation), " ", el("small", { class: "muted" }, countText(match.counted))),
     bar(match.agreement.kappa), el("span", { class: "value" }, match.agreement.kappa.toFixed(2)))));
 }
 
