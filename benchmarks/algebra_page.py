@@ -81,9 +81,10 @@ def explanation_seconds(predictor: Predictor, found: Explanation) -> float:
 
 
 SHARES = f"""
-A share weights each component by its contribution to the scores of the relations' facts. The count gives all components
-the same weight. Most components contribute little to any one relation, so the counts of compositions are low even if
-the rule holds. Therefore `dihedral rules` ranks rules by their {BELIEF}.
+A share weights each component by its contribution to the scores of the relations' facts. [Its chance
+level](concepts/algebra.md#shares-against-chance) says how much of it means nothing: kappa is 0 at the chance level and
+1 if all components agree. Most components contribute little to any one relation, so the shares of compositions are low
+even if the rule holds. Therefore `dihedral rules` ranks rules by their {BELIEF}.
 
 ### Belief score
 
@@ -96,7 +97,8 @@ The belief score of a rule r₁ · r₂ ⇒ r₃ measures how well a model agree
 4. Do the same from the tails backwards, and take the geometric mean of both directions.
 
 The belief score ranks the rules of one model. It is not a probability, and it stays below 1 even for a perfect rule.
-In the output it is the column `score`. Support and confidence are exact counts in the graph.
+In the output it is the column `score`. The column `kappa` compares the elements of body and head with chance and is
+blank where it is not significant. Support, head coverage and confidence are exact counts in the graph.
 
 """
 
@@ -129,10 +131,10 @@ def family_part(images: Path) -> str:
         + "\nAn explanation lists the known facts that support a triple. This test triple is not in training:\n\n"
         + shell(folder, "out/family", "explain", *found.triple, "--top", "4")
         + "\n![The paths that support the prediction](images/family-explanation.png)\n\n"
-        "A path query is answered by one product of group elements, or step by step with a beam. The beam treats\n"
-        "known facts as certain:\n\n"
+        "A path query is answered step by step with a beam, which treats known facts as certain, or, with\n"
+        "`--mode product`, by one product of group elements:\n\n"
         + shell(folder, "out/family", "query", "--from", "man_0600", "--via", "spouse", "--via", "parent",
-                "--top", "3", "--mode", "beam")
+                "--top", "3")
     )  # fmt: skip
 
 
@@ -176,10 +178,13 @@ The columns are:
   model but RESCAL, and the same count ([why](concepts/algebra.md#compositions-from-the-codes-alone)). For these scores
   that half of the column is rounding noise or 0: the tables were measured before ties were counted as half right.
 
-Each result is one seed. All models use the settings of our recipe, with these exceptions: relations without logits have
-a learning rate of 0.1, O(2) has an L2 regulariser, and RESCAL has 100 dimensions and no relation prediction in its
-objective. The form of the belief score and its constants 64 and 4 were chosen with these values on umls,
-family-neural-lp and FB15k-237, so expect slightly lower values on other graphs.
+Each result is one seed. The tables were measured when pairs with head = tail still counted, in bodies and in scores;
+today [they do not](concepts/algebra.md#rules-and-their-counts).
+
+All models use the settings of our recipe, with these exceptions: relations without logits have a learning rate of 0.1,
+O(2) has an L2 regulariser, and RESCAL has 100 dimensions and no relation prediction in its objective. The form of the
+belief score and its constants 64 and 4 were chosen with these values on umls, family-neural-lp and FB15k-237, so expect
+slightly lower values on other graphs.
 
 **Inverse pairs.** Two relations with at least 10 facts each are an inverse pair if each implies the reverse of the
 other with a confidence of at least 0.8. Valid and test contain a fifth of the facts of FB15k, so a perfect inverse has

@@ -54,10 +54,10 @@ def test_a_score_is_the_mean_belief_in_the_answers_of_a_body(kin, rule):
     def one_way(starts: list[int], ends: list[int], body: torch.Tensor, head: torch.Tensor) -> float:
         total = mass = 0.0
         for number in starts:
-            start, others = entities[number], entities[[end for end in ends if end != number]]
-            likely = torch.softmax(start @ body @ others.T, dim=0)
+            start, candidates = entities[number], entities[ends]
+            likely = torch.softmax(start @ body @ candidates.T, dim=0) * (torch.tensor(ends) != number)
             best = likely.topk(4).indices
-            belief = (start @ head @ others[best].T - level).clamp(max=0).exp()
+            belief = (start @ head @ candidates[best].T - level).clamp(max=0).exp()
             total, mass = total + float(likely[best] @ belief), mass + float(likely[best].sum())
         return total / mass
 

@@ -1,11 +1,11 @@
 """The belief score: how strongly a model believes in a rule r₁ · … · rₙ ⇒ r₃.
 
-From a head h of r₁, the product R₁…Rₙ leads to an entity t ≠ h with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ.
+From a head h of r₁, the product R₁…Rₙ leads to an entity t with probability softmax(hᵀR₁…Rₙt) over the tails of rₙ.
 The model's belief in (h, r₃, t) is min(1, exp(hᵀR₃t - level)), where the level is the mean score of the facts of r₃, so
 facts that score below their mean count less than 1. The mean belief where the body leads, weighted by those
 probabilities, is the rule's confidence according to the model. It is computed from up to 64 random heads, each with its
-4 most probable tails, and in the same way backwards from the tails of rₙ. The score is the geometric mean of the two.
-It ranks the rules of one model; it is not a probability, and its level differs between models.
+4 most probable tails other than itself, and in the same way backwards from the tails of rₙ. The score is the geometric
+mean of the two. It ranks the rules of one model; it is not a probability, and its level differs between models.
 
 Only single training facts are used: which entities a relation joins, and their scores.
 """
@@ -60,22 +60,22 @@ class Beliefs:
         first_steps: dict[int, Tensor] = {}  # the starts of a step after taking it
         for number, body in enumerate(bodies.tolist()):
             start_ids, candidate_ids = self.starts[body[0]], self.ranges[body[-1]]
-            own = start_ids[:, None] == candidate_ids  # [m, n]: a body that leads back to its start says nothing
-            if own.all():
+            if not len(start_ids) or not len(candidate_ids):
                 continue
+            own = start_ids[:, None] == candidate_ids  # [m, n]: rules are about two different entities
             start, candidates = self.scorer.entities[start_ids], self.scorer.entities[candidate_ids]  # [m, 2L], [n, 2L]
             if body[0] not in first_steps:
                 first_steps[body[0]] = self._walk(start, body[0])
             there = first_steps[body[0]]
             for step in body[1:]:
                 there = self._walk(there, step)
-            softmax = torch.softmax((there @ candidates.T).masked_fill_(own, float("-inf")), dim=1).nan_to_num_(0.0)
+            softmax = torch.softmax(there @ candidates.T, dim=1).masked_fill_(own, 0.0)
             probability, best = softmax.topk(min(self.num_ends, len(candidates)))  # [m, ends]
             ends = candidates[best.flatten()]
             begins = start.repeat_interleave(probability.shape[1], dim=0)
             head, tail = (ends, begins) if backwards else (begins, ends)
             above = self.scorer.relation_scores(head, tail) - self.level  # [m * ends, R]
-            belief = probability.flatten() @ above.clamp_(max=0).exp_() / probability.sum()
+            belief = probability.flatten() @ above.clamp_(max=0).exp_() / probability.sum().clamp(min=1e-30)
             scores[number] = belief.float().cpu().numpy()
         return scores
 
