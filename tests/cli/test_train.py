@@ -127,6 +127,11 @@ def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
 # --- without a recipe; logs -------------------------------------------------------------------------
 
 
+def test_the_recipe_by_size_names_another_model(cli, data, tmp_path):
+    done = cli("train", data, "--set", "epochs=1", "--set", "model=complex", "--out", tmp_path / "run")
+    assert done.code == 0 and "no --recipe: complex, 2L = 200, full softmax" in done.err
+
+
 def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
     assert done.code == 0

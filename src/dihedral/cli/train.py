@@ -101,7 +101,7 @@ def _report(predictor: Predictor, out: Path, finished: bool, json: bool) -> None
 
 def choose_for(graph: Graph, settings: Mapping[str, Any]) -> Recipe:
     """Choose a recipe by the size of a graph, and print it together with a tuned alternative, if any."""
-    chosen = choose_recipe(graph).changed(settings)
+    chosen = choose_recipe(graph, settings.get("model", "dihedral-gumbel")).changed(settings)
     tuned = best_recipe(graph)
     remark(f"no --recipe: {chosen.about}" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
     return chosen

@@ -12,8 +12,8 @@ SHOWN = 300_000  # training examples over all epochs of a small graph
 PRODUCTS, STEP = 4e10, 0.002  # operations per second of a CPU core in full softmax; overhead of a step in seconds
 
 
-def choose_recipe(graph: Graph) -> Recipe:
-    """A recipe that suits the size of the graph; its `about` gives the reasons.
+def choose_recipe(graph: Graph, model: str = "dihedral-gumbel") -> Recipe:
+    """A recipe that suits the size of the graph; its `about` gives the reasons. Settings suit D4-Gumbel best.
 
     >>> from dihedral.graph import make_family
     >>> choose_recipe(make_family(40)).objective
@@ -28,7 +28,7 @@ def choose_recipe(graph: Graph) -> Recipe:
         recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, epochs=100, patience=3)
         why = f"{recipe.negatives} sampled negatives for more than {MAX_ENTITIES:,} entities"
         why += f", L2 {weight} for {density:.1f} triples per entity"
-        return recipe.replace(about=_summary(recipe, why))
+        return _for_model(recipe, model, why)
     recipe = recipe.replace(
         objective="softmax",
         dimension=200 if triples < SMALL else 400,
@@ -48,7 +48,7 @@ def choose_recipe(graph: Graph) -> Recipe:
         why = f"DURA {weight} for {density:.1f} triples per entity"
     work = 12 * graph.num_entities * recipe.dimension / PRODUCTS + STEP / recipe.batch_size  # seconds per triple
     seconds = triples * epochs * work
-    return recipe.replace(about=_summary(recipe, f"{why}; about {_duration(seconds)} on one CPU core"))
+    return _for_model(recipe, model, f"{why}; about {_duration(seconds)} on one CPU core")
 
 
 def best_recipe(graph: Graph) -> str | None:
@@ -57,11 +57,17 @@ def best_recipe(graph: Graph) -> str | None:
     return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
 
 
+def _for_model(recipe: Recipe, model: str, why: str) -> Recipe:
+    recipe = recipe.replace(model=model)
+    return recipe.replace(about=_summary(recipe, why))
+
+
 def _summary(recipe: Recipe, why: str) -> str:
+    model = f"D{recipe.K}-Gumbel" if recipe.model == "dihedral-gumbel" else recipe.model
     over = "full softmax" if recipe.objective == "softmax" else "logistic loss"
     factor = ", a learned factor per relation" if recipe.relation_scale else ""
     return (
-        f"D{recipe.K}-Gumbel{factor}, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
+        f"{model}{factor}, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
         f"{recipe.epochs} epochs: {why}"
     )
 

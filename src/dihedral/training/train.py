@@ -96,7 +96,7 @@ def _find_recipe(graph: Graph, recipe: str | Path | Recipe | None, settings: dic
     if not isinstance(graph, Graph):
         raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
     if recipe is None:
-        recipe = choose_recipe(graph)
+        recipe = choose_recipe(graph, settings.get("model", "dihedral-gumbel"))
         if report:
             print(f"no recipe given: {recipe.about}", file=sys.stderr)
     return load_recipe(recipe).changed(settings)
