@@ -5,6 +5,10 @@ Every relation is a row of elements of the dihedral group D_K (DihEdral, Xu & Li
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait must not take the cores of others; before torch
+
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluation, Evaluator, evaluate
 from dihedral.graph import Graph, load_graph, make_family

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Columns, Device, Json, ModelFolder
+from dihedral.cli.options import Columns, Device, Json, ModelFolder, Threads
 from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data
 
 
@@ -22,6 +22,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
     memory_mb: Annotated[int, typer.Option(help="Memory for scores, in megabytes.")] = 256,
     device: Device = "auto",
+    threads: Threads = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:

@@ -12,6 +12,7 @@ import dihedral
 from dihedral.cli import data
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.runtime.distributed import rank, world_size
+from dihedral.runtime.threads import use_threads
 
 COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "complete", "similar", "explain", "rules", "query")
 COMMANDS += ("serve", "info", "export", "recipes", "reproduce", "demo")
@@ -40,6 +41,7 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
+    use_threads()
     if world_size() > 1 and context.invoked_subcommand != "train":
         raise DihedralError(
             f"torchrun started {world_size()} processes of `dihedral {context.invoked_subcommand}`; "

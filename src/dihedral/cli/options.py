@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dihedral.runtime.threads import use_threads
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
@@ -16,3 +18,7 @@ Columns = Annotated[
 Known = Annotated[str, typer.Option(help="include or exclude: whether to list facts that the graph holds.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="CPU threads; by default one per core that this process may use.", callback=use_threads),
+]

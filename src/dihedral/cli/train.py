@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Device, Json, Seed, Settings
+from dihedral.cli.options import Columns, Device, Json, Seed, Settings, Threads
 from dihedral.cli.output import console, metric_rows, notes, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
@@ -37,6 +37,7 @@ def command(
     seed: Seed = 0,
     split_seed: Annotated[int, typer.Option(help="Random seed for splitting a single file 80/10/10.")] = 0,
     device: Device = "auto",
+    threads: Threads = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",

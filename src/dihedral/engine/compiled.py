@@ -1,4 +1,4 @@
-"""The CPU kernels compiled by numba, if it is installed (`pip install 'dihedral[fast]'`).
+"""The CPU kernels compiled by numba; it is not installed for versions of Python that it does not support.
 
 Each function is equivalent to a plain torch path and makes one pass over memory, on as many threads as torch is set
 to use. Results do not depend on the number of threads.

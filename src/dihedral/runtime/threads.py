@@ -1,0 +1,57 @@
+"""How many threads the work uses: as many as this process may keep busy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from dihedral.errors import DihedralError
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def num_cores() -> int:
+    """The CPU cores that this process may use: its CPU affinity, limited by the quota of its control group."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    return affinity if quota is None else max(1, min(affinity, round(quota)))
+
+
+def use_threads(count: int | None = None) -> int | None:
+    """Use this many threads and return the number; by default one per core, unless OMP_NUM_THREADS is set."""
+    if count is not None and count < 1:
+        raise DihedralError(f"threads is {count}; it must be 1 or more")
+    if count is None and "OMP_NUM_THREADS" in os.environ:
+        return count
+    torch.set_num_threads(count or num_cores())
+    return count
+
+
+@contextmanager
+def at_most(count: int | None) -> Iterator[None]:
+    """Limit torch to this many threads inside this context; None does not."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else min(before, count))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _quota() -> float | None:
+    """CPU seconds per second that the control group allows (cgroup v2, then v1); None without a limit."""
+    try:
+        limit, period = (CGROUP / "cpu.max").read_text().split()
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        limit = (CGROUP / "cpu" / "cpu.cfs_quota_us").read_text()
+        period = (CGROUP / "cpu" / "cpu.cfs_period_us").read_text()
+        return int(limit) / int(period) if int(limit) > 0 else None
+    except (OSError, ValueError):
+        return None

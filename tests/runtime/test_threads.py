@@ -1,0 +1,83 @@
+"""The number of threads follows the CPU affinity and the quota of the control group."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.runtime import threads
+from dihedral.runtime.threads import at_most, num_cores, use_threads
+
+
+@pytest.fixture
+def group(tmp_path, monkeypatch):
+    monkeypatch.setattr(threads, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("content", "cores"), [("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("max 100000", 8), ("?", 8)]
+)
+def test_a_quota_limits_the_cores(group, content, cores):
+    (group / "cpu.max").write_text(content)
+    assert num_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("300000", 3), ("-1", 8)])
+def test_a_quota_of_the_first_version_limits_the_cores(group, quota, cores):
+    (group / "cpu").mkdir()
+    (group / "cpu" / "cpu.cfs_quota_us").write_text(quota)
+    (group / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    assert num_cores() == cores
+
+
+def test_without_a_group_the_affinity_counts(group):
+    assert num_cores() == 8
+
+
+def test_the_number_may_be_given(group, monkeypatch):
+    before = torch.get_num_threads()
+    try:
+        use_threads(3)
+        assert torch.get_num_threads() == 3
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        use_threads()
+        assert torch.get_num_threads() == 3  # the variable decides, when torch starts
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        use_threads()
+        assert torch.get_num_threads() == 8
+    finally:
+        torch.set_num_threads(before)
+    with pytest.raises(DihedralError, match="threads is 0; it must be 1 or more"):
+        use_threads(0)
+
+
+def test_small_graphs_train_on_one_thread(family):
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        for objective in ("softmax", "logistic"):
+            settings = {"objective": objective, "dimension": 8, "epochs": 1}
+            dh.train(family, "demo/umls", **settings, callback=lambda event: seen.append(torch.get_num_threads()))
+            assert torch.get_num_threads() == 2
+        with at_most(None):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen[0] == 1 and 2 in seen
+
+
+def test_waiting_threads_do_not_spin():
+    code = "import os, dihedral; print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        more = {"OMP_WAIT_POLICY": given} if given else {}
+        done = subprocess.run([sys.executable, "-c", code], env=environment | more, capture_output=True, text=True)
+        assert done.stdout.strip() == expected
