@@ -104,7 +104,11 @@ class Signatures:
     def _num_properties(self) -> NDArray[np.int64]:
         return np.diff(self._regression[0].indptr)
 
+    @cached_property
+    def _by_property(self) -> Any:
+        return self._regression[0].tocsc()
+
     def _own_properties(self, step: int) -> NDArray[np.int64]:
-        properties, _, relation = self._regression
+        relation = self._regression[2]
         mine = np.flatnonzero(self._twins[step % self.facts.num_relations][relation])
-        return np.asarray(properties[:, mine].sum(axis=1)).astype(np.int64)
+        return np.bincount(self._by_property[:, mine].indices, minlength=self.facts.num_entities)
