@@ -10,6 +10,7 @@ from dihedral import DihedralError
 from dihedral.graph.index import GraphIndex
 from dihedral.inference.calibration import (
     Calibration,
+    _cuts,
     candidates_of,
     expected_error,
     false_triples,
@@ -71,6 +72,13 @@ def test_the_expected_error_is_the_mean_distance_of_probability_and_true_share()
 def test_wilson_intervals_agree_with_those_of_a_table():
     low, high = wilson_interval(np.array([0.5, 0.9]), np.array([10, 100]))
     assert low == pytest.approx([0.2366, 0.8256], abs=1e-4) and high == pytest.approx([0.7634, 0.9448], abs=1e-4)
+
+
+def test_similar_proposals_are_those_at_least_as_probable(trained):
+    tied = Calibration(*(getattr(trained.calibration, name) for name in ("rules", "proposals", "judgements")),
+                       _cuts(np.array([0.1] * 50 + [0.3] * 20 + [0.490909] * 11)))  # fmt: skip
+    for probability, count in ((0.1, 81), (0.3, 31), (0.490909, 11), (float(np.float32(0.490909)), 11), (0.2, 31)):
+        assert tied.num_similar(probability) == count
 
 
 def test_predictions_have_probabilities_before_and_after_saving(trained, tmp_path):

@@ -86,3 +86,14 @@ def test_features_do_not_depend_on_the_company(evidence, graph):
     triples = [("p1", "spouse", "p0"), ("p0", "lives_in", "c1"), ("p3", "lives_in", "c2"), ("p5", "parent", "p1")]
     together = of(evidence, graph, *triples)
     assert together == [of(evidence, graph, triple)[0] for triple in triples]
+
+
+def test_an_entity_of_another_type_has_no_further_answer(benchmark_graph):
+    graph = benchmark_graph("family-neural-lp")
+    model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
+    found = Evidence(Scorer(model), graph.train_index, CountedRules.none())
+    outside = np.setdiff1d(np.arange(graph.num_entities), found.signatures.candidates(0))[:1]
+    inside = found.signatures.candidates(0)[:1]
+    triples = torch.tensor([[int(outside[0]), 0, 5], [int(inside[0]), 0, 5]])
+    first, second = found.features(triples)[:, FEATURES.index("further tail")]
+    assert first < -5 < second

@@ -25,7 +25,10 @@ def command(
         Path | None, typer.Option(help="A TSV, CSV or Parquet file of triples, each with one part empty or `?`.")
     ] = None,
     relation: Annotated[list[str] | None, typer.Option(help="Only missing facts of this relation; repeatable.")] = None,
-    top: Annotated[int, typer.Option(help="Answers per query, or missing facts in total.")] = 10,
+    top: Annotated[
+        int | None,
+        typer.Option(help="Answers per query, or missing facts in total; by default 10, or 1000 with --min-precision."),
+    ] = None,
     known: Known = "include",
     among: Annotated[
         str | None,
@@ -60,6 +63,7 @@ def command(
         raise DihedralError(f"known is {known!r} without --queries; missing facts are never known facts")
     if queries is None and skip_unknown:
         raise DihedralError("--skip-unknown is given without --queries; it is about the names in a file of queries")
+    top = top if top is not None else 10 if min_precision is None else 1000
     predictor = dh.load(model)
     limit = read_among(predictor, among)
     if queries is not None:
@@ -68,6 +72,9 @@ def command(
         limits = {"among": limit or "signature", "min_precision": min_precision}
         with counted_bar("relations") as on_progress:
             found = missing_facts(predictor, relations=relation or (), top=top, on_progress=on_progress, **limits)  # type: ignore[arg-type]
+        if min_precision is not None and len(found) in (0, top):
+            nothing = f"no list is expected to have a precision of {min_precision}; leave out --min-precision"
+            remark(f"the list ends at --top {top}" if len(found) else nothing)
         if predictor.calibration is None:
             remark(f"ordered by score, because there are no probabilities: {predictor.why_not_calibrated}")
             found = found.drop_columns(["probability", "precision", "precision_low", "precision_high"])

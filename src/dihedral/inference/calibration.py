@@ -4,8 +4,8 @@ Two models of the same kind (`inference.additive`) are fitted on the valid tripl
 facts (`inference.evidence`):
 
 - Proposals: facts that the graph does not hold (`inference.proposals`). The probability is the share of such proposals
-  that hold if as many facts are missing from the graph as the valid split holds. Some true proposals are in no split,
-  so it is a lower bound. This is the probability of answers to a question and of missing facts.
+  that hold if as many facts are missing from the graph as the valid split holds. If more are missing it is too low, if
+  fewer are missing it is too high. This is the probability of answers to a question and of missing facts.
 - Judgements: true and false in equal parts, where a false triple has one entity replaced by another that fits that side
   of the relation. This is the probability of a yes or no.
 """
@@ -34,7 +34,7 @@ MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
 MAX_SCORES = 2e9  # pairs scored to find proposals for the fit
 MAX_TRIES = 20  # to draw a triple that is not a known fact
 GROWTH = 1.3  # of the bins of proposals, from the most probable down
-CUTS = 60  # places where the number of proposals and of true ones is kept
+CUTS = 60  # probabilities for which the number of proposals is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,31 +54,37 @@ class Calibration:
     def from_dict(cls, content: dict[str, Any], relations: int) -> Calibration:
         if tuple(content["features"]) != FEATURES:
             raise ValueError(f"expected the features {', '.join(FEATURES)}")
-        count = len(FEATURES)
-        proposals, judgements = (
-            AdditiveModel.from_dict(content[name], count, relations) for name in ("proposals", "judgements")
-        )
+        kinds, width = ("proposals", "judgements"), len(FEATURES)
+        proposals, judgements = (AdditiveModel.from_dict(content[kind], width, relations) for kind in kinds)
         cuts = [(float(probability), int(count)) for probability, count in content["cuts"]]
         return cls(CountedRules.from_dict(content["rules"]), proposals, judgements, cuts)
 
     def probabilities(
         self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
     ) -> NDArray[np.float64]:
-        """The probabilities of triples [n, 3] as proposals, or as judgements.
+        """The probabilities of triples [n, 3] as proposals, or as judgements."""
+        return self.estimate(evidence, triples, scores, judge=judge)[0]
+
+    def estimate(
+        self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The probabilities, and the values z behind them, which also order triples of equal probability.
 
         A fact about an entity and itself is at most as probable as such facts are frequent in its relation.
         """
         model = self.judgements if judge else self.proposals
         head, relation, tail = triples.cpu().numpy().T
-        found = model.probabilities(evidence.features(triples, scores), relation)
+        z = model.logits(evidence.features(triples, scores), relation)
+        found = np.interp(z, model.z, model.probability)
         for place in np.flatnonzero(head == tail).tolist():
             found[place] = min(found[place], evidence.reversal_shares(int(relation[place]))[1])
-        return found
+        return found, z
 
     def num_similar(self, probability: float) -> int:
         """The number of proposals on valid that were at least as probable."""
         places = [cut[0] for cut in self.cuts]
-        where = min(int(np.searchsorted(places, probability)), len(self.cuts) - 1)
+        rounded = probability * (1 - 1e-4)  # it may have been stored with fewer digits
+        where = min(int(np.searchsorted(places, rounded)), len(self.cuts) - 1)
         return self.cuts[where][1]
 
 
@@ -138,7 +144,9 @@ def _given_unseen(share: NDArray[np.float64], ratio: float) -> NDArray[np.float6
 def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
     ascending = np.sort(probabilities)
     places = np.unique(np.geomspace(1, len(ascending), CUTS).round().astype(int))
-    return sorted((float(f"{ascending[-place]:.6g}"), int(place)) for place in places)
+    values = np.unique(ascending[-places])
+    counts = len(ascending) - np.searchsorted(ascending, values)
+    return [(float(f"{value:.6g}"), int(count)) for value, count in zip(values, counts, strict=True)]
 
 
 def is_among(triples: Tensor, wanted: Triples, num_entities: int) -> NDArray[np.bool_]:

@@ -154,20 +154,21 @@ def missing_facts(
     graph = predictor.graph
     relations = (relations,) if isinstance(relations, str) else relations
     names = list(dict.fromkeys(relations)) or list(graph.relations)
-    best, best_scores, best_value = torch.empty(0, 3, dtype=torch.int64), torch.empty(0), torch.empty(0)
+    best, best_scores = torch.empty(0, 3, dtype=torch.int64), torch.empty(0)
+    order = np.zeros((2, 0))  # by probability, then by what is behind it
     for number, name in enumerate(names, start=1):
         relation = graph.relations.id(name)
         heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
         if len(graph.index.members(relation)):
             triples = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
             scores = predictor.scorer.score(triples).cpu()
-            head, which, tail = triples.unbind(1)
-            found = predictor.probabilities(head, which, tail, scores)
-            value = scores if predictor.calibration is None else torch.tensor(found, dtype=torch.float64)
-            value = torch.cat([best_value.to(value.dtype), value])
+            value = z = scores.double().numpy()
+            if predictor.calibration is not None:
+                value, z = predictor.calibration.estimate(predictor.evidence, triples, scores)
             best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
-            kept = torch.from_numpy(np.lexsort((-best_scores.numpy(), -value.numpy()))[:top].copy())
-            best, best_scores, best_value = best[kept], best_scores[kept], value[kept]
+            order = np.concatenate([order, np.stack([value, z])], axis=1)
+            kept = np.lexsort((-order[1], -order[0]))[:top]
+            best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
         if on_progress:
             on_progress(number, len(names))
     place = torch.arange(len(best))

@@ -30,6 +30,7 @@ from dihedral.inference.scorer import Scorer
 
 FEATURES = ("score", "rule", "further tail", "further head", "reverse", "head fit", "tail fit")
 Features = NDArray[np.float32]  # [n, len(FEATURES)]
+Values = NDArray[np.float32]  # [n]
 
 MIN_RULE_SUPPORT = 2
 RULE_PRIOR = 5.0  # body pairs without support that each rule starts with
@@ -71,7 +72,7 @@ class CountedRules:
     def none(cls) -> CountedRules:
         return cls.from_dict({"heads": [], "bodies": [], "confidence": []})
 
-    def implied(self, facts: GraphIndex, step: int, entities: NDArray[np.int64]) -> tuple[NDArray[np.int64], Features]:
+    def implied(self, facts: GraphIndex, step: int, entities: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values]:
         """What rules imply as answers of (entity, step, ?): row · N + answer, sorted, and the highest confidence."""
         relation, backwards = step % facts.num_relations, step >= facts.num_relations
         first, last = np.searchsorted(self.heads, [relation, relation + 1])
@@ -110,7 +111,7 @@ class Evidence:
     ) -> None:
         self.scorer, self.facts, self.rules = scorer, facts, rules
         self.signatures = signatures or Signatures(facts)
-        self._rates: dict[int, Features] = {}
+        self._rates: dict[int, Values] = {}
         self._reversed: dict[int, tuple[float, float]] = {}
 
     def features(self, triples: Tensor, scores: Tensor | None = None) -> Features:
@@ -133,11 +134,19 @@ class Evidence:
         both_ways, loops = _logit(np.array(self.reversal_shares(relation)))
         reverse = np.where(heads == tails, loops, np.where(reversed_too, both_ways, 0.0))
         counts = [self._counts(step_, entities) - known for step_, entities in ((relation, heads), (backwards, tails))]
-        further = [_logit(self._rates_of(step_)[count.clip(0, MAX_COUNT)])
-                   for step_, count in zip((relation, backwards), counts, strict=True)]  # fmt: skip
+        roles = zip((relation, backwards), (heads, tails), counts, strict=True)
+        further = [self._further(step_, entities, count) for step_, entities, count in roles]
         fits = self.signatures.fit(relation)[heads], self.signatures.fit(backwards)[tails]
         columns = np.log(0.001 + self._rule_confidence(relation, heads, tails)), *further, reverse, *fits
         return np.stack(columns, axis=1).astype(np.float32)
+
+    def _further(self, step: int, entities: NDArray[np.int64], counts: NDArray[np.int64]) -> Values:
+        """The log-odds that entities with these counts of answers have one more; low for those that fit no role."""
+        rates = self._rates_of(step)[counts.clip(0, MAX_COUNT)]
+        candidates = self.signatures.candidates(step)
+        place = np.searchsorted(candidates, entities).clip(max=len(candidates) - 1)
+        outside = 0.5 / (self.facts.num_entities - len(candidates) + 1)
+        return _logit(np.where(candidates[place] == entities, rates, outside))
 
     def _counts(self, step: int, entities: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many answers (entity, step, ?) has among the facts [n]."""
@@ -146,7 +155,7 @@ class Evidence:
         counts: NDArray[np.int64] = np.bincount(row.numpy(), minlength=len(distinct))[place]
         return counts
 
-    def _rates_of(self, step: int) -> Features:
+    def _rates_of(self, step: int) -> Values:
         """The share of the candidates of a role with at least k answers that have at least k + 1, for each k."""
         if step not in self._rates:
             counts = self._counts(step, self.facts.members(step).numpy())
@@ -168,7 +177,7 @@ class Evidence:
             self._reversed[relation] = both_ways, loops
         return self._reversed[relation]
 
-    def _rule_confidence(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Features:
+    def _rule_confidence(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Values:
         distinct, place = np.unique(heads, return_inverse=True)
         found = np.zeros(len(heads), np.float32)
         for start in range(0, len(distinct), CHUNK):

@@ -22,7 +22,7 @@ def num_cores() -> int:
 
 
 def use_threads(count: int | None = None) -> int | None:
-    """Use this many threads and return the number; by default one per core, unless OMP_NUM_THREADS is set."""
+    """Use this many threads, and return what was given; by default one per core, unless OMP_NUM_THREADS is set."""
     if count is not None and count < 1:
         raise DihedralError(f"threads is {count}; it must be 1 or more")
     if count is None and "OMP_NUM_THREADS" in os.environ:
