@@ -104,3 +104,10 @@ def test_a_model_without_calibration_gives_a_score_only(cli, family, tmp_path):
     plain.save(tmp_path / "plain")
     done = cli("predict", tmp_path / "plain", "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
     assert done.out == f"{plain.score('man_0000', 'spouse', 'woman_0010'):.4f}\n"
+
+
+def test_all_candidates_are_no_limit_for_a_relation(cli, model_folder):
+    question = ("predict", model_folder, "--head", "man_0000", "--tail", "woman_0010", "--json")
+    assert cli(*question, "--among", "all").out == cli(*question).out
+    refused = cli(*question, "--among", "range")
+    assert refused.code == 2 and "among limits entities, but the relation is asked for" in refused.err

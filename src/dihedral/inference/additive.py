@@ -9,7 +9,7 @@ by isotonic regression; so a probability is the share of true examples among sim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Values = NDArray[np.float64]
-KNOTS = 4  # quantiles of the true examples where a curve may bend, and as many of all examples
+KNOTS = 4  # quantiles of the true examples where a curve may bend, besides some of all examples
 ITERATIONS = 60
 RIDGE, RELATION_RIDGE = 0.02, 0.2
 FOLDS = 3
@@ -42,9 +42,13 @@ class AdditiveModel:
             total += np.interp(features[:, column], knots, heights)
         return total
 
-    def probabilities(self, features: NDArray[np.float32], relations: NDArray[np.int64]) -> Values:
-        found: Values = np.interp(self.logits(features, relations), self.z, self.probability)
+    def at(self, z: Values) -> Values:
+        """The last curve."""
+        found: Values = np.interp(z, self.z, self.probability)
         return found
+
+    def probabilities(self, features: NDArray[np.float32], relations: NDArray[np.int64]) -> Values:
+        return self.at(self.logits(features, relations))
 
     def to_dict(self) -> dict[str, Any]:
         def short(values: Values) -> list[float]:
@@ -86,9 +90,8 @@ def fit_additive(
         part = _fit(features[~mine], relations[~mine], truth[~mine], num_relations)
         unseen[mine] = part.logits(features[mine], relations[mine])
     z, probability = _last_curve(unseen, truth, growth)
-    model = _fit(features, relations, truth, num_relations)
-    fitted = AdditiveModel(model.knots, model.heights, model.offsets, z, probability)
-    return fitted, np.interp(unseen, z, probability)
+    model = replace(_fit(features, relations, truth, num_relations), z=z, probability=probability)
+    return model, model.at(unseen)
 
 
 def _fit(
@@ -119,7 +122,7 @@ def _fit(
     slopes = np.split(found[:width], np.cumsum([len(k) - 1 for k in knots])[:-1])
     heights = [np.concatenate([[0.0], np.cumsum(each)]) for each in slopes]
     offsets = found[width] + found[width + 1 :]
-    return AdditiveModel(knots, heights, offsets, np.zeros(0), np.zeros(0))
+    return AdditiveModel(knots, heights, offsets, np.zeros(0), np.zeros(0))  # without the last curve
 
 
 def _knots(column: NDArray[np.float32], truth: NDArray[np.bool_]) -> Values:

@@ -12,7 +12,7 @@ facts (`inference.evidence`):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class Calibration:
         model = self.judgements if judge else self.proposals
         head, relation, tail = triples.cpu().numpy().T
         z = model.logits(evidence.features(triples, scores), relation)
-        found = np.interp(z, model.z, model.probability)
+        found = model.at(z)
         for place in np.flatnonzero(head == tail).tolist():
             found[place] = min(found[place], evidence.reversal_shares(int(relation[place]))[1])
         return found, z
@@ -109,9 +109,7 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
     features = evidence.features(triples)
     model, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
     ratio = len(graph.test) / len(graph.valid)  # true proposals that valid does not hold, for each that it holds
-    proposals = AdditiveModel(
-        model.knots, model.heights, model.offsets, model.z, _given_unseen(model.probability, ratio)
-    )
+    proposals = replace(model, probability=_given_unseen(model.probability, ratio))
     judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
     truth = np.arange(len(judged)) < len(true)
     features = evidence.features(judged)

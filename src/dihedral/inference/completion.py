@@ -62,7 +62,7 @@ def complete(
             check_options(top, known, among=among, part=part)
         except DihedralError as error:
             raise DihedralError(f"question {number + 1}: {error}") from None
-        limited_by = str(question[1]) if among is not None else ""
+        limited_by = str(question[1]) if among not in (None, "all") else ""
         groups.setdefault((part, limited_by), []).append(number)
     found: list[pa.Table] = []
     done = 0

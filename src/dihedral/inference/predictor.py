@@ -151,11 +151,11 @@ class Predictor:
 
     def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
         """The same as a mask [N] on the model's device; None if all may answer."""
-        found = self.candidates(among, self.graph.relations.id(relation), side)
+        number = self.graph.relations.id(relation)
         if among is None or among == "all":
             return None
         mask = torch.zeros(self.graph.num_entities, dtype=torch.bool)
-        mask[found] = True
+        mask[self.candidates(among, number, side)] = True
         return mask.to(self.device)
 
     def members(self, relation: str, entity: str) -> list[str]:

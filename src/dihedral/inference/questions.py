@@ -34,7 +34,7 @@ def check_options(top: int, known: str, *, among: Among = None, part: Part = "ta
         raise DihedralError(f"top is {top}; ask for at least 1 answer")
     if known not in ("include", "exclude"):
         raise DihedralError(f"known is {known!r}; choose include or exclude")
-    if part == "relation" and among is not None:
+    if part == "relation" and among not in (None, "all"):
         raise DihedralError("among limits entities, but the relation is asked for; leave it out")
 
 

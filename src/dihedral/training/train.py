@@ -25,7 +25,7 @@ from dihedral.training.identity import find_difference, run_identity
 from dihedral.training.loop import Callback, Event, Trainer
 from dihedral.training.recipe import Recipe, load_recipe
 
-SMALL_PRODUCTS = 1e8  # batch · entities · dimensions: below this, one thread is two to three times as fast as two
+SMALL_PRODUCTS = 1e8  # batch · entities · dimensions: below this, threads mostly wait for each other
 
 
 def train(

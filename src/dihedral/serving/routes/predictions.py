@@ -76,7 +76,7 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
 
 def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
     part = missing_part(query.head, query.relation, query.tail)
-    check_options(query.top, query.known, among=None if query.among == "all" else query.among, part=part)
+    check_options(query.top, query.known, among=query.among, part=part)
     for entity in (query.head, query.tail):
         if entity is not None:
             served.check_entity(entity)
