@@ -133,6 +133,12 @@ def test_readme_tables_are_generated():
     assert rewritten(read("README.md")) == read("README.md"), "run `python -m benchmarks.readme_tables`"
 
 
+def test_the_table_of_shares_against_chance_is_that_of_the_record():
+    from benchmarks.chance import table
+
+    assert table() in read("docs/concepts/algebra.md"), "copy what `benchmarks.chance.table()` returns"
+
+
 def test_http_reference_lists_every_endpoint():
     pytest.importorskip("fastapi")
     from dihedral.serving.app import create_app
