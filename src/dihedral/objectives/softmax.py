@@ -3,6 +3,7 @@
     L = 1/|B| Σ_{(h, r, t) ∈ B} [ -log p(t | h, r) - log p(h | r, t) + λ Ω(h, r, t) ] + w · mean -log p(r | h, t)
 
 λ is the weight of the regulariser and w is `relation_weight`. Sampled paths add the terms of their end and their start.
+With `candidates`, p is estimated from a sample of the entities (`dihedral.objectives.sampling`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import block_queries, with_transposes
 from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
 from dihedral.objectives.base import Gradients, queries_of_sides
 from dihedral.objectives.compositions import Compositions
 from dihedral.objectives.regularisers import NONE, Regulariser
+from dihedral.objectives.sampling import Sample, draw
 from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
 
@@ -39,6 +42,7 @@ class SoftmaxLoss:
     path_length: int = 2  # of the longest of them
     compositions: Compositions | None = None
     composition_weight: float = 0.0  # of the composition loss of the paths of two steps
+    candidates: int = 0  # entities of a step's softmax besides the targets of its batch; 0: all entities
     dropout: float = 0.0  # probability that an entry of a query is set to 0
     regulariser: Regulariser = NONE
     precision: str = "half"  # of the products over all entities on CUDA
@@ -59,15 +63,14 @@ class SoftmaxLoss:
             query = queries_of_sides(self.relations, operators, index.repeat(2), rows[: 2 * size], size)
             if here is not None:  # rows of other processes make no queries here
                 query = query * here[: 2 * size]
-            table = entities.detach().requires_grad_()
-            candidates = self.relations.candidates(table)
             queries = torch.cat([query, *_path_queries(paths, operators, rows, size)])
             queries = self._drop(queries, generator)
             if here is not None:
                 queries = queries * torch.cat([here[: 2 * size], *_path_anchors(paths, here, size)])
         ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
         targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
-        loss, query_gradient, entity_gradient = self._cross_entropy(queries, candidates, targets, 1 / size, shard)
+        sample = draw(targets, len(entities), self.candidates, generator) if self.candidates else None
+        loss, query_gradient, entity_gradient = self._cross_entropy(queries, entities, targets, sample, size)
         outputs, gradients = [queries], [shard.sum(query_gradient)]
         if self.relation_weight:
             with torch.enable_grad():
@@ -94,12 +97,14 @@ class SoftmaxLoss:
             outputs, gradients = [*outputs, more], [*gradients, torch.ones_like(more)]
             penalty = penalty + more.detach()
         operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
-        if candidates is not table:
-            (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
         row_gradient[: 2 * size] += penalty_gradient
+        total = loss / size + penalty
+        if sample is not None:
+            rows_in_use = RowGradients(torch.cat([sample.ids, ids]), torch.cat([entity_gradient, row_gradient]))
+            return Gradients(total, operator_gradient, rows_in_use)
         local = shard.local_index(ids).clamp(0, len(entities) - 1)  # rows of other processes have gradient 0
         entity_gradient.index_add_(0, local, row_gradient)
-        return Gradients(loss / size + penalty, operator_gradient, entity_gradient)
+        return Gradients(total, operator_gradient, entity_gradient)
 
     def sample(self, batch: Tensor, generator: torch.Generator) -> list[SampledPaths]:
         if self.walks is None:
@@ -107,19 +112,31 @@ class SoftmaxLoss:
         return sample_paths(self.walks, batch, self.paths, self.path_length, generator)
 
     def _cross_entropy(
-        self, queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, shard: Shard
+        self, queries: Tensor, entities: Tensor, targets: Tensor, sample: Sample | None, size: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed loss, and its gradients times `scale` for queries and candidates."""
+        """The summed loss, and its gradients divided by `size` for queries and entities (or the sampled ones)."""
+        shard = self.shard or Shard(len(entities))
+        table = (entities if sample is None else entities[sample.ids]).detach().requires_grad_()
+        with torch.enable_grad():
+            candidates = self.relations.candidates(table)
+        asked, answers, width = queries.detach(), candidates.detach(), queries.shape[1]
+        if sample is not None:
+            targets, (asked, answers) = sample.targets, sample.extended(asked, answers)
         if self.reference:
-            return cross_entropy(queries, candidates, targets, scale=scale)
-        return tiled_cross_entropy(
-            queries.detach() if shard.is_single else shard.sum(queries.detach().clone()),
-            candidates.detach(),
-            shard.local_index(targets),
-            scale=scale,
-            precision=self.precision,
-            combine=None if shard.is_single else shard.logsumexp,
-        )
+            loss, *gradients = cross_entropy(asked, answers, targets, scale=1 / size)
+        else:
+            loss, *gradients = tiled_cross_entropy(
+                asked if shard.is_single else shard.sum(asked.clone()),
+                answers,
+                shard.local_index(targets),
+                scale=1 / size,
+                precision=self.precision,
+                combine=None if shard.is_single else shard.logsumexp,
+            )
+        query_gradient, entity_gradient = (gradient[:, :width] for gradient in gradients)
+        if candidates is not table:
+            (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)
+        return loss, query_gradient, entity_gradient
 
     def _relation_question(self, operators: Tensor, index: Tensor, rows: Tensor, shard: Shard) -> Tensor:
         """Weighted cross-entropy of (head, ?, tail) from the rows [2B, 2L]; each process counts its part."""

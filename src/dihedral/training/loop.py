@@ -124,6 +124,7 @@ class Trainer:
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a captured step after a few plain ones."""
         capturable = self.device.type == "cuda" and self.shard.is_single and not self.reference
+        capturable = capturable and not self.recipe.candidates  # the size of a sample varies
         if not capturable or len(batch) < self.recipe.batch_size:
             return self.step(batch)
         if self.captured is None:
@@ -377,7 +378,7 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
     shard, device, relations = model.shard, model.entities.device, model.relations
     if not shard.is_single and reference:
         raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
-    for name in ("component_weight", "regularise_negatives"):  # they need all negatives of a question in one place
+    for name in ("component_weight", "regularise_negatives", "candidates"):  # they need all negatives in one place
         if not shard.is_single and getattr(recipe, name):
             raise DihedralError(
                 f"{name} is {getattr(recipe, name)} with {shard.world} processes; leave it out or use one process"

@@ -148,6 +148,10 @@ class Recipe:
         0.0, "Weight of the composition loss: products of operators become similar to the relations that they imply.",
         NOT_NEGATIVE, when=[WALKS],
     )  # fmt: skip
+    candidates: int = setting(
+        0, "Entities of a step's softmax besides the answers of its batch, drawn at random and weighted for those left "
+        "out; 0 uses all entities.", NOT_NEGATIVE, when=[SOFTMAX],
+    )  # fmt: skip
     dropout: float = setting(
         0.0,
         "Probability that an entry of a query is set to 0 in training.",

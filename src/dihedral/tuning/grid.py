@@ -140,7 +140,7 @@ def grid_search(
     for row in planned:
         if _key(row) in done:
             continue
-        interrupted = _train_row(graph, row, chosen_device, callback)
+        interrupted = train_row(graph, row, chosen_device, callback)
         _append(log, row)
         rows.append(row)
         if on_row:
@@ -150,7 +150,7 @@ def grid_search(
     return sorted(rows, key=lambda row: -row.get("valid", {}).get("mrr", -1.0))
 
 
-def _train_row(graph: Graph, row: Row, device: torch.device, callback: Callback | None) -> bool:
+def train_row(graph: Graph, row: Row, device: torch.device, callback: Callback | None = None) -> bool:
     """Train one combination and add its metrics to the row; return whether Ctrl-C arrived in its last epoch."""
     started = time.perf_counter()
     trainer = Trainer(graph, Recipe.from_dict(row["recipe"]), seed=row["seed"], device=device, callback=callback)

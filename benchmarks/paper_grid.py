@@ -1,0 +1,118 @@
+"""The paper's grid on WN18RR and FB15k-237, under two readings of its λ.
+
+λ is the weight of L2 on the entities of the positives, or of all sampled triples (`regularise_negatives`). The plane of
+λ and learning rate is trained whole, with batches of 1024 and 10 negatives. The cell with the best valid MRR is then
+trained with the grid's other batch sizes and numbers of negatives.
+
+    python -m benchmarks.paper_grid --workers 8
+    python -m benchmarks.paper_grid --draw docs/images/paper-grid.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dihedral as dh
+from benchmarks.record import RESULTS
+from dihedral.graph import Graph
+from dihedral.io.jsonl import append_line, read_lines
+from dihedral.runtime.device import choose_device
+from dihedral.training.recipe import Recipe, load_recipe
+from dihedral.tuning.grid import PAPER_GRIDS, Row, plan, train_row
+
+GRAPHS = ("FB15k-237", "WN18RR")
+ESTIMATORS = ("ste", "gumbel")
+EPOCHS = {"FB15k-237": 100, "WN18RR": 200}
+PLANE = {"batch_size": 1024, "negatives": 10}
+_GRAPHS: dict[str, Graph] = {}
+
+
+def recipe(graph: str, estimator: str) -> Recipe:
+    epochs = EPOCHS[graph]
+    found = load_recipe(f"paper/{graph.lower()}-d4-{estimator}").replace(**PLANE)
+    return found.replace(epochs=epochs, validate_every=epochs // 10, patience=3)
+
+
+def cells(graph: Graph, estimator: str, choices: Mapping[str, list[Any]]) -> list[Row]:
+    return plan(graph, recipe(graph.name, estimator), choices)
+
+
+def plane(estimator: str) -> dict[str, list[Any]]:
+    grid = PAPER_GRIDS[estimator]
+    return {"regularise_negatives": [False, True]} | {key: grid[key] for key in ("regulariser_weight", "lr")}
+
+
+def beside(best: Row, estimator: str) -> dict[str, list[Any]]:
+    """The cell of the plane with every batch size and number of negatives of the grid."""
+    grid, settings = PAPER_GRIDS[estimator], best["recipe"]
+    fixed = {key: [settings[key]] for key in ("regularise_negatives", "regulariser_weight")}
+    return fixed | {"lr": [settings["entity_lr"]]} | {key: grid[key] for key in ("batch_size", "negatives")}
+
+
+def cost(row: Row) -> float:
+    """Relative time of a run."""
+    settings = row["recipe"]
+    return (3 if row["graph"] == "FB15k-237" else 1) * settings["epochs"] / settings["batch_size"]
+
+
+def is_done(row: Row, log: Path) -> bool:
+    return any(each["recipe"] == row["recipe"] and each["data"] == row["data"] for each in read_lines(log))
+
+
+def train_all(rows: Iterable[Row], out: Path, workers: int, deadline: float) -> None:
+    """Train rows concurrently, the longest first, and append each to the log of its graph."""
+    waiting = sorted((row for row in rows if not is_done(row, log_of(row, out))), key=cost, reverse=True)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        for future in as_completed([pool.submit(_train, row, deadline) for row in waiting]):
+            if (row := future.result()) is not None:
+                append_line(log_of(row, out), row)
+                print(row["graph"], row["changes"], row.get("valid", {}).get("mrr"), row["seconds"], flush=True)
+
+
+def log_of(row: Row, out: Path) -> Path:
+    return out / f"{row['graph'].lower()}.jsonl"
+
+
+def _train(row: Row, deadline: float) -> Row | None:
+    if time.time() > deadline:
+        return None
+    name = row["graph"]
+    if name not in _GRAPHS:
+        _GRAPHS[name] = dh.load_graph(name)
+    train_row(_GRAPHS[name], row, choose_device("auto"))
+    return row
+
+
+def best_of(rows: list[Row], out: Path) -> Row | None:
+    """The trained row of these with the highest valid MRR."""
+    settings = [row["recipe"] for row in rows]
+    found = [row for row in read_lines(log_of(rows[0], out)) if row["recipe"] in settings and "valid" in row]
+    return max(found, key=lambda row: row["valid"]["mrr"], default=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS / "search", help="The folder of the logs.")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e6, help="No run starts after this time.")
+    arguments = parser.parse_args()
+    deadline = time.time() + 60 * arguments.minutes
+    planes = {(name, each): cells(dh.load_graph(name), each, plane(each)) for name in GRAPHS for each in ESTIMATORS}
+    train_all([row for rows in planes.values() for row in rows], arguments.out, arguments.workers, deadline)
+    more = []
+    for (name, estimator), rows in planes.items():
+        if best := best_of(rows, arguments.out):
+            more += cells(dh.load_graph(name), estimator, beside(best, estimator))
+    train_all(more, arguments.out, arguments.workers, deadline)
+
+
+if __name__ == "__main__":
+    main()
