@@ -12,7 +12,6 @@ import dihedral as dh
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 
-
 IN_PYKEEN = ("nations", "kinships")  # folders of PyKEEN's wheel
 
 
