@@ -11,6 +11,7 @@ trained with the grid's other batch sizes and numbers of negatives.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import time
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ import torch
 import dihedral as dh
 from benchmarks.record import RESULTS
 from dihedral.graph import Graph
+from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
 from dihedral.runtime.device import choose_device
 from dihedral.training.recipe import Recipe, load_recipe
@@ -30,7 +32,7 @@ from dihedral.tuning.grid import PAPER_GRIDS, Row, plan, train_row
 
 GRAPHS = ("FB15k-237", "WN18RR")
 ESTIMATORS = ("ste", "gumbel")
-EPOCHS = {"FB15k-237": 100, "WN18RR": 200}
+EPOCHS = {"FB15k-237": 60, "WN18RR": 200}
 PLANE = {"batch_size": 1024, "negatives": 10}
 _GRAPHS: dict[str, Graph] = {}
 
@@ -70,6 +72,7 @@ def is_done(row: Row, log: Path) -> bool:
 def train_all(rows: Iterable[Row], out: Path, workers: int, deadline: float) -> None:
     """Train rows concurrently, the longest first, and append each to the log of its graph."""
     waiting = sorted((row for row in rows if not is_done(row, log_of(row, out))), key=cost, reverse=True)
+    make_folder(out)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         for future in as_completed([pool.submit(_train, row, deadline) for row in waiting]):
             if (row := future.result()) is not None:
@@ -98,12 +101,71 @@ def best_of(rows: list[Row], out: Path) -> Row | None:
     return max(found, key=lambda row: row["valid"]["mrr"], default=None)
 
 
+def draw(out: Path, path: Path) -> None:
+    """Heat maps of valid MRR over λ and learning rate; the best cell of a graph and model has a frame."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    readings = {False: "λ on positives", True: "λ on all sampled triples"}
+    columns = [(estimator, reading) for estimator in ESTIMATORS for reading in readings]
+    widths = [len(PAPER_GRIDS[estimator]["lr"]) for estimator, _ in columns]
+    figure, axes = plt.subplots(
+        len(GRAPHS), len(columns), figsize=(13, 6), layout="constrained", width_ratios=widths, squeeze=False
+    )
+    for graph, line in zip(GRAPHS, axes, strict=True):
+        logged = [row for row in read_lines(out / f"{graph.lower()}.jsonl") if "valid" in row]
+        top = max(_valid(row) for row in logged if row["recipe"]["objective"] == "logistic")
+        for (estimator, reading), axis in zip(columns, line, strict=True):
+            base = recipe(graph, estimator)
+            rates, weights = (PAPER_GRIDS[estimator][key] for key in ("lr", "regulariser_weight"))
+            found = {}
+            for weight, rate in itertools.product(weights, rates):
+                for both in (False, True):
+                    cell = base.replace(
+                        regulariser_weight=weight, entity_lr=rate, relation_lr=rate, regularise_negatives=both
+                    ).to_dict()
+                    found |= {(both, weight, rate): _valid(row) for row in logged if same_run(row["recipe"], cell)}
+            values = [[found.get((reading, weight, rate), float("nan")) for rate in rates] for weight in weights]
+            axis.imshow(values, vmin=0, vmax=top, cmap="viridis", aspect="auto")
+            best = max(found, key=lambda key: found[key], default=None)
+            for (y, weight), (x, rate) in itertools.product(enumerate(weights), enumerate(rates)):
+                value = found.get((reading, weight, rate))
+                light = value is not None and value > 0.6 * top
+                text = "" if value is None else f"{value:.3f}".lstrip("0")
+                axis.text(x, y, text or "not run", ha="center", va="center", size=8, color="black" if light else "gray")
+                if value is not None and not light:
+                    axis.texts[-1].set_color("white")
+                if best == (reading, weight, rate):
+                    axis.add_patch(plt.Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2))
+            axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+            axis.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+            axis.set_title(f"{graph}, D4-{'STE' if estimator == 'ste' else 'Gumbel'}\n{readings[reading]}", size=9)
+            axis.set_xlabel("learning rate", size=8)
+        line[0].set_ylabel("λ")
+    figure.savefig(path, dpi=110)
+
+
+def same_run(logged: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
+    """Whether settings are equal, apart from names and those that the log's version did not have."""
+    return all(value == cell[key] for key, value in logged.items() if key not in ("name", "about"))
+
+
+def _valid(row: Row) -> float:
+    return float(row["valid"]["mrr"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draw", type=Path, metavar="PNG", help="Draw what the logs hold instead of training.")
     parser.add_argument("--out", type=Path, default=RESULTS / "search", help="The folder of the logs.")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6, help="No run starts after this time.")
     arguments = parser.parse_args()
+    if arguments.draw:
+        draw(arguments.out, arguments.draw)
+        return
     deadline = time.time() + 60 * arguments.minutes
     planes = {(name, each): cells(dh.load_graph(name), each, plane(each)) for name in GRAPHS for each in ESTIMATORS}
     train_all([row for rows in planes.values() for row in rows], arguments.out, arguments.workers, deadline)

@@ -138,7 +138,7 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "model": model,
-                    "kind": f"best of {len(inside)} inside the paper's grid",
+                    "kind": f"best of {len(inside)} inside the paper's grid{_reading(best['recipe'])}",
                     "relation_bytes": relation_bytes(Recipe.from_dict(best["recipe"]), find_benchmark(graph).size[1]),
                     "objective": "logistic",
                     "dimension": dimension,
@@ -154,6 +154,10 @@ def _inside_grid(graph: str, results: Path) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _reading(recipe: dict[str, Any]) -> str:
+    return ", λ on all sampled triples" if recipe.get("regularise_negatives") else ""
 
 
 def markdown_row(cells: Iterable[Any]) -> str:
