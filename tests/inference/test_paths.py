@@ -36,11 +36,11 @@ def test_the_vector_of_a_path_is_the_product_of_its_matrices(family, model):
 
 
 def test_a_path_of_one_step_equals_a_prediction(predictor):
-    expected = predictor.predict(head="man_0000", relation="spouse", top=3)
+    expected = predictor.predict(head="man_0000", relation="spouse", top=3, order="score")
     assert [a.entity for a in predictor.query("man_0000", ["spouse"], top=3, mode="product")] == [
         p.tail for p in expected
     ]
-    backwards = predictor.predict(tail="man_0000", relation="child", top=3)
+    backwards = predictor.predict(tail="man_0000", relation="child", top=3, order="score")
     assert [a.entity for a in predictor.query("man_0000", ["~child"], top=3, mode="product")] == [
         p.head for p in backwards
     ]

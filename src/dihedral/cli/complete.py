@@ -40,6 +40,7 @@ def command(
         float | None,
         typer.Option(help="End the list of missing facts where fewer than this share are expected to hold."),
     ] = None,
+    order: Annotated[str, typer.Option(help="Order of answers to queries: auto, probability or score.")] = "auto",
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out queries with unknown names instead of refusing all.")
     ] = False,
@@ -61,13 +62,17 @@ def command(
         raise DihedralError("--min-precision is given with --queries; it ends a list of missing facts")
     if queries is None and known != "include":
         raise DihedralError(f"known is {known!r} without --queries; missing facts are never known facts")
+    if queries is None and order != "auto":
+        raise DihedralError(f"order is {order!r} without --queries; missing facts are ordered by probability")
     if queries is None and skip_unknown:
         raise DihedralError("--skip-unknown is given without --queries; it is about the names in a file of queries")
     top = top if top is not None else 10 if min_precision is None else 1000
     predictor = dh.load(model)
     limit = read_among(predictor, among)
     if queries is not None:
-        found = _answers(predictor, read_questions(queries), skip_unknown, top=top, known=known, among=limit)
+        found = _answers(
+            predictor, read_questions(queries), skip_unknown, top=top, known=known, among=limit, order=order
+        )
     else:
         limits = {"among": limit or "signature", "min_precision": min_precision}
         with counted_bar("relations") as on_progress:

@@ -24,6 +24,9 @@ def command(
     among: Annotated[
         str | None, typer.Option(help="Candidate entities: all, signature, range, or RELATION=ENTITY (default: all).")
     ] = None,
+    order: Annotated[
+        str, typer.Option(help="probability, score, or auto: the one that ranked the valid triples better.")
+    ] = "auto",
     json: Json = False,
 ) -> None:
     """Predict the missing one of head, relation and tail; with all three, print the score.
@@ -43,7 +46,7 @@ def command(
         else:
             print(f"{score:.4f}")
         return
-    limits = {"known": known, "among": read_among(predictor, among)}
+    limits = {"known": known, "among": read_among(predictor, among), "order": order}
     found = predictor.predict(head=head, relation=relation, tail=tail, top=top, **limits)  # type: ignore[arg-type]
     calibrated = bool(found) and found[0].probability is not None
     header = ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"]

@@ -6,10 +6,12 @@ Scores are computed in tiles, so memory does not grow with the number of questio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
@@ -20,6 +22,7 @@ from dihedral.inference.proposals import propose
 from dihedral.inference.questions import (
     Among,
     Known,
+    Order,
     Part,
     Question,
     check_names,
@@ -38,6 +41,7 @@ def complete(
     top: int = 10,
     known: Known = "include",
     among: Among = None,
+    order: Order = "auto",
     skip_unknown: bool = False,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
@@ -47,7 +51,7 @@ def complete(
 
     skip_unknown: leave out questions with unknown names; otherwise the error lists all of these names.
     """
-    check_options(top, known)
+    check_options(top, known, order=order)
     check_triples(questions)
     unknown = unknown_names(predictor.graph, questions)
     if not skip_unknown:
@@ -72,7 +76,7 @@ def complete(
             found.append(_relations(predictor, here, numbers, top, known))
         else:
             allowed = predictor.allowed(among, limited_by, part) if limited_by else None
-            found.append(_entities(predictor, here, numbers, part, top, known, allowed))
+            found.append(_entities(predictor, here, numbers, part, top, known, allowed, order))
         done += len(numbers)
         if on_progress:
             on_progress(done, len(questions) - len(skipped))
@@ -89,17 +93,18 @@ _SCHEMA = pa.schema(
 
 def _entities(
     predictor: Predictor, questions: list[Question], numbers: list[int], side: Side, top: int, known: Known,
-    allowed: Tensor | None,
+    allowed: Tensor | None, order: Order,
 ) -> pa.Table:  # fmt: skip
     anchors = [str(question[0 if side == "tail" else 2]) for question in questions]
     entities, steps = predictor.question_ids(side, anchors, [str(question[1]) for question in questions])
-    exclude = predictor.known if known == "exclude" else None
-    ids, scores = predictor.scorer.top(entities, steps, top, exclude=exclude, allowed=allowed)
+    options: dict[str, Any] = {"known": known, "allowed": allowed, "order": order}
+    ids, scores, likely = predictor.best_answers(side, entities, steps, top, **options)
     row, place = torch.nonzero(scores > float("-inf"), as_tuple=True)
     answers, given, relations = ids[row, place], entities[row], (steps % predictor.graph.num_relations)[row]
     columns = [given, relations, answers] if side == "tail" else [answers, relations, given]
     question = torch.tensor(numbers)[row.cpu()] + 1
-    return _table(predictor, torch.stack(columns, dim=1), scores[row, place], question, place)
+    listed = np.array(likely, dtype=object)[row.cpu().numpy(), place.cpu().numpy()]
+    return _table(predictor, torch.stack(columns, dim=1), scores[row, place], listed, question, place)
 
 
 def _relations(predictor: Predictor, questions: list[Question], numbers: list[int], top: int, known: Known) -> pa.Table:
@@ -110,12 +115,14 @@ def _relations(predictor: Predictor, questions: list[Question], numbers: list[in
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-def _table(predictor: Predictor, triples: Tensor, scores: Tensor, question: Tensor, place: Tensor) -> pa.Table:
+def _table(
+    predictor: Predictor, triples: Tensor, scores: Tensor, likely: NDArray[Any], question: Tensor,
+    place: Tensor,
+) -> pa.Table:  # fmt: skip
     """Answers [n, 3] by id as a table of names."""
     graph = predictor.graph
     head, relation, tail = triples.T
     is_known = predictor.known.contains(head, relation, tail)
-    likely = predictor.probabilities(head, relation, tail, scores)
     names = [
         vocabulary.array.take(pa.array(ids.cpu().numpy()))
         for vocabulary, ids in ((graph.entities, head), (graph.relations, relation), (graph.entities, tail))
@@ -172,7 +179,9 @@ def missing_facts(
         if on_progress:
             on_progress(number, len(names))
     place = torch.arange(len(best))
-    table = _table(predictor, best, best_scores, torch.zeros_like(place), place).drop_columns(["question", "known"])
+    likely = order[0] if predictor.calibration is not None else np.full(len(best), None)
+    table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)
+    table = table.drop_columns(["question", "known"])
     return _with_precision(predictor, table, min_precision)
 
 

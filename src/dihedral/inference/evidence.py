@@ -179,11 +179,15 @@ class Evidence:
 
     def _rule_confidence(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Values:
         distinct, place = np.unique(heads, return_inverse=True)
+        step, ends = relation, tails
+        if len(np.unique(tails)) < len(distinct):  # rules are followed from the side with fewer entities
+            distinct, place = np.unique(tails, return_inverse=True)
+            step, ends = relation + self.facts.num_relations, heads
         found = np.zeros(len(heads), np.float32)
         for start in range(0, len(distinct), CHUNK):
-            keys, confidence = self.rules.implied(self.facts, relation, distinct[start : start + CHUNK])
+            keys, confidence = self.rules.implied(self.facts, step, distinct[start : start + CHUNK])
             here = np.flatnonzero((place >= start) & (place < start + CHUNK))
-            wanted = (place[here] - start) * self.facts.num_entities + tails[here]
+            wanted = (place[here] - start) * self.facts.num_entities + ends[here]
             where = np.searchsorted(keys, wanted).clip(max=max(len(keys) - 1, 0))
             if len(keys):
                 found[here] = np.where(keys[where] == wanted, confidence[where], 0.0)

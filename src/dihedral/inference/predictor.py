@@ -18,8 +18,9 @@ from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.inference.calibration import Calibration, fit_calibration, measure_judgements
 from dihedral.inference.evidence import CountedRules, Evidence
+from dihedral.inference.ordering import POOL, as_triples, by_probability, compare_orders
 from dihedral.inference.paths import WIDTH, beam_search, path_vectors
-from dihedral.inference.questions import CANDIDATES, Among, Known, check_options, missing_part
+from dihedral.inference.questions import CANDIDATES, Among, Known, Order, check_options, missing_part
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model
 from dihedral.runtime.device import choose_device
@@ -198,21 +199,24 @@ class Predictor:
         top: int = 10,
         known: Known = "include",
         among: Among = None,
+        order: Order = "auto",
     ) -> list[Prediction]:
         """The best completions of a triple, best first. Give two of head, relation and tail.
 
         known: "include" marks facts that the graph holds, "exclude" leaves them out.
+        order: "probability" or "score"; "auto" is the one that ranked the valid triples better (`order`).
         among: "signature" answers only with entities whose facts fit that side of the relation, "range" only with those
         that a known fact has there, a list of names, such as `members("isa", "Virus")`, only with those; "all" or None
         do not limit the answers.
         """
         part = missing_part(head, relation, tail)
-        check_options(top, known, among=among, part=part)
+        check_options(top, known, among=among, part=part, order=order)
         if part == "relation":
             return self._predict_relation(str(head), str(tail), top, known)
         anchor = str(head if part == "tail" else tail)
         allowed = self.allowed(among, str(relation), part)
-        return self.predict_many(part, [anchor], [str(relation)], top=top, known=known, allowed=allowed)[0]
+        options: dict[str, Any] = {"top": top, "known": known, "allowed": allowed, "order": order}
+        return self.predict_many(part, [anchor], [str(relation)], **options)[0]
 
     def predict_many(
         self,
@@ -223,6 +227,7 @@ class Predictor:
         top: int = 10,
         known: Known = "include",
         allowed: Tensor | None = None,
+        order: Order = "auto",
     ) -> list[list[Prediction]]:
         """The same for many questions (anchor, relation, ?) or (?, relation, anchor) at once, in one product.
 
@@ -232,17 +237,15 @@ class Predictor:
         >>> [len(each) for each in found]
         [3, 3]
         """
-        check_options(top, known)
+        check_options(top, known, order=order)
         entities, steps = self.question_ids(side, anchors, relations)
-        exclude = self.known if known == "exclude" else None
-        ids, scores = self.scorer.top(entities, steps, top, exclude=exclude, allowed=allowed)
+        options: dict[str, Any] = {"known": known, "allowed": allowed, "order": order}
+        ids, scores, likely = self.best_answers(side, entities, steps, top, **options)
         names, kinds = self.graph.entities, self.graph.relations
         row, answer = self.known(entities, steps)
         place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # one number per (question, entity)
         is_known = torch.isin(place + ids, row * len(names) + answer)
         which = steps % self.graph.num_relations
-        given = entities[:, None].expand_as(ids), which[:, None].expand_as(ids), ids
-        likely = self.probabilities(*(given if side == "tail" else given[::-1]), scores)
         columns = (entities, which, ids, scores, is_known)
         return [
             [
@@ -254,6 +257,37 @@ class Predictor:
             ]
             for a, r, *found in zip(*(column.tolist() for column in columns), likely, strict=True)
         ]
+
+    def best_answers(
+        self, side: Side, entities: Tensor, steps: Tensor, top: int, *, known: Known = "include",
+        allowed: Tensor | None = None, order: Order = "auto",
+    ) -> tuple[Tensor, Tensor, list[list[float | None]]]:  # fmt: skip
+        """The best answers of questions (entities [n], steps [n]): ids [n, k], scores [n, k] and probabilities.
+
+        If fewer than k entities may answer, the rest have a score of -inf.
+        """
+        chosen = self.order if order == "auto" else order
+        if chosen == "probability" and self.calibration is None:
+            raise DihedralError(f"order is 'probability', but there are none: {self.why_not_calibrated}")
+        exclude = self.known if known == "exclude" else None
+        pool = top if chosen == "score" else max(top, POOL)
+        ids, scores = self.scorer.top(entities, steps, pool, exclude=exclude, allowed=allowed)
+        if self.calibration is None:
+            return ids, scores, np.full(tuple(scores.shape), None).tolist()
+        triples = as_triples(side, entities, steps % self.graph.num_relations, ids)
+        places, likely = by_probability(self.calibration, self.evidence, triples, scores)
+        if chosen == "score":
+            return ids, scores, likely.tolist()
+        places = places[:, :top]
+        here = places.to(self.device)
+        return ids.gather(1, here), scores.gather(1, here), np.take_along_axis(likely, places.numpy(), 1).tolist()
+
+    @property
+    def order(self) -> str:
+        """The order of answers that ranked the valid triples better: "probability" or "score"."""
+        if self.calibration is None:
+            return "score"
+        return str(self.metrics["calibration"].get("answers", {}).get("order", "score"))
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
         names, kinds = self.graph.entities, self.graph.relations
@@ -344,7 +378,10 @@ class Predictor:
         """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
         calibration = fit_calibration(self.scorer, self.graph, seed)
         measured = measure_judgements(self.scorer, self.graph, calibration, seed + 1)
-        self.metrics["calibration"] = {"models": calibration.to_dict(), "judgements": {"test": measured}}
+        answers = compare_orders(self.scorer, self.graph, calibration, seed=seed)
+        self.metrics["calibration"] = {
+            "models": calibration.to_dict(), "judgements": {"test": measured}, "answers": answers,
+        }  # fmt: skip
         self._calibration = None  # read again as it is stored
         vars(self).pop("evidence", None)
 

@@ -12,6 +12,8 @@ Part = Literal["head", "relation", "tail"]
 PARTS: tuple[Part, ...] = ("head", "relation", "tail")
 Question = tuple[str | None, str | None, str | None]
 Known = Literal["include", "exclude"]
+Order = Literal["auto", "probability", "score"]
+ORDERS: tuple[Order, ...] = ("auto", "probability", "score")
 CANDIDATES = ("signature", "range", "all")
 Among = str | Sequence[str] | None  # one of CANDIDATES, or names of entities; None is "all"
 MAX_LISTED = 50  # unknown names in a message
@@ -28,12 +30,16 @@ def missing_part(head: str | None, relation: str | None, tail: str | None) -> Pa
     return missing[0]
 
 
-def check_options(top: int, known: str, *, among: Among = None, part: Part = "tail") -> None:
+def check_options(top: int, known: str, *, among: Among = None, part: Part = "tail", order: str = "auto") -> None:
     """The options that all questions share."""
     if top < 1:
         raise DihedralError(f"top is {top}; ask for at least 1 answer")
     if known not in ("include", "exclude"):
         raise DihedralError(f"known is {known!r}; choose include or exclude")
+    if order not in ORDERS:
+        raise DihedralError(f"order is {order!r}; choose {', '.join(ORDERS)}")
+    if part == "relation" and order == "probability":
+        raise DihedralError("order is 'probability', but the relation is asked for; relations are ordered by score")
     if part == "relation" and among not in (None, "all"):
         raise DihedralError("among limits entities, but the relation is asked for; leave it out")
 
