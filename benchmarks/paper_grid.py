@@ -33,6 +33,7 @@ from dihedral.tuning.grid import PAPER_GRIDS, Row, plan, train_row
 GRAPHS = ("FB15k-237", "WN18RR")
 ESTIMATORS = ("ste", "gumbel")
 EPOCHS = {"FB15k-237": 60, "WN18RR": 200}
+AXES = ("regulariser_weight", "lr")
 PLANE = {"batch_size": 1024, "negatives": 10}
 _GRAPHS: dict[str, Graph] = {}
 
@@ -49,7 +50,7 @@ def cells(graph: Graph, estimator: str, choices: Mapping[str, list[Any]]) -> lis
 
 def plane(estimator: str) -> dict[str, list[Any]]:
     grid = PAPER_GRIDS[estimator]
-    return {"regularise_negatives": [False, True]} | {key: grid[key] for key in ("regulariser_weight", "lr")}
+    return {"regularise_negatives": [False, True]} | {key: grid[key] for key in AXES}
 
 
 def beside(best: Row, estimator: str) -> dict[str, list[Any]]:
@@ -101,6 +102,10 @@ def best_of(rows: list[Row], out: Path) -> Row | None:
     return max(found, key=lambda row: row["valid"]["mrr"], default=None)
 
 
+READINGS = {False: "λ on positives", True: "λ on all sampled triples"}
+Cell = tuple[bool, float, float]  # whether λ is on all sampled triples, λ, learning rate
+
+
 def draw(out: Path, path: Path) -> None:
     """Heat maps of valid MRR over λ and learning rate; the best cell of a graph and model has a frame."""
     import matplotlib
@@ -108,52 +113,58 @@ def draw(out: Path, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    readings = {False: "λ on positives", True: "λ on all sampled triples"}
-    columns = [(estimator, reading) for estimator in ESTIMATORS for reading in readings]
+    columns = [(estimator, reading) for estimator in ESTIMATORS for reading in READINGS]
     widths = [len(PAPER_GRIDS[estimator]["lr"]) for estimator, _ in columns]
-    figure, axes = plt.subplots(
-        len(GRAPHS), len(columns), figsize=(13, 6), layout="constrained", width_ratios=widths, squeeze=False
-    )
+    options: dict[str, Any] = {"figsize": (13, 6), "layout": "constrained", "width_ratios": widths, "squeeze": False}
+    figure, axes = plt.subplots(len(GRAPHS), len(columns), **options)
     for graph, line in zip(GRAPHS, axes, strict=True):
-        logged = [row for row in read_lines(out / f"{graph.lower()}.jsonl") if "valid" in row]
-        top = max(_valid(row) for row in logged if row["recipe"]["objective"] == "logistic")
+        found = {estimator: trained_cells(graph, estimator, out) for estimator in ESTIMATORS}
+        top = max(value for values in found.values() for value in values.values())
         for (estimator, reading), axis in zip(columns, line, strict=True):
-            base = recipe(graph, estimator)
-            rates, weights = (PAPER_GRIDS[estimator][key] for key in ("lr", "regulariser_weight"))
-            found = {}
-            for weight, rate in itertools.product(weights, rates):
-                for both in (False, True):
-                    cell = base.replace(
-                        regulariser_weight=weight, entity_lr=rate, relation_lr=rate, regularise_negatives=both
-                    ).to_dict()
-                    found |= {(both, weight, rate): _valid(row) for row in logged if same_run(row["recipe"], cell)}
-            values = [[found.get((reading, weight, rate), float("nan")) for rate in rates] for weight in weights]
-            axis.imshow(values, vmin=0, vmax=top, cmap="viridis", aspect="auto")
-            best = max(found, key=lambda key: found[key], default=None)
-            for (y, weight), (x, rate) in itertools.product(enumerate(weights), enumerate(rates)):
-                value = found.get((reading, weight, rate))
-                light = value is not None and value > 0.6 * top
-                text = "" if value is None else f"{value:.3f}".lstrip("0")
-                axis.text(x, y, text or "not run", ha="center", va="center", size=8, color="black" if light else "gray")
-                if value is not None and not light:
-                    axis.texts[-1].set_color("white")
-                if best == (reading, weight, rate):
-                    axis.add_patch(plt.Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2))
-            axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-            axis.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights])
-            axis.set_title(f"{graph}, D4-{'STE' if estimator == 'ste' else 'Gumbel'}\n{readings[reading]}", size=9)
-            axis.set_xlabel("learning rate", size=8)
+            _draw_plane(axis, estimator, reading, found[estimator], top)
+            name = "STE" if estimator == "ste" else "Gumbel"
+            axis.set_title(f"{graph}, D4-{name}\n{READINGS[reading]}", size=9)
         line[0].set_ylabel("λ")
     figure.savefig(path, dpi=110)
+
+
+def trained_cells(graph: str, estimator: str, out: Path) -> dict[Cell, float]:
+    """Valid MRR of the cells of the plane that the log holds."""
+    logged = [row for row in read_lines(out / f"{graph.lower()}.jsonl") if "valid" in row]
+    found = {}
+    for reading, weight, rate in itertools.product(READINGS, *(PAPER_GRIDS[estimator][key] for key in AXES)):
+        settings = {"regulariser_weight": weight, "entity_lr": rate, "relation_lr": rate}
+        cell = recipe(graph, estimator).replace(**settings, regularise_negatives=reading).to_dict()
+        for row in logged:
+            if same_run(row["recipe"], cell):
+                found[reading, weight, rate] = float(row["valid"]["mrr"])
+    return found
+
+
+def _draw_plane(axis: Any, estimator: str, reading: bool, found: dict[Cell, float], top: float) -> None:
+    weights, rates = (PAPER_GRIDS[estimator][key] for key in AXES)
+    values = [[found.get((reading, weight, rate), float("nan")) for rate in rates] for weight in weights]
+    axis.imshow(values, vmin=0, vmax=top, cmap="viridis", aspect="auto")
+    best = max(found, key=lambda cell: found[cell], default=None)
+    for (y, weight), (x, rate) in itertools.product(enumerate(weights), enumerate(rates)):
+        value = found.get((reading, weight, rate))
+        text = "not run" if value is None else f"{value:.3f}".lstrip("0")
+        colour = "gray" if value is None else "black" if value > 0.6 * top else "white"
+        axis.text(x, y, text, ha="center", va="center", size=8, color=colour)
+        if best == (reading, weight, rate):
+            edges = (
+                [x - 0.48, x + 0.48, x + 0.48, x - 0.48, x - 0.48],
+                [y - 0.46, y - 0.46, y + 0.46, y + 0.46, y - 0.46],
+            )
+            axis.plot(*edges, color="red", linewidth=2)
+    axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+    axis.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+    axis.set_xlabel("learning rate", size=8)
 
 
 def same_run(logged: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
     """Whether settings are equal, apart from names and those that the log's version did not have."""
     return all(value == cell[key] for key, value in logged.items() if key not in ("name", "about"))
-
-
-def _valid(row: Row) -> float:
-    return float(row["valid"]["mrr"])
 
 
 def main() -> None:

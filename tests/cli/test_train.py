@@ -35,7 +35,7 @@ def test_prints_tables(cli, data, tmp_path):
     assert done.code == 0
     assert "valid, filtered" in done.out and "test, filtered" in done.out and "both sides" in done.out
     assert "Graph('people': 40 entities" in done.err and "recipe demo/family, seed 0" in done.err
-    assert "wrote the model to" in done.err and "(best epoch 2)" in done.err
+    assert "wrote the model to" in done.err and "(best epoch 2 of 2)" in done.err
 
 
 def test_the_command_trains_the_same_model_as_the_library(cli, data, tmp_path):
@@ -129,19 +129,35 @@ def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
 
 def test_the_recipe_by_size_names_another_model(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--set", "model=complex", "--out", tmp_path / "run")
-    assert done.code == 0 and "no --recipe: complex, 2L = 200, full softmax" in done.err
+    assert done.code == 0 and "no --recipe: complex, 2L = 400, full softmax" in done.err
 
 
 def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
     assert done.code == 0
     assert (
-        "no --recipe: D4-Gumbel, a learned factor per relation, 2L = 200, full softmax" in done.err
+        "no --recipe: graded D4-Gumbel, a learned factor per relation, 2L = 400, full softmax" in done.err
         and "recipe by size, seed 0" in done.err
     )
-    assert "best/" not in done.err
+    assert "1 epochs take about" in done.err and "best/" not in done.err
     stored = dh.load(tmp_path / "run").recipe
     assert stored["objective"] == "softmax" and stored["epochs"] == 1
+
+
+def test_training_ends_after_the_given_minutes_and_says_so(cli, data, tmp_path):
+    words = ("train", data, "--set", "epochs=100000", "--set", "patience=0", "--minutes", "0.01")
+    done = cli(*words, "--out", tmp_path / "run")
+    assert done.code == 0 and "training ends after 1 s" in done.err
+    assert "the time was up: --minutes gives more" in done.err
+
+
+def test_complex_is_trained_beside_the_model_to_compare(cli, data, tmp_path):
+    done = cli("train", data, *QUICK, "--compare", "--out", tmp_path / "run", "--json")
+    found = json.loads(done.out)
+    assert done.code == 0 and found["complex"]["epochs"] == found["epochs"]
+    done = cli("train", data, *QUICK, "--compare", "--out", tmp_path / "again")
+    assert f"ComplEx with the same settings has a test MRR of {found['complex']['test']['both']['mrr']:.4f}" in done.err
+    assert dh.load(tmp_path / "run").recipe["model"] != "complex"
 
 
 def test_a_tuned_recipe_for_the_benchmark_is_suggested_but_not_used(cli, family, tmp_path):

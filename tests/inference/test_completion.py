@@ -92,6 +92,23 @@ def test_the_expected_precision_is_the_mean_probability_down_to_a_row(predictor)
     assert missing_facts(predictor, top=50, min_precision=1.0).num_rows == 0
 
 
+def test_more_missing_facts_mean_higher_probabilities_in_the_same_order(predictor, family):
+    plain = dh.missing_facts(predictor, top=20).to_pylist()
+    more = dh.missing_facts(predictor, top=20, missing=3 * len(family.valid)).to_pylist()
+    assert [row["tail"] for row in more] == [row["tail"] for row in plain]
+    for before, after in zip(plain, more, strict=True):
+        odds = [p / (1 - p) for p in (before["probability"], after["probability"])]
+        assert odds[1] == pytest.approx(3 * odds[0], rel=1e-3)
+        assert after["precision_low"] is None
+    with pytest.raises(DihedralError, match="missing is 0"):
+        dh.missing_facts(predictor, missing=0)
+
+
+def test_a_list_of_one_relation_has_no_interval(predictor):
+    row = dh.missing_facts(predictor, relations=["spouse"], top=1).to_pylist()[0]
+    assert row["precision"] is not None and row["precision_low"] is None
+
+
 def test_a_precision_needs_probabilities(predictor, family):
     bare = dh.Predictor(predictor.model, family)
     assert missing_facts(bare, top=3)["probability"].null_count == 3

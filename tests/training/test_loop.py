@@ -184,8 +184,31 @@ def test_training_stops_early_when_valid_does_not_improve(run, patience, validat
     still = {"entity_lr": 1e-12, "relation_lr": 1e-12}  # nothing moves, so the first validation stays the best
     predictor, events = run(epochs=50, patience=patience, validate_every=validate_every, **still)
     assert predictor.metrics["epochs"] == (1 + patience) * validate_every
+    assert predictor.metrics["stopped_by"] == "patience"
     assert predictor.metrics["best_epoch"] == validate_every
     assert events[-2] == {"event": "end", "epoch": (1 + patience) * validate_every}
+
+
+def test_training_ends_when_the_time_is_up(run):
+    predictor, events = run(epochs=10**6, minutes=0.02, validate_every=10**5)
+    epochs = of_kind(events, "epoch")
+    assert predictor.metrics["stopped_by"] == "minutes" and 1 <= len(epochs) < 10**5
+    assert "valid_mrr" in epochs[-1] and predictor.metrics["best_epoch"] == len(epochs)  # the last epoch is validated
+    assert predictor.metrics["train_seconds"] < 1.2
+
+
+def test_the_first_epoch_is_trained_whatever_the_time(run):
+    predictor, _ = run(epochs=5, minutes=1e-9)
+    assert predictor.metrics["epochs"] == 1 and predictor.metrics["stopped_by"] == "minutes"
+
+
+def test_time_that_suffices_changes_nothing(run):
+    assert same(run(epochs=3, minutes=60)[0], run(epochs=3)[0])
+
+
+def test_a_limit_of_no_minutes_is_refused(run):
+    with pytest.raises(DihedralError, match="minutes is 0; it must be more than 0"):
+        run(minutes=0)
 
 
 def test_without_patience_training_goes_to_the_end(run):

@@ -185,8 +185,10 @@ def test_the_default_space_surrounds_its_recipe_and_is_valid(name):
         value = getattr(recipe, key)
         assert value in values if isinstance(values, list) else values[0] < value < values[1]
         for each in values:
-            recipe.replace(**{key: each})
+            recipe.adapt(**{key: each})
     assert ("K" in space) == ("cooling" in space) == name.endswith(("umls", "family", "gumbel"))
+    assert {"epochs", "model", "levels"} <= space.keys()
+    assert ("dropout" in space) == (recipe.objective == "softmax")
 
 
 def test_choices_replace_defaults_and_fixed_settings_are_not_searched():

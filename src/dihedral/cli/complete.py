@@ -40,6 +40,10 @@ def command(
         float | None,
         typer.Option(help="End the list of missing facts where fewer than this share are expected to hold."),
     ] = None,
+    missing: Annotated[
+        int | None,
+        typer.Option(help="How many facts are missing from the graph; by default as many as its valid split holds."),
+    ] = None,
     order: Annotated[str, typer.Option(help="Order of answers to queries: auto, probability or score.")] = "auto",
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out queries with unknown names instead of refusing all.")
@@ -60,6 +64,8 @@ def command(
         raise DihedralError("--relation is given with --queries; it selects missing facts, so leave out one of the two")
     if queries is not None and min_precision is not None:
         raise DihedralError("--min-precision is given with --queries; it ends a list of missing facts")
+    if queries is not None and missing is not None:
+        raise DihedralError("--missing is given with --queries; it is about a list of missing facts")
     if queries is None and known != "include":
         raise DihedralError(f"known is {known!r} without --queries; missing facts are never known facts")
     if queries is None and order != "auto":
@@ -74,7 +80,7 @@ def command(
             predictor, read_questions(queries), skip_unknown, top=top, known=known, among=limit, order=order
         )
     else:
-        limits = {"among": limit or "signature", "min_precision": min_precision}
+        limits = {"among": limit or "signature", "min_precision": min_precision, "missing": missing}
         with counted_bar("relations") as on_progress:
             found = missing_facts(predictor, relations=relation or (), top=top, on_progress=on_progress, **limits)  # type: ignore[arg-type]
         if min_precision is not None and len(found) in (0, top):
@@ -83,6 +89,8 @@ def command(
         if predictor.calibration is None:
             remark(f"ordered by score, because there are no probabilities: {predictor.why_not_calibrated}")
             found = found.drop_columns(["probability", "precision", "precision_low", "precision_high"])
+        elif relation or missing is not None:
+            found = found.drop_columns(["precision_low", "precision_high"])
     if out is not None:
         write_table(found, out)
         remark(f"wrote {len(found)} rows to {out}")

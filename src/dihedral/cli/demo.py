@@ -34,10 +34,12 @@ def command(
     say("\n   Shares of components are shown as kappa: 0 is the chance level, 1 is all; blank is not significant.")
     _print_inverses(algebra, find_reversals(graph.train_index))
     _print_compositions(algebra)
-    say("\n6. Predictions: the top three answers with their scores; 'held out' marks the test fact")
+    say("\n6. Predictions: the top three answers with their probabilities; 'held out' marks the test fact")
     for head, relation, tail in list(graph.labels(graph.test))[:3]:
         best = predictor.predict(head=head, relation=relation, top=3)
-        answers = ", ".join(f"{p.tail} ({p.score:.1f}{', held out' if p.tail == tail else ''})" for p in best)
+        answers = ", ".join(
+            f"{p.tail} ({p.probability or 0:.0%}{', held out' if p.tail == tail else ''})" for p in best
+        )
         say(f"   ({head}, {relation}, ?)  {answers}")
     say(f"\n   model: {out}")
     try:

@@ -14,10 +14,12 @@ from dihedral.cli.output import console, metric_rows, notes, print_json, print_m
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.inference.predictor import Predictor
+from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank
 from dihedral.storage.folder import holds_model
 from dihedral.training import Interrupted, Recipe, choose_recipe, load_recipe, train
-from dihedral.training.defaults import best_recipe
+from dihedral.training.defaults import DEFAULT_MINUTES, best_recipe
+from dihedral.training.estimates import duration, seconds_per_epoch
 from dihedral.training.loggers import Logger, MLflowLogger, TensorBoardLogger
 
 
@@ -38,6 +40,15 @@ def command(
     split_seed: Annotated[int, typer.Option(help="Random seed for splitting a single file 80/10/10.")] = 0,
     device: Device = "auto",
     threads: Threads = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Stop training after this time; by default {DEFAULT_MINUTES:.0f} without a recipe, no limit with one."
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also train ComplEx with the same settings, and compare.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",
@@ -63,7 +74,12 @@ def command(
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
     graph = read_data(data, columns, split_seed)
-    chosen = named or choose_for(graph, settings)
+    if named is None:
+        minutes = DEFAULT_MINUTES if minutes is None else minutes
+        chosen = choose_for(graph, settings, device, minutes)
+        _announce_time(graph, chosen, device, minutes)
+    else:
+        chosen = named
     remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
     finished = resume and holds_model(out) and not overwrite
     try:
@@ -71,13 +87,16 @@ def command(
             predictor = train(
                 graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
                 checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
-                callback=[stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)],
+                minutes=minutes, callback=[stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)],
             )  # fmt: skip
     except Interrupted:
         remark(f"interrupted; a checkpoint is in {out / 'training'}: resume with the same command and --resume")
         raise typer.Exit(1) from None
+    other = None
+    if compare:
+        other = train(graph, chosen.adapt(model="complex"), seed=seed, device=device, minutes=minutes)
     if rank() == 0:
-        _report(predictor, out, finished, json)
+        _report(predictor, other, out, finished, json)
 
 
 def _loggers(tensorboard: Path | None, mlflow: str | None) -> list[Logger]:
@@ -87,25 +106,49 @@ def _loggers(tensorboard: Path | None, mlflow: str | None) -> list[Logger]:
     return loggers + ([MLflowLogger(mlflow)] if mlflow is not None else [])
 
 
-def _report(predictor: Predictor, out: Path, finished: bool, json: bool) -> None:
+def _report(predictor: Predictor, other: Predictor | None, out: Path, finished: bool, json: bool) -> None:
+    metrics = predictor.metrics
     if finished:
         remark(f"{out} already holds this run, complete; nothing was trained")
     if json:
-        print_json({"out": str(out), **predictor.metrics})
+        print_json({"out": str(out), **metrics, **({"complex": other.metrics} if other else {})})
         return
     for split in ("valid", "test"):
-        if split in predictor.metrics:
-            print_metrics(f"{split}, filtered", metric_rows(predictor.metrics[split]))
+        if split in metrics:
+            print_metrics(f"{split}, filtered", metric_rows(metrics[split]))
     if not finished:
-        remark(f"wrote the model to {out} (best epoch {predictor.metrics['best_epoch']})")
+        remark(f"wrote the model to {out} (best epoch {metrics['best_epoch']} of {metrics['epochs']}{_ended(metrics)})")
+    if other is not None and "test" in metrics:
+        mrr, theirs = (each["test"]["both"]["mrr"] for each in (metrics, other.metrics))
+        remark(
+            f"ComplEx with the same settings has a test MRR of {theirs:.4f}, this model {mrr:.4f}: "
+            f"relations that can be read cost {theirs - mrr:+.4f}"
+        )
 
 
-def choose_for(graph: Graph, settings: Mapping[str, Any]) -> Recipe:
-    """Choose a recipe by the size of a graph, and print it together with a tuned alternative, if any."""
-    chosen = choose_recipe(graph, settings.get("model", "dihedral-gumbel")).changed(settings)
+def _ended(metrics: Mapping[str, Any]) -> str:
+    """Why training ended before its last epoch."""
+    reasons = {"minutes": "the time was up: --minutes gives more", "patience": "valid MRR no longer improved"}
+    reason = reasons.get(metrics.get("stopped_by", ""))
+    return f"; {reason}" if reason else ""
+
+
+def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: float = DEFAULT_MINUTES) -> Recipe:
+    """Choose a recipe for a graph, and print it together with a tuned alternative, if any."""
+    model = settings.get("model", "dihedral-gumbel")
+    chosen = choose_recipe(graph, model, minutes=minutes, device=choose_device(device)).changed(settings)
     tuned = best_recipe(graph)
     remark(f"no --recipe: {chosen.about}" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
     return chosen
+
+
+def _announce_time(graph: Graph, recipe: Recipe, device: str, minutes: float) -> None:
+    seconds = seconds_per_epoch(graph, recipe, choose_device(device))
+    if seconds is None:
+        return
+    epochs = f"{recipe.epochs} epochs take about {duration(seconds * recipe.epochs)} here"
+    limit = f"; training ends after {duration(60 * minutes)}, or earlier if valid MRR stops improving"
+    remark(epochs + (limit if seconds * recipe.epochs > 60 * minutes else ", or less if valid MRR stops improving"))
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

@@ -76,7 +76,7 @@ def command(
         return
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
     graph = read_data(data, columns)
-    base = named or choose_for(graph, settings)
+    base = named or choose_for(graph, settings, device)
     space = make_space(base, choices, fixed=tuple(settings))
     task = Search(graph, base, space, out or Path("out/tune") / graph.name, seed=seed, device=device)
     trials = trials if trials is not None or minutes is not None else TRIALS

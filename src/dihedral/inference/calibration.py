@@ -139,6 +139,17 @@ def _given_unseen(share: NDArray[np.float64], ratio: float) -> NDArray[np.float6
     return result
 
 
+def given_missing(probabilities: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    """Probabilities if `ratio` times as many facts are missing as valid holds: their odds are that many times as high.
+
+    >>> given_missing(np.array([0.5, 0.9]), 3.0).round(3).tolist()
+    [0.75, 0.964]
+    """
+    odds = ratio * probabilities
+    result: NDArray[np.float64] = odds / (odds + 1 - probabilities)
+    return result
+
+
 def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
     ascending = np.sort(probabilities)
     places = np.unique(np.geomspace(1, len(ascending), CUTS).round().astype(int))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph.steps import SIDES, Side
-from dihedral.inference.calibration import wilson_interval
+from dihedral.inference.calibration import given_missing, wilson_interval
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.proposals import propose
 from dihedral.inference.questions import (
@@ -144,20 +144,24 @@ def missing_facts(
     top: int = 100,
     among: Among = "signature",
     min_precision: float | None = None,
+    missing: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
     """The most probable facts that the graph does not hold, best first; by score if the model is not calibrated.
 
     relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`).
     min_precision: end the list where fewer than this share of its facts are expected to hold.
+    missing: how many facts are missing from the graph; by default as many as valid holds.
     The columns precision, precision_low and precision_high give the share of the facts down to a row that are expected
-    to hold, and its 95 % confidence interval from the proposals on valid.
+    to hold, and its 95 % confidence interval from the proposals on valid; there is none for single relations.
     """
     check_options(top, "exclude")
     if min_precision is not None and not 0 <= min_precision <= 1:
         raise DihedralError(f"min_precision is {min_precision}; it must be between 0 and 1")
     if min_precision is not None and predictor.calibration is None:
         raise DihedralError("min_precision needs probabilities, which this model does not have")
+    if missing is not None and missing < 1:
+        raise DihedralError(f"missing is {missing}; give the number of facts that are missing, 1 or more")
     graph = predictor.graph
     relations = (relations,) if isinstance(relations, str) else relations
     names = list(dict.fromkeys(relations)) or list(graph.relations)
@@ -180,12 +184,16 @@ def missing_facts(
             on_progress(number, len(names))
     place = torch.arange(len(best))
     likely = order[0] if predictor.calibration is not None else np.full(len(best), None)
+    if predictor.calibration is not None and missing is not None:
+        likely = given_missing(likely, missing / len(graph.valid))
     table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)
     table = table.drop_columns(["question", "known"])
-    return _with_precision(predictor, table, min_precision)
+    return _with_precision(predictor, table, min_precision, with_interval=not relations and missing is None)
 
 
-def _with_precision(predictor: Predictor, table: pa.Table, min_precision: float | None) -> pa.Table:
+def _with_precision(
+    predictor: Predictor, table: pa.Table, min_precision: float | None, *, with_interval: bool
+) -> pa.Table:
     """Add the expected precision of the list down to each row, and end the list where it gets too low."""
     calibration = predictor.calibration
     if calibration is None:
@@ -194,8 +202,10 @@ def _with_precision(predictor: Predictor, table: pa.Table, min_precision: float 
     else:
         likely = table["probability"].to_numpy().astype(np.float64)
         precision = likely.cumsum() / np.arange(1, len(likely) + 1)
-        similar = np.array([calibration.num_similar(p) for p in likely.tolist()])
-        columns = [pa.array(each, pa.float32()) for each in (precision, *wilson_interval(precision, similar))]
+        columns = [pa.array(precision, pa.float32()), *[pa.nulls(len(table), pa.float32())] * 2]
+        if with_interval:
+            similar = np.array([calibration.num_similar(p) for p in likely.tolist()])
+            columns[1:] = [pa.array(each, pa.float32()) for each in wilson_interval(precision, similar)]
         if min_precision is not None:
             enough = np.flatnonzero(precision >= min_precision)
             length = int(enough[-1]) + 1 if len(enough) else 0

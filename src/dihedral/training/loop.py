@@ -70,12 +70,14 @@ class Trainer:
         device: str | torch.device = "cpu",
         out: Path | None = None,
         checkpoint_minutes: float = 1.0,
+        minutes: float | None = None,
         callback: Callback | None = None,
         reference: bool = False,
     ) -> None:
         """Build the model, the optimisers and the objective.
 
         out: folder of the run's checkpoints and log.
+        minutes: limit on the time of the run; after the first, no epoch starts that would end later.
         reference: use the short, slow implementations that the fast ones are tested against.
         """
         self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
@@ -83,6 +85,10 @@ class Trainer:
         if checkpoint_minutes < 0:
             raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
         self.checkpoint_seconds = 60 * checkpoint_minutes
+        if minutes is not None and not minutes > 0:
+            raise DihedralError(f"minutes is {minutes}; it must be more than 0")
+        self.seconds_limit = math.inf if minutes is None else 60 * minutes
+        self.deadline, self.out_of_time = math.inf, False
         self.folder = RunFolder(out, self.device) if out is not None else None
         self.callback = callback or (lambda event: None)
         self.state = RunState()
@@ -169,8 +175,9 @@ class Trainer:
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
         self.callback({"event": "start", "epoch": self.state.epoch, "epochs": self.recipe.epochs, **about})
         self.last_saved = time.monotonic()
+        self.deadline = self.last_saved + self.seconds_limit - self.state.seconds
         with catch_interrupt() as interrupted:
-            while self.state.epoch < self.recipe.epochs and not self._out_of_patience():
+            while not self.stopped_by:
                 if not self.run_epoch(interrupted):
                     self.save_checkpoint()
                     raise Interrupted
@@ -180,8 +187,14 @@ class Trainer:
             self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.state.epoch})
 
-    def _out_of_patience(self) -> bool:
-        return 0 < self.recipe.patience <= self.state.validations_since_best
+    @property
+    def stopped_by(self) -> str | None:
+        """The limit that ends the run: epochs, minutes or patience; None if it goes on."""
+        if self.state.epoch >= self.recipe.epochs:
+            return "epochs"
+        if self.out_of_time:
+            return "minutes"
+        return "patience" if 0 < self.recipe.patience <= self.state.validations_since_best else None
 
     def run_epoch(self, interrupted: threading.Event | None = None) -> bool:
         """Train one epoch, or the rest of one, and validate if it is due; False if stopped within the epoch."""
@@ -203,6 +216,7 @@ class Trainer:
             )
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, 0.0
         self._update_average()
+        self.out_of_time = any_rank(time.monotonic() + seconds > self.deadline, self.device)
         self._report_epoch(loss, seconds)
         return not any_rank(interrupted.is_set(), self.device) or state.epoch >= recipe.epochs
 
@@ -211,7 +225,8 @@ class Trainer:
         state, recipe = self.state, self.recipe
         row: Event = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 4)}
         row["triples_per_second"] = round(len(self.triples) / seconds)
-        if self.evaluator is not None and (state.epoch % recipe.validate_every == 0 or state.epoch == recipe.epochs):
+        is_last = state.epoch == recipe.epochs or self.out_of_time
+        if self.evaluator is not None and (state.epoch % recipe.validate_every == 0 or is_last):
             row["valid_mrr"] = self._validate()
         state.history.append(row)
         if self.folder is not None and self.shard.rank == 0:

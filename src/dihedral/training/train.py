@@ -20,12 +20,11 @@ from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, r
 from dihedral.runtime.threads import at_most
 from dihedral.storage.folder import check_options, holds_model
 from dihedral.training.checkpoint import RunFolder
-from dihedral.training.defaults import choose_recipe
+from dihedral.training.defaults import DEFAULT_MINUTES, choose_recipe
+from dihedral.training.estimates import num_threads
 from dihedral.training.identity import find_difference, run_identity
 from dihedral.training.loop import Callback, Event, Trainer
 from dihedral.training.recipe import Recipe, load_recipe
-
-SMALL_PRODUCTS = 1e8  # batch · entities · dimensions: below this, threads mostly wait for each other
 
 
 def train(
@@ -38,6 +37,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     checkpoint_minutes: float = 1.0,
+    minutes: float | None = None,
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
     keep_latents: bool = False,
@@ -51,10 +51,13 @@ def train(
     settings: replace single settings of the recipe.
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
     resume: resume from the last checkpoint in `out`.
+    minutes: limit on the time of training; by default 10 without a recipe, and none with one.
     progress: show a progress bar if stderr is a terminal.
     callback: one or several functions that are called with every event, such as `dihedral.training.loggers`.
     """
-    wanted = _find_recipe(graph, recipe, settings, progress)
+    if recipe is None and minutes is None:
+        minutes = DEFAULT_MINUTES
+    wanted = _find_recipe(graph, recipe, settings, minutes, choose_device(device), progress)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
@@ -78,10 +81,10 @@ def train(
             from dihedral.training.progress import ProgressBar
 
             callbacks.append(stack.enter_context(ProgressBar()))
-        options: dict[str, Any] = {"checkpoint_minutes": checkpoint_minutes, "callback": announce}
+        options: dict[str, Any] = {"checkpoint_minutes": checkpoint_minutes, "minutes": minutes, "callback": announce}
         trainer = Trainer(graph, wanted, seed=seed, device=here, out=folder, **options)
         _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
-        with at_most(1 if _is_small(trainer) else None):
+        with at_most(num_threads(wanted, graph, here)):
             trainer.run()
         predictor = finish(trainer)
         if trainer.shard.is_single:
@@ -96,11 +99,15 @@ def _was_begun(folder: Path) -> bool:
     return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
 
 
-def _find_recipe(graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], report: bool) -> Recipe:
+def _find_recipe(
+    graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], minutes: float | None,
+    device: torch.device, report: bool,
+) -> Recipe:  # fmt: skip
     if not isinstance(graph, Graph):
         raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
     if recipe is None:
-        recipe = choose_recipe(graph, settings.get("model", "dihedral-gumbel"))
+        model = settings.get("model", "dihedral-gumbel")
+        recipe = choose_recipe(graph, model, minutes=minutes or DEFAULT_MINUTES, device=device)
         if report:
             print(f"no recipe given: {recipe.about}", file=sys.stderr)
     return load_recipe(recipe).changed(settings)
@@ -135,13 +142,6 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
         )
     run.clear()
     run.begin()
-
-
-def _is_small(trainer: Trainer) -> bool:
-    """Whether the products of a step are so small that threads would mostly wait for each other."""
-    recipe = trainer.recipe
-    products = recipe.batch_size * trainer.graph.num_entities * recipe.dimension
-    return trainer.device.type == "cpu" and recipe.objective == "softmax" and products < SMALL_PRODUCTS
 
 
 def _calibrate(predictor: Predictor, seed: int) -> None:
@@ -197,6 +197,7 @@ def finish(trainer: Trainer) -> Predictor:
         "seed": trainer.seed,
         "epochs": state.epoch,
         "best_epoch": state.best_epoch if state.best_epoch >= 0 else state.epoch,
+        "stopped_by": trainer.stopped_by,
         "train_seconds": round(state.seconds, 3),
         "device": str(trainer.device),
         "processes": trainer.shard.world,

@@ -75,7 +75,14 @@ def default_space(recipe: Recipe) -> Space:
         "relation_lr": around(recipe.relation_lr, 3),
         "batch_size": [max(1, recipe.batch_size // 2), recipe.batch_size, 2 * recipe.batch_size],
     }
-    if MODELS[recipe.model].uses_temperature:
+    space["epochs"] = [recipe.epochs, 2 * recipe.epochs]
+    model = MODELS[recipe.model]
+    if recipe.objective == "softmax" and model.is_bilinear:
+        space["dropout"] = sorted({0.0, 0.1, 0.2, 0.4, recipe.dropout})
+    if recipe.model in ("dihedral-gumbel", "dihedral-ste"):
+        space["model"] = ["dihedral-gumbel", "dihedral-ste"]
+        space["levels"] = sorted({"1", "1, 1/2, 1/4, 0", recipe.levels})
+    if model.uses_temperature:
         space["K"] = sorted({4, 6, 8, recipe.K})
         space["cooling"] = around(recipe.cooling or 0.01, 3)
     return space
