@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,9 +23,11 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.inference.calibration import is_among
 from dihedral.inference.evidence import CountedRules
+from dihedral.inference.ordering import compare_orders
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.proposals import propose
 
+SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
 CUTS = (20, 100, 500, 1000)
 TOP = 20_000  # length of the list for the area under the precision-recall curve
 GRAPHS = ("umls", "family-neural-lp", "family", "WN18RR", "FB15k-237", "WN18", "FB15k")
@@ -102,6 +104,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
     claimed = np.array([row["probability"] for row in table], float)
     sides = [[predictor.allowed("signature", name, side) for side in ("head", "tail")] for name in graph.relations]
     reached = [bool(sides[r][0][h] and sides[r][1][t]) for h, r, t in held.tolist()]
+    assert trained.calibration is not None
     judged = trained.metrics["calibration"]["judgements"]["test"]
     return {
         "graph": graph.name, "held_out": len(held), "reachable": float(np.mean(reached)),
@@ -109,6 +112,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
         "rules": precision(implied_by_rules(predictor, held)), "frequency": precision(by_frequency(predictor, held)),
         "per_relation": per_relation(graph, table, hits, held), "seconds": round(seconds, 2),
         "judgements": {key: judged[key] for key in ("triples", "accuracy", "expected_calibration_error")},
+        "answers": {split: compare_orders(trained.scorer, trained.graph, trained.calibration, split) for split in SPLITS},
         "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe,
     }  # fmt: skip
 

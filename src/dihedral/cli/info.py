@@ -40,6 +40,12 @@ def _print(content: dict[str, Any]) -> None:
 def _print_calibration(calibration: dict[str, Any]) -> None:
     if "reason" in calibration:
         print(f"\nno probabilities: {calibration['reason']}")
+    if answers := calibration.get("answers"):
+        mrr = answers["mrr"]
+        print(
+            f"\nanswers are ordered by {answers['order']}: on {answers['triples']} valid triples, "
+            f"MRR {mrr['probability']:.4f} by probability and {mrr['score']:.4f} by score"
+        )
     measured = calibration.get("judgements", {}).get("test", {})
     if measured.get("triples"):
         error, accuracy = measured["expected_calibration_error"], measured["accuracy"]
