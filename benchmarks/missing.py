@@ -105,6 +105,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
     sides = [[predictor.allowed("signature", name, side) for side in ("head", "tail")] for name in graph.relations]
     reached = [bool(sides[r][0][h] and sides[r][1][t]) for h, r, t in held.tolist()]
     assert trained.calibration is not None
+    parts = trained.scorer, trained.graph, trained.calibration
     judged = trained.metrics["calibration"]["judgements"]["test"]
     return {
         "graph": graph.name, "held_out": len(held), "reachable": float(np.mean(reached)),
@@ -112,7 +113,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
         "rules": precision(implied_by_rules(predictor, held)), "frequency": precision(by_frequency(predictor, held)),
         "per_relation": per_relation(graph, table, hits, held), "seconds": round(seconds, 2),
         "judgements": {key: judged[key] for key in ("triples", "accuracy", "expected_calibration_error")},
-        "answers": {split: compare_orders(trained.scorer, trained.graph, trained.calibration, split) for split in SPLITS},
+        "answers": {split: compare_orders(*parts, split) for split in SPLITS},
         "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe,
     }  # fmt: skip
 
