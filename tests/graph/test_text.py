@@ -90,3 +90,11 @@ def test_names_with_line_breaks_are_counted_because_an_open_quote_joins_lines(tm
         "1 names contain a line break; in a CSV file, a quote that is not closed joins lines",
         "blanks around 1 names stripped",
     )
+
+
+def test_a_graph_too_sparse_to_hold_out_triples_says_so(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"a{i}\tr\tb{i}\n" for i in range(59)))
+    graph = load_graph(path)
+    assert len(graph.valid) == 0
+    assert "valid has 0 triples instead of 6, because every entity and relation needs one in train" in graph.notes

@@ -135,7 +135,11 @@ def _graph(rows: Rows, numbering: Numbering, name: str, valid: float, test: floa
         notes.append(f"{read - len(triples)} duplicate triples left out")
     if not len(triples):
         raise DihedralError(f"graph {name!r} has no training triples; it needs at least one")
+    wanted = round(len(triples) * valid)
     train, held_out, tested = split_triples(triples, valid=valid, test=test, seed=seed, in_place=True)
+    if len(held_out) < wanted // 2:
+        few = f"valid has {len(held_out)} triples instead of {wanted}"
+        notes.append(f"{few}, because every entity and relation needs one in train")
     return Graph(entities, relations, train, held_out, tested, name=name, notes=tuple(notes))
 
 
