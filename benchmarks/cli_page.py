@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-import typer
-
 from benchmarks.report import DOCS
-from dihedral.cli.main import app
+from dihedral.cli.main import all_commands
 from dihedral.reproduction.tables import markdown
 
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
@@ -23,11 +21,11 @@ stderr. The exit code is 0 for success, 1 if the work fails or is interrupted, a
 """
 
 
-def commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def commands(found: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Yield each command with the words that invoke it, in the order of `dihedral --help`."""
-    for name, command in group.commands.items():
+    for name, command in found.items():
         if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
+            yield from commands(command.commands, (*path, name))
         else:
             yield " ".join((*path, name)), command
 
@@ -83,8 +81,7 @@ def escape(text: str) -> str:
 
 def page() -> str:
     """Return the text of the page."""
-    group = typer.main.get_command(app)
-    return "\n".join([INTRODUCTION, *(section(*found) for found in commands(group, ("dihedral",)))])
+    return "\n".join([INTRODUCTION, *(section(*found) for found in commands(all_commands(), ("dihedral",)))])
 
 
 if __name__ == "__main__":

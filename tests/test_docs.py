@@ -62,16 +62,14 @@ def commands(page: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_commands_name_options_that_exist(page):
-    import typer
+    from dihedral.cli.main import all_commands
 
-    from dihedral.cli.main import app
-
-    group = typer.main.get_command(app)
     for words in commands(page):
-        command, rest = group, words
-        while hasattr(command, "commands") and rest:
-            assert rest[0] in command.commands, f"{page}: dihedral {' '.join(words)}"
-            command, rest = command.commands[rest[0]], rest[1:]
+        found, command, rest = all_commands(), None, words
+        while found and rest:
+            assert rest[0] in found, f"{page}: dihedral {' '.join(words)}"
+            command, rest = found[rest[0]], rest[1:]
+            found = getattr(command, "commands", {})
         options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for word in rest:
             if word.startswith("--"):

@@ -22,7 +22,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 IMPORT = """
 import json, sys, torch
 before = set(sys.modules)
-import dihedral
+from dihedral import *
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
@@ -32,6 +32,14 @@ def imported():
     """The modules that a new process loads for the package, without those of torch."""
     run = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
     return json.loads(run.stdout)
+
+
+def test_every_public_name_is_imported_on_its_first_use():
+    assert set(dh._MODULES) == set(dh.__all__) <= set(dir(dh))
+    assert all(getattr(dh, name) is not None for name in dh.__all__)
+    assert dh.training.train is dh.train
+    with pytest.raises(AttributeError, match="module 'dihedral' has no attribute 'tran'"):
+        dh.tran  # noqa: B018
 
 
 @pytest.mark.parametrize("package", ["cli", "serving", "reproduction", "figures", "integrations", "tuning"])

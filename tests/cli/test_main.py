@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 
 import pytest
-import typer
 
 import dihedral as dh
-from dihedral.cli.main import app
+from dihedral.cli.main import COMMANDS, all_commands
 
 
-def commands(group=None, path=()):
+def commands(found=None, path=()):
     """Yield each command with the words that invoke it."""
-    group = group or typer.main.get_command(app)
-    for name, command in group.commands.items():
+    for name, command in (found or all_commands()).items():
         if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
+            yield from commands(command.commands, (*path, name))
         else:
             yield (*path, name), command
 
@@ -28,6 +28,19 @@ every_command = pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_the_main_commands_exist():
     assert {"train", "evaluate", "predict", "info", "recipes", "demo"} <= {path[0] for path in ALL}
     assert {("data", "list"), ("data", "info"), ("data", "fetch"), ("data", "make-family")} <= set(ALL)
+
+
+def test_the_list_of_commands_shows_what_their_own_help_starts_with(cli):
+    shown = " ".join(cli("--help").out.replace("│", " ").split())
+    for name, command in all_commands().items():
+        assert " ".join(command.help.split("\n\n")[0].split()) in shown, name
+    assert [shown.index(f" {name} ") for name in COMMANDS]
+
+
+def test_the_list_of_commands_does_not_import_torch():
+    script = "import sys; from dihedral.cli.main import main; sys.argv = ['dihedral', '--help']\n"
+    script += "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
 
 
 @every_command

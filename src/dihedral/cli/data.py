@@ -1,4 +1,4 @@
-"""`dihedral data`: list, describe and download benchmarks, and generate the FAMILY graph."""
+"""List, describe and download benchmarks, and generate the FAMILY graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from dihedral.graph import Graph, make_family
 from dihedral.graph.benchmarks import BENCHMARKS, find_benchmark, locate
 from dihedral.graph.readers import write_folder
 
-app = typer.Typer(help="List, describe and download benchmarks, and generate the FAMILY graph.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, describe and download benchmarks, and generate the FAMILY graph.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.command("list")

@@ -2,25 +2,75 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from functools import cached_property
 from importlib import import_module
-from typing import Annotated
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import dihedral
-from dihedral.cli import data
 from dihedral.errors import DihedralError, TrainingError
-from dihedral.runtime.distributed import rank, world_size
-from dihedral.runtime.threads import use_threads
 
 COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "complete", "similar", "explain", "rules", "query")
-COMMANDS += ("serve", "info", "export", "recipes", "reproduce", "demo")
-"""In the order of the help text; each is the function `command` of the module of its name."""
+COMMANDS += ("serve", "info", "export", "recipes", "reproduce", "demo", "data")
+"""In the order of the help text; each is the function `command`, or the Typer `app`, of the module of its name."""
+
+
+class Later(TyperCommand):
+    """A command whose module is imported when it is called, not to be listed: torch takes seconds to import."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, help=_help(name))
+
+    @cached_property
+    def command(self) -> Any:
+        """The command itself."""
+        assert self.name is not None
+        module = import_module(f"dihedral.cli.{self.name}")
+        if hasattr(module, "app"):
+            return typer.main.get_command(module.app)
+        single = typer.Typer(rich_markup_mode="rich", add_completion=False)
+        single.command(self.name)(module.command)
+        return typer.main.get_command(single)
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        return self.command.make_context(*arguments, **more)
+
+
+class Commands(TyperGroup):
+    """The commands of `dihedral`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Later | None:
+        return Later(cmd_name) if cmd_name in COMMANDS else None
+
+
+def _help(name: str) -> str:
+    """The first paragraph of a command's help text, read from its source."""
+    spec = find_spec(f"dihedral.cli.{name}")
+    assert spec is not None and spec.origin is not None
+    module = ast.parse(Path(spec.origin).read_text("utf-8"))
+    functions = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "command")
+    text = ast.get_docstring(next(functions, module)) or ""
+    return text.split("\n\n")[0]
+
+
+def all_commands() -> dict[str, Any]:
+    """Every command by its name, imported."""
+    return {name: Later(name).command for name in COMMANDS}
+
 
 app = typer.Typer(
     name="dihedral",
     help="Link prediction on knowledge graphs whose relations are elements of a dihedral group.",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -41,17 +91,15 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
+    from dihedral.runtime.distributed import world_size
+    from dihedral.runtime.threads import use_threads
+
     use_threads()
     if world_size() > 1 and context.invoked_subcommand != "train":
         raise DihedralError(
             f"torchrun started {world_size()} processes of `dihedral {context.invoked_subcommand}`; "
             "only `train` supports several processes"
         )
-
-
-for _name in COMMANDS:
-    app.command(_name)(import_module(f"dihedral.cli.{_name}").command)
-app.add_typer(data.app, name="data")
 
 
 def main() -> None:
@@ -65,6 +113,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted", 1)
     except RuntimeError as error:
+        from dihedral.runtime.distributed import world_size
+
         if world_size() == 1:
             raise
         _fail(f"another process exited or cannot be reached: {(str(error) or repr(error)).splitlines()[0]}", 1)
@@ -73,6 +123,8 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    from dihedral.runtime.distributed import rank
+
     if code != 2 or rank() == 0:  # all ranks see the same invalid argument: rank zero reports it
         print(f"error: {message}", file=sys.stderr)
     sys.exit(code)

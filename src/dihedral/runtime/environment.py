@@ -6,13 +6,14 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import strftime
 from typing import Any
 
 import numpy as np
 import torch
+
+from dihedral.version import package_version
 
 
 def environment() -> dict[str, Any]:
@@ -29,14 +30,6 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def package_version() -> str:
-    """The installed version of dihedral."""
-    try:
-        return version("dihedral")
-    except PackageNotFoundError:  # a source tree that is not installed
-        return "0+unknown"
 
 
 def _command() -> str:
