@@ -496,7 +496,7 @@ def test_a_file_with_an_unsupported_suffix_is_refused(read):
 
 
 def test_an_invalid_parquet_file_is_refused(read):
-    with pytest.raises(DihedralError, match=r"facts\.parquet cannot be read"):
+    with pytest.raises(DihedralError, match=r"facts\.parquet: it cannot be read \(Parquet magic bytes"):
         read("facts.parquet", b"not a parquet file")
 
 

@@ -15,12 +15,13 @@ from soak.archives import SECRET, TRIPLES
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph import sources
+from dihedral.io import limits
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Small bombs and small limits."""
-    monkeypatch.setattr(sources, "MIN_UNPACKED", 1 << 20)
+    monkeypatch.setattr(limits, "MIN_DECODED", 1 << 20)
     monkeypatch.setattr(sources, "MAX_MEMBERS", 100)
     monkeypatch.setattr(archives, "BOMB_MIB", 8)
 

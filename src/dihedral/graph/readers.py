@@ -5,19 +5,19 @@ To add a data format, write a reader and register it in `READERS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as papq
 
 from dihedral.errors import DihedralError
-from dihedral.graph.columns import LeftOver, Splits, choose_columns, split_codes
+from dihedral.graph.columns import MAX_VALUES, Layout, LeftOver, Splits, choose_columns, split_codes
+from dihedral.graph.decoding import Decoding, decoding_parquet
 from dihedral.graph.json_lines import read_json_lines
-from dihedral.graph.numbering import Numbering
+from dihedral.graph.numbering import Numbering, grown
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.rows import NO_TRIPLES, RowCollector, Rows
 from dihedral.graph.sources import ARCHIVES, JSON_SUFFIXES, RDF_SUFFIXES, TEXT_SUFFIXES, Source, find_split, stem
@@ -25,8 +25,6 @@ from dihedral.graph.split import split_triples
 from dihedral.graph.text import read_text
 from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph, Triples, build_graph, drop_duplicates
 from dihedral.io.files import atomic_path, make_folder
-
-PARQUET_ROWS = 1 << 18
 
 
 def read_graph(
@@ -178,36 +176,51 @@ def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numb
     """Number the triples of a Parquet file, one column and some rows at a time."""
     if source.compression:
         raise DihedralError(f"{source.where} is a compressed Parquet file; unpack it: Parquet compresses its columns")
-    try:
-        with papq.ParquetFile(source.native()) as file:
-            layout = choose_columns(file.schema_arrow.names, columns, source.where)
-            names = file.schema_arrow.names
-            triples = np.empty((file.metadata.num_rows, 3), np.int32)
-            for part, place in enumerate(layout.triple):
-                done = 0
-                for batch in file.iter_batches(PARQUET_ROWS, columns=[names[place]]):
-                    rows = triples[done : done + len(batch)]
-                    numbering.number_column(rows, part, batch.column(0), source.where)
-                    done += len(batch)
-            splits: Splits | None = None
-            if layout.split is not None:
-                column = file.read([names[layout.split]]).column(0)
-                if column.null_count == len(column):
-                    layout = replace(layout, split=None)
-                else:
-                    splits = split_codes(column, source.where)
-            left_over = LeftOver(layout)
-            for place in list(left_over.values):
-                batches = file.iter_batches(PARQUET_ROWS, columns=[names[place]])
-                while place in left_over.values and (batch := next(batches, None)) is not None:
-                    left_over.add(place, batch.column(0))
-    except (pa.ArrowException, OSError) as error:
-        raise DihedralError(f"{source.where} cannot be read: {str(error).splitlines()[0]}") from None
+    with decoding_parquet(source) as work:
+        about = work.line()
+        layout = choose_columns(about["columns"], columns, source.where)
+        left_over = LeftOver(layout)
+        used = [*layout.triple, *([] if layout.split is None else [layout.split])]
+        work.ask({"used": used, "watched": list(left_over.values), "max_values": 8 * MAX_VALUES})
+        triples = NO_TRIPLES
+        for part, place in enumerate(layout.triple):
+            done = 0
+            for column in _parquet_column(work):
+                triples = grown(triples, done if part == 0 else len(triples), done + len(column))
+                numbering.number_column(triples[done : done + len(column)], part, column, source.where)
+                done += len(column)
+            if done != about["rows"]:
+                raise work.failure(f"it claims {about['rows']} rows, but its column {layout.names[place]!r} has {done}")
+        splits, layout = _parquet_splits(work, layout, source.where)
+        for place in list(left_over.values):
+            for column in _parquet_column(work):
+                left_over.add(place, column)
+        work.finish()
     if not layout.is_plain:
         numbering.note(source.name, str(layout))
     for remark in left_over.remarks(source.where):
         numbering.note(source.name, remark)
-    return Rows(triples, splits)
+    return Rows(triples[: about["rows"]], splits)
+
+
+def _parquet_splits(work: Decoding, layout: Layout, where: str) -> tuple[Splits | None, Layout]:
+    """The splits of the rows; a split column without values counts as none."""
+    if layout.split is None:
+        return None, layout
+    chunks = list(_parquet_column(work))
+    if all(chunk.null_count == len(chunk) for chunk in chunks):
+        return None, replace(layout, split=None)
+    return np.concatenate([split_codes(chunk, where) for chunk in chunks]), layout
+
+
+def _parquet_column(work: Decoding) -> Iterator[pa.Array]:
+    """The chunks of the next column."""
+    try:
+        with pa.ipc.open_stream(work.output) as stream:
+            for batch in stream:
+                yield batch.column(0)
+    except (pa.ArrowException, OSError) as error:
+        raise work.failure(str(error).splitlines()[0]) from None
 
 
 def _read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Rows:

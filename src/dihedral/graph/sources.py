@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import SPLIT_NAMES
+from dihedral.io.limits import max_decoded, too_large
 
 TEXT_SUFFIXES = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 RDF_SUFFIXES = {  # with pyoxigraph's name of each format
@@ -35,8 +36,6 @@ JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES, *JSON_SUFFIXES)  # each has a reader in `readers.READERS`
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # of single files, with Arrow's name of each
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
-MAX_RATIO = 100  # unpacked to packed size; triples usually compress ten times
-MIN_UNPACKED = 64 << 20  # bytes that any archive may unpack to, however small it is
 MAX_MEMBERS = 10_000
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, MemoryError,
@@ -98,7 +97,7 @@ class _Inflated(io.RawIOBase):
 
     def __init__(self, source: Source) -> None:
         self.where = source.where
-        self.max_bytes = max(MIN_UNPACKED, MAX_RATIO * source.size)
+        self.max_bytes = max_decoded(source.size)
         self.done = 0
         if not pa.Codec.is_available(source.compression):
             raise DihedralError(f"{self.where} is compressed with {source.compression}, which this pyarrow cannot read")
@@ -116,7 +115,7 @@ class _Inflated(io.RawIOBase):
         buffer[: len(block)] = block
         self.done += len(block)
         if self.done > self.max_bytes:
-            raise _too_large("file", self.where, self.max_bytes)
+            raise too_large(self.where, self.max_bytes)
         return len(block)
 
     def close(self) -> None:
@@ -175,7 +174,7 @@ def _open_archive(path: Path) -> Iterator[list[Member]]:
     """The regular files of an archive."""
     with ExitStack() as stack:
         try:
-            max_bytes = max(MIN_UNPACKED, MAX_RATIO * path.stat().st_size)
+            max_bytes = max_decoded(path.stat().st_size)
             read = _zip_members if path.suffix.lower() == ".zip" else _tar_members
             yield read(path, max_bytes, stack)
         except DihedralError:
@@ -194,7 +193,7 @@ def _zip_members(path: Path, max_bytes: int, stack: ExitStack) -> list[Member]:
         with archive.open(member) as stream:
             content = stream.read(max_bytes + 1)
         if len(content) > max_bytes:
-            raise _too_large("archive", str(path), max_bytes)
+            raise too_large(str(path), max_bytes, "archive")
         return content
 
     return [(member.filename, partial(read, member)) for member in archive.infolist() if not member.is_dir()]
@@ -246,14 +245,7 @@ class _Unpacked(io.RawIOBase):
 
     def _check(self, place: int) -> None:
         if place > self.max_bytes:
-            raise _too_large("archive", str(self.path), self.max_bytes)
-
-
-def _too_large(kind: str, where: str, max_bytes: int) -> DihedralError:
-    return DihedralError(
-        f"{kind} {where!r} unpacks to more than {max_bytes >> 20} MiB, far beyond its size; if you trust it, "
-        "unpack it and give what it holds"
-    )
+            raise too_large(str(self.path), self.max_bytes, "archive")
 
 
 def _too_many(path: Path) -> DihedralError:

@@ -1,0 +1,144 @@
+"""Run the decoder of RDF and Parquet files, `decoder.py`, as a process within limits, and report how it failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from dihedral.errors import DihedralError
+from dihedral.graph.decoder import NO_MEMORY, REFUSED
+from dihedral.graph.sources import Source
+from dihedral.io.limits import SETTING, decoder_limits, max_decoded
+
+_PROGRAM = Path(__file__).with_name("decoder.py")
+
+
+class Decoding:
+    """A decoder at work: `output` is what it writes, `ask` sends it a line."""
+
+    def __init__(self, process: subprocess.Popen[bytes], where: str, limits: tuple[int, int]) -> None:
+        self.process, self.where, self.limits = process, where, limits
+        assert process.stdout is not None
+        self.output: IO[bytes] = process.stdout
+
+    def line(self) -> dict[str, Any]:
+        """The next line of the output, which is a JSON object."""
+        text = self.output.readline()
+        if not text.endswith(b"\n"):
+            raise self.failure()
+        return dict(json.loads(text))
+
+    def read(self, size: int) -> bytes:
+        block = self.output.read(size)
+        if len(block) < size:
+            raise self.failure()
+        return block
+
+    def ask(self, content: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(content).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self.failure() from None
+
+    def feed(self, source: Source) -> None:
+        """Send the content of a file; a decoder that has ended is found when its output is read."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError), source.plain() as stream:
+            shutil.copyfileobj(stream, self.process.stdin, 1 << 16)
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def finish(self) -> None:
+        """Raise an error unless the decoder has written all that it wanted to."""
+        if self.output.read(1) or self.process.wait():
+            raise self.failure("its decoder wrote too much")
+
+    def failure(self, reason: str = "") -> DihedralError:
+        """Why the decoder ended before its work was done. reason: what is wrong with its output, if it did not end."""
+        assert self.process.stderr is not None
+        self.output.close()  # a decoder that still writes ends too
+        text, code = self.process.stderr.read().decode(errors="replace"), self.process.wait()
+        memory, seconds = self.limits
+        trust = f"if you trust the file, set {SETTING}"
+        if code == REFUSED:
+            return DihedralError(f"{self.where}{text}")
+        if code == -signal.SIGXCPU:
+            return DihedralError(f"{self.where} takes more than {seconds} s to decode; {trust}")
+        if code == -signal.SIGSEGV:
+            return DihedralError(f"{self.where} cannot be read: it is nested too deeply for its parser")
+        if code in (NO_MEMORY, -signal.SIGABRT):
+            return DihedralError(f"{self.where} takes more than {memory >> 20} MiB of memory to decode; {trust}")
+        reason = reason or f"its decoder ended with status {code}"
+        return DihedralError(f"{self.where} cannot be read: {reason}")
+
+
+@contextmanager
+def decoding_rdf(source: Source, format: str, first: int) -> Iterator[Decoding]:
+    """Decode a file, or a stream if it is compressed or in an archive. first: the number of names before this file."""
+    request = {"kind": "rdf", "format": format, "first": first, "path": None}
+    if isinstance(source.content, Path) and not source.compression:
+        with _opened(source) as file, _started(source, request | {"path": file.name}, stdin=file) as work:
+            yield work
+        return
+    with _started(source, request, stdin=subprocess.PIPE) as work:
+        work.feed(source)
+        yield work
+
+
+@contextmanager
+def decoding_parquet(source: Source) -> Iterator[Decoding]:
+    """Decode columns of a file, which are asked for."""
+    with _opened(source) as file:
+        request = {"kind": "parquet", "descriptor": file.fileno()}
+        with _started(source, request, stdin=subprocess.PIPE, pass_fds=(file.fileno(),)) as work:
+            yield work
+
+
+def _opened(source: Source) -> IO[bytes]:
+    """The stored bytes as a file with a descriptor; those from an archive stay in memory where the system can."""
+    if isinstance(source.content, Path):
+        try:
+            return source.content.absolute().open("rb")
+        except OSError as error:
+            raise DihedralError(f"{source.where} cannot be read: {error.strerror}") from None
+    file = os.fdopen(os.memfd_create("archive"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
+    file.write(source.content)
+    file.seek(0)
+    return file
+
+
+@contextmanager
+def _started(source: Source, request: dict[str, Any], **options: Any) -> Iterator[Decoding]:
+    memory, seconds = decoder_limits(source.size)
+    request |= {"memory": memory, "seconds": seconds, "max_decoded": max_decoded(source.size)}
+    settings = {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve more addresses than the limit allows
+        "MALLOC_ARENA_MAX": "1",
+    }
+    command = [sys.executable, "-P", str(_PROGRAM), json.dumps(request)]
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | settings}
+    try:
+        process = subprocess.Popen(command, **options)
+    except OSError as error:
+        raise DihedralError(f"{source.where} cannot be read: its decoder does not start: {error.strerror}") from None
+    try:
+        yield Decoding(process, source.where, (memory, seconds))
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
