@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import time
 
 import pytest
 import torch
 
 from dihedral import DihedralError
+from dihedral.io import files
 from dihedral.io.files import atomic_path, make_folder, read_json, read_tensors, write_json, write_tensors
+from dihedral.io.jsonl import append_line, read_lines
 
 
 def test_json_round_trip(tmp_path):
@@ -136,7 +140,7 @@ for attempt in range(30):
     if child == 0:
         for number in range(1, 100_000):
             write_tensors(path, {"x": torch.full((200_000,), float(number))}, number)
-    time.sleep(random.Random(attempt).uniform(0.0, 0.02))
+    time.sleep(random.Random(attempt).uniform(0.0, 0.1))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     tensors, number = read_tensors(path)
@@ -186,3 +190,82 @@ def test_a_full_disk_is_an_error_and_keeps_the_old_content(python, tmp_path):
     assert torch.equal(read_tensors(tmp_path / "a.safetensors")[0]["x"], torch.ones(10))
     assert json.loads((tmp_path / "a.json").read_text()) == {"old": True}
     assert sorted(os.listdir(tmp_path)) == ["a.json", "a.safetensors"]
+
+
+# --- hostile files --------------------------------------------------------------------------------------
+
+
+def test_json_is_bounded_in_depth_before_it_is_parsed(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.json, "loads", lambda *_: pytest.fail("was parsed"))
+    for text in ('{"a": ' * 101, "[" * 10**7, '{"a": "\\"", "b": ' + "[" * 200):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(DihedralError, match=r"a\.json' cannot be read: lists and objects are nested more than 100"):
+            read_json(tmp_path / "a.json")
+
+
+def test_brackets_in_strings_are_not_nesting(tmp_path):
+    content = {"a": "[" * 500, "b": '\\"[{' * 500, "[" * 300: "\\"}
+    write_json(tmp_path / "a.json", content)
+    assert read_json(tmp_path / "a.json") == content
+
+
+@pytest.mark.parametrize("text", ['{"a": "' + '\\"' * 10**6, '"' * 10**6 + "\\", '{"' + "a" * 10**7])
+def test_strings_that_are_not_closed_are_read_in_linear_time(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    started = time.process_time()
+    with pytest.raises(DihedralError, match="cannot be read"):
+        read_json(tmp_path / "a.json")
+    assert time.process_time() - started < 5
+
+
+def test_json_is_bounded_in_size(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": [' + "1," * (8 << 20) + "1]}")
+    with pytest.raises(DihedralError, match=r"a\.json' cannot be read: it has more than 16 MiB"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_header_of_tensors_is_bounded_before_it_is_parsed(tmp_path):
+    header = b'{"x": [' + b"[]," * (8 << 20) + b"1]}"
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(DihedralError, match=r"a\.safetensors' cannot be read: its header has more than 16 MiB"):
+        read_tensors(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("read", [read_json, read_tensors, read_lines])
+def test_links_and_pipes_are_not_read(tmp_path, read):
+    write_json(tmp_path / "secret", {"secret": True})
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in (("link", "it is a symbolic link, which is not followed"), ("pipe", "not a regular file")):
+        with pytest.raises(DihedralError, match=f"{name}' cannot be read: .*{reason}"):
+            read(tmp_path / name)
+
+
+def test_writing_does_not_follow_links(tmp_path):
+    (tmp_path / "other").write_text("kept")
+    for name in ("a.json", "log.jsonl"):
+        (tmp_path / name).symlink_to(tmp_path / "other")
+    write_json(tmp_path / "a.json", {"new": True})
+    assert read_json(tmp_path / "a.json") == {"new": True}  # the link was replaced
+    with pytest.raises(DihedralError, match=r"log\.jsonl' cannot be written: it is a symbolic link"):
+        append_line(tmp_path / "log.jsonl", {"epoch": 1})
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+def test_partial_files_have_names_that_cannot_be_predicted(tmp_path):
+    names = set()
+    for _ in range(3):
+        with atomic_path(tmp_path / "a.json") as partial:
+            names.add(partial.name)
+            assert partial.is_file()
+            partial.write_text("{}")
+    assert len(names) == 3 and all(name.startswith(".a.json.") and name.endswith(".partial") for name in names)
+
+
+def test_the_folder_is_synced_after_the_rename(tmp_path, monkeypatch):
+    calls = []
+    replace, fsync = os.replace, os.fsync
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), replace(*names)))
+    monkeypatch.setattr(os, "fsync", lambda d: (calls.append(stat.S_ISDIR(os.fstat(d).st_mode)), fsync(d)))
+    write_json(tmp_path / "a.json", {})
+    assert calls == [False, "rename", True]

@@ -15,8 +15,10 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError, Graph, Predictor
 from dihedral.inference.scorer import Scorer
+from dihedral.io.files import write_tensors
 from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
+from dihedral.storage.folder import StoredModel, save_model
 
 
 def same_model(one: Predictor, other: Predictor) -> None:
@@ -399,8 +401,8 @@ def test_a_file_name_that_leaves_the_folder_is_refused(folder, name, place):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("entities", 39, "have shape (40, 16), expected (39, 16)"),
-        ("dimension", 8, "have shape (40, 16), expected (40, 8)"),
+        ("entities", 39, "holds the rows of 40 entities; expected 39"),
+        ("dimension", 8, "holds float32 [40, 16]; expected float32 [rows, 8]"),
         ("relations", 5, "do not fit its model"),
         ("model", "quaternion", "holds a model of kind 'quaternion', unknown to this version"),
     ],
@@ -571,3 +573,115 @@ def test_damaged_probabilities_are_refused_in_one_sentence(folder, broken):
     edit_manifest(folder, lambda manifest: manifest["bytes"].update({path.name: path.stat().st_size}))
     with pytest.raises(DihedralError, match="the model's probabilities are damaged: "):
         dh.load(folder).predict(head="man_0000", relation="spouse")
+
+
+# --- hostile files --------------------------------------------------------------------------------------
+
+
+def rewrite(folder, name, content):
+    """Replace a file of a model, with its size in the manifest."""
+    (folder / name).write_bytes(content) if isinstance(content, bytes) else content(folder / name)
+    size = (folder / name).stat().st_size
+    edit_manifest(folder, lambda manifest: manifest["bytes"].update({name: size}))
+
+
+def rewrite_names(folder, **changes):
+    file = "entities.arrow"
+    table = pa.ipc.open_file(pa.py_buffer((folder / file).read_bytes())).read_all()
+    columns = {column: table.column(column).combine_chunks() for column in table.column_names} | changes
+
+    def write(path):
+        with pa.ipc.new_file(str(path), pa.table(columns).schema) as writer:
+            writer.write_table(pa.table(columns))
+
+    rewrite(folder, file, write)
+
+
+@pytest.mark.parametrize("name", ["model.json", "entities.safetensors", "entities.arrow", "known.arrow", "recipe.json"])
+def test_a_symbolic_link_in_a_model_folder_is_refused(folder, tmp_path, name):
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    assert "symbolic link" in refusal(folder)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_compressed_names_are_refused_before_they_are_decompressed(folder, codec):
+    count = dh.load(folder).graph.num_entities
+    table = pa.table({"name": ["x" * (1 << 18) + str(i) for i in range(count)]})
+
+    def write(path):
+        with pa.ipc.new_file(str(path), table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table)
+
+    rewrite(folder, "entities.arrow", write)
+    before = pa.default_memory_pool().max_memory()
+    assert "model files are not compressed" in refusal(folder)
+    assert pa.default_memory_pool().max_memory() - before < 1 << 20
+
+
+def test_a_table_with_other_columns_is_refused(folder):
+    rewrite_names(folder, order=pa.array(["a"] * dh.load(folder).graph.num_entities))
+    assert "its column 'order' has type string" in refusal(folder)
+
+
+@pytest.mark.parametrize("order", [[0] * 40, [*range(39), 40], [-1, *range(1, 40)], list(range(40))[::-1]])
+def test_an_order_of_names_that_is_not_theirs_is_refused(folder, order):
+    rewrite_names(folder, order=pa.array(order, pa.int32()))
+    assert re.search("its entity names (repeat or are not in their order|are damaged)", refusal(folder))
+
+
+def test_names_that_repeat_are_refused(folder):
+    names = list(dh.load(folder).graph.entities)
+    names[1] = names[0]
+    order = sorted(range(len(names)), key=lambda i: names[i])
+    rewrite_names(folder, name=pa.array(names), order=pa.array(order, pa.int32()))
+    assert "its entity names repeat" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "tensors", "message"),
+    [
+        ("entities", {"entities": torch.zeros(40, 16, dtype=torch.float64)}, "holds float64 [40, 16]; expected"),
+        ("entities", {"entities": torch.zeros(640)}, "holds float32 [640]; expected float32 [rows, 16]"),
+        ("entities", {"other": torch.zeros(40, 16)}, "is damaged: KeyError('entities')"),
+        ("relations", {"codes": torch.zeros(6, 4, dtype=torch.uint8)}, "codes are uint8 [6, 4]; expected uint8"),
+        ("relations", {"codes": torch.zeros(6, 8)}, "codes are float32 [6, 8]; expected uint8"),
+        ("relations", {"codes": torch.zeros(6, 8, dtype=torch.uint8), "scales": torch.ones(5)},
+         "scales are float32 [5]; expected float32 [6]"),
+        ("relations", {"codes": torch.zeros(6, 8, dtype=torch.uint8), "scales": torch.full((6,), torch.nan)},
+         "scales hold NaN"),
+        ("relations", {"codes": torch.zeros(6, 8, dtype=torch.uint8), "x": torch.ones(5)}, "relations hold 'x'"),
+    ],
+)  # fmt: skip
+def test_tensors_of_another_shape_or_type_are_refused(folder, file, tensors, message):
+    manifest = json.loads((folder / "model.json").read_text())
+    assert (manifest["entities"], manifest["relations"], manifest["dimension"]) == (40, 6, 16)
+    rewrite(folder, f"{file}.safetensors", lambda path: write_tensors(path, tensors))
+    assert message in refusal(folder)
+
+
+def test_weights_of_another_shape_are_refused_before_memory_is_taken(family, tmp_path):
+    graph, model = family, build_model("rescal", 40, 6, dimension=16)
+    save_model(tmp_path / "model", StoredModel(model, graph, {}, {}, None))
+    rewrite(tmp_path / "model", "relations.safetensors", lambda path: write_tensors(path, {"weights": torch.zeros(6)}))
+    assert "weights are float32 [6]; expected float32 [6, 16, 16]" in refusal(tmp_path / "model")
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_diverged_model_is_not_saved(family, tmp_path, value):
+    model = build_model("dihedral-ste", 40, 6, dimension=16)
+    with torch.no_grad():
+        model.entities[3, 2] = value
+    with pytest.raises(DihedralError, match="hold NaN or infinity, so training diverged; it is not saved"):
+        save_model(tmp_path / "model", StoredModel(model, family, {}, {}, None))
+    assert not (tmp_path / "model").exists()
+
+
+def test_half_precision_refuses_values_that_it_cannot_hold(family, tmp_path):
+    model = build_model("dihedral-ste", 40, 6, dimension=16)
+    with torch.no_grad():
+        model.entities[3, 2] = -70_000
+    stored = StoredModel(model, family, {}, {}, None)
+    with pytest.raises(DihedralError, match=r"entities of the model hold 7e\+04, and float16 ends at 6\.55e\+04"):
+        save_model(tmp_path / "model", stored, dtype="float16")
+    save_model(tmp_path / "model", stored)

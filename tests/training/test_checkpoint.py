@@ -347,3 +347,37 @@ def test_a_resume_with_fewer_epochs_than_were_trained_is_refused(tmp_path, famil
     shorter = Trainer(family, recipe.replace(epochs=2), out=tmp_path)
     with pytest.raises(DihedralError, match="epochs is 2, but the checkpoint has 4; resume with more"):
         shorter.resume()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epoch": -1}, {"epoch": "3"}, {"epoch": 2.5}, {"epoch": True}, {"step": 10**12}, {"best_epoch": 99},
+        {"seconds": None}, {"history": [3]}, {"history": {}}, {"device": 5},
+    ],
+)  # fmt: skip
+def test_progress_that_no_run_can_have_is_refused(family, unfinished, change):
+    content = json.loads(checkpoint_of(unfinished).read_text())
+    content["progress"] |= change
+    checkpoint_of(unfinished).write_text(json.dumps(content))
+    with pytest.raises(DihedralError, match=r"checkpoint '.*checkpoint\.json' is damaged: ") as refused:
+        train(family, unfinished, resume=True)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "state-000001-000000/../../x", "/etc"])
+def test_a_checkpoint_names_only_its_own_folders(family, unfinished, name):
+    content = json.loads(checkpoint_of(unfinished).read_text())
+    checkpoint_of(unfinished).write_text(json.dumps(content | {"state": name}))
+    with pytest.raises(DihedralError, match="is damaged: "):
+        train(family, unfinished, resume=True)
+
+
+def test_a_training_folder_that_is_a_link_is_not_followed(family, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / ".keep").write_text("kept")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "training").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DihedralError, match="out/training' is a symbolic link, which is not followed; remove it"):
+        train(family, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [".keep"]

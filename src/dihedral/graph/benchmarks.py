@@ -20,6 +20,7 @@ from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.readers import read_graph
 from dihedral.graph.sources import ARCHIVES, find_split, holds_data
 from dihedral.graph.triples import SPLITS, Graph
+from dihedral.io.files import sync_folder
 
 Progress = Callable[[str, int, int | None], None]  # file name, bytes so far, total bytes
 
@@ -102,6 +103,7 @@ def fetch(benchmark: Benchmark, *, progress: Progress | None = None) -> Path:
             result, target = working / downloaded, cache / f"{benchmark.name}{suffix}"
         verify(benchmark, result)
         os.replace(result, target)
+        sync_folder(cache)
         return target
     finally:
         shutil.rmtree(working, ignore_errors=True)

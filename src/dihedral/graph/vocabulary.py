@@ -16,6 +16,7 @@ from dihedral.graph.prefixes import expand, shorten
 
 NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
 NAMES_PER_SEARCH = 200  # Arrow hashes this many names in the time of one bisection
+MAX_COMPARED_IN_ORDER = 1 << 20  # names that are compared with the next in their order; a million take a second
 NUM_NEIGHBOURS = 300  # names on each side of a misspelled one that it is compared with
 
 
@@ -56,13 +57,49 @@ class Vocabulary(Sequence[str]):
         return self._array
 
     def check(self) -> None:
-        """Raise an error if the array is damaged; it is checked only once."""
+        """Raise an error if the array is damaged, names repeat, or the order is wrong; it is checked only once."""
         if not self._checked:
             try:
                 self._array.validate(full=True)
             except pa.ArrowException:
                 raise self._damaged() from None
             self._checked = True
+            if not self._is_ordered():
+                self._checked = False
+                raise self._damaged("repeat or are not in their order")
+
+    def _is_ordered(self) -> bool:
+        """Whether each name in the order is before the next: then none repeats, and the order is a permutation.
+
+        Only the latter is checked if there are many names.
+        """
+        order = self.order
+        if len(order) != len(self) or (len(order) and not 0 <= order.min() <= order.max() < len(self)):
+            return False
+        if len(order) > MAX_COMPARED_IN_ORDER:
+            return bool((np.bincount(order, minlength=len(self)) == 1).all())
+        pairs = range(0, len(order) - 1, NAMES_PER_CHUNK)
+        return all(self._ascends(order[start : start + NAMES_PER_CHUNK + 1]) for start in pairs)
+
+    def _ascends(self, ids: NDArray[np.int32]) -> bool:
+        """Whether each of these names is before the next; eight bytes are compared at a time, without a copy of all."""
+        offsets, buffer = self._buffers
+        text = np.frombuffer(buffer, np.uint8)
+        starts, stops = offsets[ids].astype(np.int64), offsets[ids + 1].astype(np.int64)
+        tied = np.arange(len(ids) - 1)  # names that equal the next so far
+        done = 0
+        while len(tied):
+            one, two = (_word(text, starts[which] + done, stops[which]) for which in (tied, tied + 1))
+            if (one > two).any():
+                return False
+            tied = tied[one == two]
+            done += 8
+            ended = starts[tied + 1] + done >= stops[tied + 1]
+            shorter = stops[tied] - starts[tied] < stops[tied + 1] - starts[tied + 1]  # only zeros follow
+            if (ended & ~shorter).any():
+                return False
+            tied = tied[~ended]
+        return True
 
     @property
     def order(self) -> NDArray[np.int32]:
@@ -90,8 +127,8 @@ class Vocabulary(Sequence[str]):
             raise self._damaged()
         return bytes(text[offsets[number] : offsets[number + 1]])
 
-    def _damaged(self) -> DihedralError:
-        return DihedralError(f"{self.file!r} cannot be read: its {self.kind} names are damaged; copy the folder again")
+    def _damaged(self, how: str = "are damaged") -> DihedralError:
+        return DihedralError(f"{self.file!r} cannot be read: its {self.kind} names {how}; copy the folder again")
 
     def _rank(self, wanted: bytes) -> int:
         """The number of names that sort before `wanted`."""
@@ -193,3 +230,12 @@ class Vocabulary(Sequence[str]):
 
         others = names.array.cast(self.array.type)
         return self.array.filter(pc.invert(pc.is_in(self.array, value_set=others))).to_pylist()
+
+
+def _word(text: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Eight bytes from each start as a number that sorts like them, with zeros beyond each stop."""
+    place = start[:, None] + np.arange(8)
+    inside = place < stop[:, None]
+    words = np.zeros(place.shape, np.uint8)
+    words[inside] = text[place[inside]]
+    return words.view(">u8")[:, 0]

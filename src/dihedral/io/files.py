@@ -1,37 +1,65 @@
-"""Atomic files: after a crash, a full disk or a kill a file has either its old content or its new content."""
+"""Atomic files: after a crash, a full disk or a kill a file has either its old content or its new content.
+
+Files that are read may be hostile: symbolic links are not followed, and JSON is bounded before it is parsed.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from dihedral.errors import DihedralError
 
+MAX_JSON_BYTES = 16 << 20  # Python takes up to thirty times as much for the objects in it
+MAX_JSON_DEPTH = 100
+_STRING = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)  # one that is not closed goes to the end
+
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path next to `path`, which replaces it when the block ends without an error."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path
     try:
+        # the name cannot be predicted, so that nobody puts a link to another file in its place
+        descriptor, name = tempfile.mkstemp(".partial", f".{path.name[:100]}.", path.parent)
+        os.close(descriptor)
+        partial = Path(name)
         yield partial
         with partial.open("rb") as done:
             os.fsync(done.fileno())
-        os.chmod(partial, 0o666 & ~_umask())  # safetensors makes files private to their owner
+        os.chmod(partial, 0o666 & ~_umask())  # temporary files are private to their owner
         os.replace(partial, path)
+        sync_folder(path.parent)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DihedralError(f"{str(path)!r} cannot be written: {reason}; nothing stored before was changed") from None
     finally:
-        with suppress(OSError):  # it does not exist, or the disk became read-only
-            partial.unlink()
+        if partial != path:
+            with suppress(OSError):  # it does not exist, or the disk became read-only
+                partial.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable; without this, a power failure may undo them."""
+    with suppress(OSError):  # some file systems cannot
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove_partial_files(folder: Path) -> None:
@@ -54,12 +82,45 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_bounded(path, MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise DihedralError(f"{str(path)!r} does not hold a JSON object")
     return content
+
+
+def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file; links and devices are an OSError. It fits `open` as an opener."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # a pipe would block
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "it is a symbolic link, which is not followed") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return descriptor
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The content of a regular file; a ValueError if it is longer than `limit` bytes."""
+    with open(path, "rb", opener=open_file) as stream:
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"it has more than {limit >> 20} MiB")
+    return content
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Parse JSON; a ValueError if lists and objects are nested too deeply."""
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    marks = np.frombuffer(_STRING.sub(b"", content), np.uint8) | 0x20  # [ and { differ by this bit, as do ] and }
+    depth = np.cumsum((marks == ord("{")).astype(np.int8) - (marks == ord("}")).astype(np.int8), dtype=np.int32)
+    if depth.max(initial=0) > MAX_JSON_DEPTH:
+        raise ValueError(f"lists and objects are nested more than {MAX_JSON_DEPTH} deep")
+    return json.loads(content)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Any = None) -> None:
@@ -72,12 +133,21 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Any = None) 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     """Read all tensors of a safetensors file and the metadata that `write_tensors` stored."""
     try:
+        check_header(path)
         with safe_open(path, framework="pt") as stream:
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
             metadata = stream.metadata() or {}
-        return tensors, json.loads(metadata.get("dihedral", "null"))
-    except (SafetensorError, OSError, ValueError) as error:
+        return tensors, parse_json(metadata.get("dihedral", "null"))
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
+
+
+def check_header(path: Path) -> None:
+    """A ValueError if the header of a safetensors file, which is JSON, is too long; it claims its own length."""
+    with open(path, "rb", opener=open_file) as stream:
+        size = int.from_bytes(stream.read(8), "little")
+    if size > MAX_JSON_BYTES:
+        raise ValueError(f"its header has more than {MAX_JSON_BYTES >> 20} MiB")
 
 
 def make_folder(path: Path) -> None:

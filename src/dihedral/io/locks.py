@@ -12,7 +12,7 @@ from dihedral.errors import DihedralError
 
 
 @contextmanager
-def lock_folder(folder: Path, taken: str = "", *, shared: bool = False) -> Iterator[bool]:
+def lock_folder(folder: Path, taken: str = "", *, shared: bool = False, follow: bool = True) -> Iterator[bool]:
     """Lock a folder; yields whether this process is known to be its only user.
 
     The lock is on the folder's own descriptor: no lock file is written, and nothing is left behind. A second lock
@@ -20,9 +20,12 @@ def lock_folder(folder: Path, taken: str = "", *, shared: bool = False) -> Itera
 
     taken: the error message if somebody else holds the lock.
     shared: never fail; several processes hold the lock, and the first of them is alone.
+    follow: whether the folder may be a symbolic link.
     """
+    if not follow and folder.is_symlink():
+        raise DihedralError(f"folder {str(folder)!r} is a symbolic link, which is not followed; remove it")
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW))
     except OSError as error:
         raise DihedralError(f"folder {str(folder)!r} cannot be opened: {error.strerror}") from None
     try:

@@ -103,13 +103,35 @@ def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> to
 def restore_relations(
     kind: str, tensors: dict[str, torch.Tensor], num_relations: int, dimension: int, settings: dict[str, Any]
 ) -> Relations:
-    """The relation operator of a stored model."""
+    """The relation operator of a stored model; the tensors are not trusted."""
     if "codes" in tensors:
         grades = parse_levels(settings.get("levels", "1"))
-        return CodeRelations(tensors["codes"], settings["K"], tensors.get("scales"), grades)
+        codes, scales = tensors["codes"], tensors.get("scales")
+        _check_shape(
+            "codes", codes, (num_relations, dimension // 2), (torch.uint8, torch.int8, torch.int16, torch.int32)
+        )
+        if scales is not None:
+            _check_shape("scales", scales, (num_relations,), (torch.float32,))
+            if not torch.isfinite(scales).all():
+                raise DihedralError("scales hold NaN or infinity; they must be numbers")
+        if others := tensors.keys() - {"codes", "scales"}:
+            raise DihedralError(f"relations hold {min(others)!r:.80}; expected codes and scales")
+        return CodeRelations(codes, settings["K"], scales, grades)
     model: Any = MODELS[kind]
-    relations: Relations = model(
-        num_relations, dimension, **({"reciprocal": True} if settings.get("reciprocal") else {})
-    )
+    options = {"reciprocal": True} if settings.get("reciprocal") else {}
+    with torch.device("meta"):  # shapes only: the numbers of the manifest may ask for more memory than there is
+        expected = model(num_relations, dimension, **options).state_dict()
+    if tensors.keys() != expected.keys():
+        raise DihedralError(f"relations hold {sorted(tensors)!r:.80}; expected {', '.join(expected)}")
+    for name, wanted in expected.items():
+        _check_shape(name, tensors[name], tuple(wanted.shape), (wanted.dtype,))
+    relations: Relations = model(num_relations, dimension, **options)
     relations.load_state_dict(tensors)
     return relations
+
+
+def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> None:
+    if tuple(tensor.shape) != shape or tensor.dtype not in dtypes:
+        types = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        raise DihedralError(f"{name} are {found}; expected {types} {list(shape)}")

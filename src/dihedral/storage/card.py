@@ -20,10 +20,15 @@ METRICS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hit
 def write_card(folder: Path, model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> None:
     """Write the card, unless the folder has a README.md that dihedral did not write."""
     path = folder / CARD
-    if path.exists() and not path.read_bytes().startswith(MARK.encode()):
+    if path.is_symlink() or (path.exists() and not _is_own(path)):
         return
     with atomic_path(path) as partial:
         partial.write_text(model_card(model, graph, recipe, metrics), encoding="utf-8")
+
+
+def _is_own(path: Path) -> bool:
+    with path.open("rb") as text:
+        return text.read(len(MARK.encode())) == MARK.encode()
 
 
 def model_card(model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ The manifest is written last and atomically: an interrupted save leaves the prev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from dihedral.errors import DihedralError
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.io.files import (
-    atomic_path,
     make_folder,
     read_json,
     read_tensors,
@@ -31,6 +31,7 @@ from dihedral.io.files import (
 )  # fmt: skip
 from dihedral.io.locks import lock_folder
 from dihedral.models import STORED_MODELS, Model, restore_relations
+from dihedral.storage.tables import read_table, write_table
 
 FORMAT = "dihedral-model"
 VERSION = 1
@@ -74,11 +75,28 @@ def save_model(
     check_options(dtype, shard_mb)
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
+    _check_values(stored.model, dtype)
     make_folder(folder)
     taken = f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
     with lock_folder(folder, taken):
         remove_partial_files(folder)
         _write(folder, stored, dtype, shard_mb)
+
+
+def _check_values(model: Model, dtype: Dtype) -> None:
+    """Raise an error unless all values are numbers that the type of the file can hold."""
+    for name, tensor in {"entities": model.entities.detach(), **model.relations.stored()}.items():
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        lowest, highest = (float(value) for value in tensor.aminmax())
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            raise DihedralError(f"{name} of the model hold NaN or infinity, so training diverged; it is not saved")
+        largest = torch.finfo(_DTYPES[dtype]).max
+        if name == "entities" and max(-lowest, highest) > largest:
+            raise DihedralError(
+                f"entities of the model hold {max(-lowest, highest):.4g}, and {dtype} ends at {largest:.4g}; "
+                "save it as float32"
+            )
 
 
 def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None) -> None:
@@ -136,6 +154,8 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
     manifest = _read_manifest(folder)
     for name, size in manifest["bytes"].items():
         path = folder / name
+        if path.is_symlink():
+            raise DihedralError(f"{str(path)!r} is a symbolic link; the files of a model must be in its folder")
         if not path.is_file():
             raise DihedralError(f"model folder {str(folder)!r} lacks the file {name!r}; copy the folder again")
         if path.stat().st_size != size:
@@ -153,18 +173,17 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
 def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device) -> StoredModel:
     files = manifest["files"]
     kind, num_relations, dimension = manifest["model"], manifest["relations"], manifest["dimension"]
-    shards = [read_tensors(folder / name)[0]["entities"] for name in files["entities"]]
-    entities = (shards[0] if len(shards) == 1 else torch.cat(shards)).float()  # a single float32 shard stays mapped
-    shape = (manifest["entities"], dimension)
-    if tuple(entities.shape) != shape:
-        raise DihedralError(f"entities in {str(folder)!r} have shape {tuple(entities.shape)}, expected {shape}")
+    entities = _load_entities(folder, manifest)
     if kind not in STORED_MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
     if ("codes" in tensors) != STORED_MODELS[kind].is_discrete:
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
     graph = _load_graph(folder, manifest)  # checks the number of relations, before memory for so many is allocated
-    relations = restore_relations(kind, tensors, num_relations, dimension, manifest["settings"])
+    try:
+        relations = restore_relations(kind, tensors, num_relations, dimension, manifest["settings"])
+    except DihedralError as error:
+        raise DihedralError(f"relations in {str(folder)!r} are damaged: {error}") from None
     return StoredModel(
         model=Model(entities, relations).to(device).requires_grad_(False),
         graph=graph,
@@ -172,6 +191,26 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         metrics=read_json(folder / files["metrics"]),
         latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
     )
+
+
+def _load_entities(folder: Path, manifest: dict[str, Any]) -> Tensor:
+    """The entity table float32 [N, 2L]; a single float32 shard stays mapped."""
+    width = manifest["dimension"]
+    dtype = _DTYPES.get(manifest.get("dtype", "float32"))
+    shards = [read_tensors(folder / name)[0]["entities"] for name in manifest["files"]["entities"]]
+    for name, shard in zip(manifest["files"]["entities"], shards, strict=True):
+        if shard.dtype != dtype or shard.ndim != 2 or shard.shape[1] != width:
+            raise DihedralError(
+                f"{str(folder / name)!r} holds {_kind(shard)}; expected {manifest.get('dtype')!s:.20} [rows, {width}]"
+            )
+    rows = sum(map(len, shards))
+    if rows != manifest["entities"]:
+        raise DihedralError(f"{str(folder)!r} holds the rows of {rows} entities; expected {manifest['entities']}")
+    return (shards[0] if len(shards) == 1 else torch.cat(shards)).float()
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
@@ -223,21 +262,8 @@ def _shards(entities: Tensor, shard_mb: float | None) -> list[tuple[str, Tensor]
     return [(f"entities-{i:05d}-of-{len(parts):05d}.safetensors", part) for i, part in enumerate(parts, 1)]
 
 
-def _save_table(path: Path, columns: dict[str, pa.Array]) -> None:
-    table = pa.table(columns)
-    with atomic_path(path) as partial, pa.ipc.new_file(str(partial), table.schema) as writer:
-        writer.write_table(table)
-
-
-def _load_table(path: Path, content: pa.Buffer | None = None) -> pa.Table:
-    try:
-        return pa.ipc.open_file(content or pa.memory_map(str(path))).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise DihedralError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
-
-
 def _save_names(path: Path, names: Vocabulary) -> None:
-    _save_table(path, {"name": names.array, "order": pa.array(names.order)})
+    write_table(path, {"name": names.array, "order": pa.array(names.order)})
 
 
 def _save_triples(path: Path, graph: Graph) -> None:
@@ -248,15 +274,15 @@ def _save_triples(path: Path, graph: Graph) -> None:
         for i, name in enumerate(("head", "relation", "tail"))
     }
     columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), [len(part) for part in parts]))
-    _save_table(path, columns)
+    write_table(path, columns)
 
 
 def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
     """A memory-mapped vocabulary, with its sorted order if that is stored."""
-    table = _load_table(path)
+    table = read_table(path, {"name": (pa.string(), pa.large_string()), "order": (pa.int32(),)})
     names = _column(table, "name")
-    if names.type not in (pa.string(), pa.large_string()) or names.null_count:
-        raise ValueError(f"names in {path.name} are not strings")
+    if names.null_count:
+        raise DihedralError(f"{str(path)!r} has {names.null_count} missing names; copy the folder again")
     order = _numbers(table, "order", np.int32) if "order" in table.column_names else None
     return Vocabulary(names, kind, prefixes, order=order, file=str(path))
 
@@ -264,7 +290,8 @@ def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
 def _load_triples(path: Path) -> list[Triples]:
     """Train, valid and test, as views of the memory-mapped file if its columns allow that."""
     mapped = np.memmap(path, np.uint8, mode="c")  # torch requires writable memory; the file is not written
-    table = _load_table(path, pa.py_buffer(mapped))
+    types = {name: (pa.int32(),) for name in ("head", "relation", "tail")} | {"split": (pa.uint8(),)}
+    table = read_table(path, types, pa.py_buffer(mapped))
     columns = [_numbers(table, name, np.int32) for name in ("head", "relation", "tail")]
     split = _numbers(table, "split", np.uint8)
     if split.max(initial=0) > 2:

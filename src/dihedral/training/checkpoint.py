@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import make_folder, read_json, write_json
+from dihedral.io.files import atomic_path, check_header, make_folder, read_json, sync_folder, write_json
 from dihedral.io.locks import lock_folder
 from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
 from dihedral.training.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
@@ -63,7 +63,7 @@ class RunFolder:
             f"folder {str(self.folder.parent)!r} is in use by another training run; "
             "wait until it finishes or choose another folder"
         )
-        with lock_folder(self.folder, taken):
+        with lock_folder(self.folder, taken, follow=False):
             yield
 
     def clear(self) -> None:
@@ -74,7 +74,8 @@ class RunFolder:
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
         if launch():
-            self._launch.write_text(launch(), encoding="utf-8")
+            with atomic_path(self._launch) as partial:
+                partial.write_text(launch(), encoding="utf-8")
 
     def begun_by_this_launch(self) -> bool:
         return bool(launch()) and self._launch.is_file() and self._launch.read_text(encoding="utf-8") == launch()
@@ -97,7 +98,7 @@ class RunFolder:
 
     def save(self, state: RunState, tensors: dict[str, Tensor], identity: Identity) -> None:
         """Write the tensors, replace the checkpoint, then delete the folders that it no longer names."""
-        name, best = f"state-{state.epoch:06d}-{state.step:06d}", _best(state.best_epoch)
+        name, best = state_name(state), _best(state.best_epoch)
         if self.state != name:
             self._write(name, tensors)
             self.state = name
@@ -134,12 +135,15 @@ class RunFolder:
                     f"checkpoint {str(self.checkpoint)!r} was made with another {part}; "
                     "resume with the same data, recipe and seed, or start over with --overwrite"
                 )
+            state = _progress(content["progress"])
+            self.state, self.best = state_name(state), _best(state.best_epoch)
+            if content["state"] != self.state or not (self.folder / self.state).is_dir():
+                raise KeyError(str(content["state"])[:80])
             for name, size in content["bytes"].items():
+                if Path(name).parent not in (Path(self.state), Path(self.best)):
+                    raise KeyError(name[:80])
                 check_tensors(self.folder / name, size)
-            self.state, self.best = str(content["state"]), _best(content["progress"]["best_epoch"])
-            if not (self.folder / self.state).is_dir():
-                raise KeyError(self.state)
-            return RunState(**{name: content["progress"][name] for name in RunState.__dataclass_fields__})
+            return state
         except (KeyError, TypeError, AttributeError) as error:
             raise DihedralError(
                 f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start over with --overwrite"
@@ -159,7 +163,7 @@ class RunFolder:
         writer = dcp.HuggingFaceStorageWriter(str(partial), save_distributed=True)  # type: ignore[attr-defined]
         try:
             _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=not is_joined()), place, "written")  # type: ignore[attr-defined]
-            on_rank_zero(lambda: os.replace(partial, place), self.device)
+            on_rank_zero(lambda: _rename(partial, place), self.device)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -170,6 +174,29 @@ class RunFolder:
         place = self.folder / name
         reader = dcp.HuggingFaceStorageReader(str(place))  # type: ignore[attr-defined]
         _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=not is_joined()), place, "read")  # type: ignore[attr-defined]
+
+
+def state_name(state: RunState) -> str:
+    return f"state-{state.epoch:06d}-{state.step:06d}"
+
+
+def _progress(content: dict[str, Any]) -> RunState:
+    """The stored progress; a TypeError that names the first value that a run cannot have."""
+    state = RunState(**{name: content[name] for name in RunState.__dataclass_fields__})
+    counts = {"epoch": 0, "step": 0, "validations_since_best": 0, "best_epoch": -1}
+    for name, start in RunState().__dict__.items():
+        value = getattr(state, name)
+        fits = isinstance(value, (int, float) if isinstance(start, float) else type(start))
+        if not fits or isinstance(value, bool) or (name in counts and not counts[name] <= value < 10**9):
+            raise TypeError(f"{name} is {value!r:.80}")
+    if not all(isinstance(row, dict) for row in state.history) or state.best_epoch > state.epoch:
+        raise TypeError("its history is not one of epochs")
+    return state
+
+
+def _rename(partial: Path, place: Path) -> None:
+    os.replace(partial, place)
+    sync_folder(place.parent)
 
 
 def _best(epoch: int) -> str:
@@ -184,9 +211,12 @@ def check_tensors(path: Path, size: int) -> None:
                 f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged, "
                 "start over with --overwrite"
             )
+        check_header(path)
         with safe_open(path, framework="pt"):
             pass
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
+        if isinstance(error, DihedralError):
+            raise
         reason = getattr(error, "strerror", None) or str(error)
         raise DihedralError(f"{str(path)!r} cannot be read: {reason}; start over with --overwrite") from None
 
