@@ -39,3 +39,28 @@ def test_columns_are_separated_by_commas(tmp_path):
     (tmp_path / "facts.csv").write_text("o,s,p\nb,a,r\n")
     graph = output.read_data(str(tmp_path / "facts.csv"), "s, p,o")
     assert list(graph.labels(graph.train)) == [("a", "r", "b")]
+
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\nb"
+
+
+def test_control_characters_are_shown_escaped_in_every_kind_of_output(capsys):
+    output.print_table(HOSTILE, ["name", "n"], [[HOSTILE, 1]])
+    output.say(HOSTILE)
+    output.remark(HOSTILE)
+    output.print_json({HOSTILE: HOSTILE})
+    shown = "".join(capsys.readouterr())
+    assert not set("\x1b\x07\x9b\r\u202e") & set(shown)
+    assert r"a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\nb" in shown.replace(" ", "")
+
+
+def test_escaped_json_is_the_same_value(capsys):
+    output.print_json({"name": HOSTILE, "é": "日本"})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"name": HOSTILE, "é": "日本"} and "日本" in text
+
+
+def test_an_error_shows_control_characters_escaped(cli, tmp_path):
+    (tmp_path / "facts.tsv").write_text(f"a\t{HOSTILE[:-3]}\n")
+    shown = cli("data", "info", tmp_path / "facts.tsv")
+    assert shown.code == 2 and "\x1b" not in shown.err and r"\x1b" in shown.err

@@ -9,7 +9,7 @@ import pyarrow.parquet as papq
 import pytest
 
 import dihedral as dh
-from dihedral import DihedralError
+from dihedral import DihedralError, load_graph
 
 FACTS = [("a", "r", "b"), ("b", "r", "c"), ("c", "s", "a")]
 
@@ -61,3 +61,48 @@ def test_common_synonyms_of_valid_are_accepted_and_other_splits_refused():
     assert len(dh.load_graph(table).valid) == 1
     with pytest.raises(DihedralError, match="column split has the value 'holdout'; expected train, valid or test"):
         dh.load_graph(table.set_column(3, "split", pa.array(["train", "holdout"])))
+
+
+NAN = float("nan")
+FRAMES = {
+    "NaN": ({"head": ["a", NAN]}, r"table has 1 missing values, the first in row 1 \(from 0\)"),
+    "None": ({"relation": ["r", None]}, r"table has 1 missing values, the first in row 1 \(from 0\)"),
+    "empty": ({"tail": ["b", " "]}, r"table has an empty name in row 1 \(from 0\)"),
+    "a number among strings": ({"head": ["a", 3]}, r"column 'head' has 3 in row 1 \(from 0\); its names must be"),
+    "a list": ({"head": ["a", ["x"]]}, r"column 'head' has \['x'\] in row 1 \(from 0\)"),
+    "NaN among numbers": ({"head": [1.0, NAN]}, r"table has 1 missing values, the first in row 1 \(from 0\)"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), FRAMES.values(), ids=FRAMES)
+def test_a_frame_with_something_that_is_no_name_is_refused_with_the_row(change, message):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "c"]} | change)
+    with pytest.raises(DihedralError, match=message):
+        load_graph(frame)
+
+
+def test_nan_in_a_polars_frame_is_refused_with_the_row():
+    polars = pytest.importorskip("polars")
+    with pytest.raises(DihedralError, match=r"the first in row 1 \(from 0\)"):
+        load_graph(polars.DataFrame({"head": [1.0, NAN], "relation": ["r", "r"], "tail": ["b", "c"]}))
+
+
+@pytest.mark.parametrize("part", [None, NAN, True, object(), ["x"]])
+def test_a_triple_with_something_that_is_no_name_is_refused_with_its_row(part):
+    with pytest.raises(DihedralError, match=r"row 1 \(from 0\) has .* as a name; names are strings or numbers"):
+        load_graph([("a", "r", "b"), ("a", part, "b")])
+
+
+def test_lazy_frames_and_generators_are_read():
+    polars = pytest.importorskip("polars")
+    facts = [("a", "r", "b"), ("b", "r", "c")]
+    lazy = polars.LazyFrame(facts, schema=["head", "relation", "tail"], orient="row")
+    for make in (
+        lambda: lazy, lambda: iter(facts), lambda: {"train": iter(facts)}, lambda: {"train": lazy, "valid": facts},
+    ):  # fmt: skip
+        graph = load_graph(make(), valid=0, test=0)
+        assert set(graph.labels(graph.train)) == set(facts)
+    for source in (iter(()), iter([1, 2, 3])):
+        with pytest.raises(DihedralError):
+            load_graph(source)

@@ -84,12 +84,30 @@ def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
 
 
 def test_names_with_line_breaks_are_counted_because_an_open_quote_joins_lines(tmp_path):
-    graph = load(tmp_path, "facts.csv", 'ann,knows,bob\nbob,knows,"eve\neve,knows,ann\nann,knows,eve\n')
+    graph = load(tmp_path, "facts.csv", 'ann,knows,bob\nbob,knows,"eve\neve,knows,ann\nann,knows,"eve\n')
     assert graph.num_triples == 2
-    assert graph.notes[1:] == (
-        "1 names contain a line break; in a CSV file, a quote that is not closed joins lines",
-        "blanks around 1 names stripped",
-    )
+    assert graph.notes[1:] == ("1 names contain a line break; in a CSV file, a quote that is not closed joins lines",)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('a,r,b\nc,r,"d\n', 2),
+        ('a,r,b\nc,r,"d', 2),
+        ('a,r,b\n"c,r,d\ne,r,f\n', 2),
+        ('a,"r ""s""",b\n"x\n\ny",r,"d\ne",r\ng,r,"h\n', 6),
+        ('\ufeff"a,r,b\n', 1),
+        ('a,r,b\nc,r,"d""\n', 2),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_an_error_with_its_line(tmp_path, content, line):
+    with pytest.raises(DihedralError, match=rf"facts\.csv, line {line}: a quote is opened and never closed"):
+        load(tmp_path, "facts.csv", content)
+
+
+def test_quotes_within_names_are_text(tmp_path):
+    graph = load(tmp_path, "facts.csv", '5" disk,r,b "c"\n"say ""hi""",r,"b,c"\n')
+    assert set(graph.entities) == {'5" disk', 'b "c"', 'say "hi"', "b,c"}
 
 
 def test_a_graph_too_sparse_to_hold_out_triples_says_so(tmp_path):

@@ -38,7 +38,7 @@ def test_files_that_cannot_be_read_are_named_in_the_error(tmp_path):
     with pytest.raises(DihedralError, match=r"two\.parquet' has 2 columns; questions have head, relation, tail"):
         read_questions(tmp_path / "two.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DihedralError, match=r"broken\.parquet' cannot be read"):
+    with pytest.raises(DihedralError, match=r"broken\.parquet: it cannot be read"):
         read_questions(tmp_path / "broken.parquet")
     with pytest.raises(DihedralError, match="does not exist; give a TSV, CSV or Parquet file"):
         read_questions(tmp_path / "none.tsv")
@@ -106,3 +106,14 @@ def test_a_bad_question_has_the_number_of_its_line(tmp_path):
     (tmp_path / "q.csv").write_text('"two\nlines",r,?\n\na,b\n')
     with pytest.raises(DihedralError, match=r"q\.csv, line 4: 2 columns"):
         read_questions(tmp_path / "q.csv")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_names_that_are_formulas_are_made_safe_on_request(tmp_path, suffix):
+    names = ["=1+1", "+a", "-b", "@c", "plain", "a=b", ""]
+    table = pa.table({"name": names, "score": [-1.5] * len(names)})
+    write_table(table, tmp_path / f"a{suffix}")
+    assert "'" not in (tmp_path / f"a{suffix}").read_text()
+    write_table(table, tmp_path / f"a{suffix}", spreadsheet_safe=True)
+    text = (tmp_path / f"a{suffix}").read_text()
+    assert text.count("'") == 4 and "'=1+1" in text and "'@c" in text and "-1.5" in text and "'-1.5" not in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import dihedral as dh
@@ -85,6 +87,17 @@ def test_markdown_in_names_is_escaped(tmp_path):
     card = (tmp_path / "model" / "README.md").read_text()
     assert "# Link prediction on `` my|da`ta ``" in card and "| name | `` my\\|da`ta `` |" in card
     assert "predict(head='a`b', relation='*r*|s', top=10)" in card
+
+
+@pytest.mark.parametrize("name", ["a`b", "``", "a ``` b", "\x1b[2J|", "<script>alert(1)</script>", "![x](http://e/x)"])
+def test_no_name_leaves_its_code(tmp_path, name):
+    graph = Graph.from_labels([(name, name, "b")], name=name)
+    Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "\x1b" not in card
+    title = card.splitlines()[1]
+    marks = re.search("`+", title)[0]
+    assert len(marks) > max(map(len, re.findall("`+", name)), default=0) and title.count(marks) == 2
 
 
 def test_the_card_contains_the_notes_of_the_graph(family, tmp_path):

@@ -49,6 +49,12 @@ def command(
         bool, typer.Option("--skip-unknown", help="Leave out queries with unknown names instead of refusing all.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.")] = None,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe", help="In .csv and .tsv files, put ' before names that start with = + - or @."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Answer a file of queries; without one, list the most likely facts that are missing from the graph.
@@ -92,7 +98,7 @@ def command(
         elif relation or missing is not None:
             found = found.drop_columns(["precision_low", "precision_high"])
     if out is not None:
-        write_table(found, out)
+        write_table(found, out, spreadsheet_safe=spreadsheet_safe)
         remark(f"wrote {len(found)} rows to {out}")
         return
     rows = found.to_pylist()

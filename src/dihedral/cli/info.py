@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dihedral.cli.options import Json, ModelFolder
-from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table
+from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table, say
 from dihedral.errors import DihedralError
 from dihedral.storage.folder import describe
 
@@ -39,10 +39,10 @@ def _print(content: dict[str, Any]) -> None:
 
 def _print_calibration(calibration: dict[str, Any]) -> None:
     if "reason" in calibration:
-        print(f"\nno probabilities: {calibration['reason']}")
+        say(f"\nno probabilities: {calibration['reason']}")
     if answers := calibration.get("answers"):
         mrr = answers["mrr"]
-        print(
+        say(
             f"\nanswers are ordered by {answers['order']}: on {answers['triples']} valid triples, "
             f"MRR {mrr['probability']:.4f} by probability and {mrr['score']:.4f} by score"
         )

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import dihedral
 from dihedral.errors import DihedralError, TrainingError
+from dihedral.io.text import visible
 
 COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "complete", "similar", "explain", "rules", "query")
 COMMANDS += ("serve", "info", "export", "recipes", "reproduce", "demo", "data")
@@ -126,5 +127,5 @@ def _fail(message: str, code: int) -> None:
     from dihedral.runtime.distributed import rank
 
     if code != 2 or rank() == 0:  # all ranks see the same invalid argument: rank zero reports it
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {visible(message)}", file=sys.stderr)
     sys.exit(code)

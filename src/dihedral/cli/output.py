@@ -19,6 +19,7 @@ from dihedral.graph import Graph, load_graph
 from dihedral.graph.sources import ARCHIVES
 from dihedral.graph.triples import SPLITS
 from dihedral.interpretation.shares import Share
+from dihedral.io.text import visible, visible_json
 
 console = Console()
 notes = Console(stderr=True)
@@ -27,17 +28,17 @@ METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print literal text on stdout: names may contain rich markup."""
-    console.print(Text(text, style=style or ""), soft_wrap=True)
+    """Print literal text on stdout: names may contain rich markup and control characters."""
+    console.print(Text(visible(text), style=style or ""), soft_wrap=True)
 
 
 def remark(text: str, style: str | None = None) -> None:
     """Print literal text on stderr."""
-    notes.print(Text(text, style=style or ""), soft_wrap=True)
+    notes.print(Text(visible(text), style=style or ""), soft_wrap=True)
 
 
 def print_json(content: Any) -> None:
-    print(json.dumps(_without_nan(content), indent=2, ensure_ascii=False))
+    print(visible_json(json.dumps(_without_nan(content), indent=2, ensure_ascii=False)))
 
 
 def _without_nan(content: Any) -> Any:
@@ -61,8 +62,12 @@ def print_table(
     for i, name in enumerate(header):
         table.add_column(Text(name), justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else short(str(cell))) for cell in row))
+        table.add_row(*(Text(_cell_text(cell, short)) for cell in row))
     console.print(table)
+
+
+def _cell_text(value: Any, short: Callable[[str], str]) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else visible(short(str(value)), one_line=True)
 
 
 def print_found(

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
+
 from dihedral.errors import DihedralError
 from dihedral.graph.decoder import NO_MEMORY, REFUSED
 from dihedral.graph.sources import Source
@@ -58,6 +60,15 @@ class Decoding:
             shutil.copyfileobj(stream, self.process.stdin, 1 << 16)
         with suppress(BrokenPipeError):
             self.process.stdin.close()
+
+    def column(self) -> Iterator[pa.Array]:
+        """The chunks of the next column of a Parquet file; without an error if they end too early."""
+        try:
+            with pa.ipc.open_stream(self.output) as stream:
+                for batch in stream:
+                    yield batch.column(0)
+        except (pa.ArrowException, OSError) as error:
+            raise self.failure(str(error).splitlines()[0]) from None
 
     def finish(self) -> None:
         """Raise an error unless the decoder has written all that it wanted to."""

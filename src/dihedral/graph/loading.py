@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ def load_graph(
 ) -> Graph:
     """Load a benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
 
-    In memory: a list of triples, an array [n, 3], a table with the Arrow interface (Arrow, pandas, polars), a
-    directed networkx graph or a PyKEEN TriplesFactory; or one of these per split, as {"train": …, "valid": …,
-    "test": …} or as a tuple in that order.
+    In memory: a list or generator of triples, an array [n, 3], a table with the Arrow interface (Arrow, pandas,
+    polars, also a LazyFrame, which is collected), a directed networkx graph or a PyKEEN TriplesFactory; or one of
+    these per split, as {"train": …, "valid": …, "test": …} or as a tuple in that order.
 
     A single file or table is split with `valid`, `test` and `seed`, so that every entity and relation of valid and
     test also occurs in train. A file or table with a column `split` keeps the splits that it names. What reading
@@ -54,14 +55,23 @@ def load_graph(
             raise DihedralError(f"file {source!r} does not exist; give a folder, a file or a benchmark's name{hint}")
     if isinstance(source, (str, Path)):
         return read_graph(source, columns=columns, valid=valid, test=test, seed=seed)
-    if _are_triples(source):
-        rows = [tuple(map(str, row)) for row in source]
-        source = dict(zip(("head", "relation", "tail"), map(list, zip(*rows, strict=True)), strict=True))
-    elif isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
+    source = _triples_as_columns(source)
+    if isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
         source = dict(zip(SPLITS, source, strict=False))
     if isinstance(source, Mapping) and any(SPLIT_NAMES.get(str(name).strip().lower()) == "train" for name in source):
-        return read_arrow_splits({split: as_table(part) for split, part in source.items()}, columns=columns)
+        parts = {split: as_table(_triples_as_columns(part)) for split, part in source.items()}
+        return read_arrow_splits(parts, columns=columns)
     return read_arrow(as_table(source), columns=columns, valid=valid, test=test, seed=seed)
+
+
+def _triples_as_columns(source: Any) -> Any:
+    """A list, generator or array of triples as three columns; other objects are returned unchanged."""
+    if isinstance(source, Iterator):
+        source = list(source)
+    if not _are_triples(source):
+        return source
+    rows = [[_name(part, number) for part in row] for number, row in enumerate(source)]
+    return dict(zip(("head", "relation", "tail"), map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _are_triples(source: Any) -> bool:
@@ -70,5 +80,15 @@ def _are_triples(source: Any) -> bool:
         return len(source.shape) == 2 and source.shape[1] == 3 and not hasattr(source, "__arrow_c_stream__")
     if not isinstance(source, (tuple, list)) or not source:
         return False
-    rows = all(isinstance(row, (tuple, list)) and len(row) == 3 for row in source)
-    return rows and all(isinstance(part, str) for row in source for part in row)
+    if not all(isinstance(row, (tuple, list)) and len(row) == 3 for row in source):
+        return False
+    return any(isinstance(part, str) for row in source for part in row)  # otherwise they are tables
+
+
+def _name(part: Any, row: int) -> str:
+    """A part of a triple as a name; numbers are names too."""
+    if isinstance(part, str):
+        return part
+    if part is None or isinstance(part, bool) or not isinstance(part, Number) or part != part:
+        raise DihedralError(f"row {row} (from 0) has {part!r:.80} as a name; names are strings or numbers")
+    return str(part)

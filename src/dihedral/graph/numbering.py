@@ -145,18 +145,21 @@ class Numbering:
             )
         return notes + ([f"blanks around {self.stripped} names stripped"] if self.stripped else [])
 
-    def number(self, table: pa.RecordBatch | pa.Table, where: str) -> Triples:
-        """Three string columns to [n, 3] ids."""
+    def number(self, table: pa.RecordBatch | pa.Table, where: str, first: int = 0) -> Triples:
+        """Three string columns to [n, 3] ids. first: the number of rows before these, for errors."""
         triples = np.empty((len(table), 3), np.int32)
         for i in range(3):
-            self.number_column(triples, i, table.column(i), where)
+            self.number_column(triples, i, table.column(i), where, first)
         return triples
 
-    def number_column(self, triples: Triples, index: int, column: pa.Array | pa.ChunkedArray, where: str) -> None:
+    def number_column(
+        self, triples: Triples, index: int, column: pa.Array | pa.ChunkedArray, where: str, first: int = 0
+    ) -> None:
         """Write the ids of one column: heads (index 0), relations or tails."""
         names = self.relations if index == 1 else self.entities
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            ids, stripped, broken = encode(chunk, names, where)
+            ids, stripped, broken = encode(chunk, names, where, first)
+            first += len(chunk)
             triples[: len(ids), index] = ids
             triples = triples[len(ids) :]
             self.stripped, self.broken = self.stripped + stripped, self.broken + broken
@@ -169,15 +172,19 @@ class Numbering:
         return Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
 
 
-def encode(column: pa.Array, names: Names, where: str) -> tuple[NDArray[np.int32], int, int]:
+def encode(column: pa.Array, names: Names, where: str, first: int = 0) -> tuple[NDArray[np.int32], int, int]:
     """Number a column without the blanks around its names; count the names that had some, and those with line breaks.
 
-    Only the distinct names become Python strings.
+    Only the distinct names become Python strings. first: the number of rows before these, for errors.
     """
     import pyarrow.compute as pc
 
-    if column.null_count:
-        raise DihedralError(f"{where} has {column.null_count} missing values; every triple needs three names")
+    missing = column.is_null(nan_is_null=True)
+    if count := pc.sum(missing).as_py():
+        row = first + pc.index(missing, True).as_py()
+        raise DihedralError(
+            f"{where} has {count} missing values, the first in row {row} (from 0); every triple needs three names"
+        )
     try:
         codes, distinct = distinct_names(column)
     except pa.ArrowException:
@@ -187,7 +194,8 @@ def encode(column: pa.Array, names: Names, where: str) -> tuple[NDArray[np.int32
     try:
         bare = pc.utf8_trim(distinct, BLANKS)
         if pc.any(pc.equal(pc.binary_length(bare), 0)).as_py():
-            raise DihedralError(f"{where} has an empty name; every triple needs three names")
+            row = first + int(np.argmax(pc.equal(pc.binary_length(bare), 0).to_numpy(zero_copy_only=False)[codes]))
+            raise DihedralError(f"{where} has an empty name in row {row} (from 0); every triple needs three names")
         changed = pc.not_equal(bare, distinct).to_numpy(zero_copy_only=False)
         broken = pc.match_substring(bare, "\n").to_numpy(zero_copy_only=False)
         once = bare.unique() if changed.any() else distinct  # two names may differ only by blanks

@@ -5,7 +5,7 @@ To add a data format, write a reader and register it in `READERS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,24 @@ def _as_table(source: Any) -> pa.Table:
     try:
         return pa.table(source)
     except (TypeError, ValueError, pa.ArrowException):
+        _check_cells(source)
         raise DihedralError(
             f"a graph cannot be read from a {type(source).__name__}; give the name of a benchmark, a path, a table "
             "with three columns (Arrow, pandas, polars), a networkx graph or PyKEEN triples"
         ) from None
+
+
+def _check_cells(source: Any) -> None:
+    """Raise an error for the first cell of a pandas frame that is not a string among strings."""
+    if not (hasattr(source, "iloc") and hasattr(source, "items")):
+        return
+    for name, column in source.items():
+        texts = any(isinstance(value, str) for value in column)
+        for row, value in enumerate(column):
+            if texts and not isinstance(value, str) and value is not None and value == value:
+                raise DihedralError(
+                    f"column {name!r} has {value!r:.80} in row {row} (from 0); its names must be strings"
+                )
 
 
 def _graph(rows: Rows, numbering: Numbering, name: str, valid: float, test: float, seed: int) -> Graph:
@@ -185,15 +199,15 @@ def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numb
         triples = NO_TRIPLES
         for part, place in enumerate(layout.triple):
             done = 0
-            for column in _parquet_column(work):
+            for column in work.column():
                 triples = grown(triples, done if part == 0 else len(triples), done + len(column))
-                numbering.number_column(triples[done : done + len(column)], part, column, source.where)
+                numbering.number_column(triples[done : done + len(column)], part, column, source.where, done)
                 done += len(column)
             if done != about["rows"]:
                 raise work.failure(f"it claims {about['rows']} rows, but its column {layout.names[place]!r} has {done}")
         splits, layout = _parquet_splits(work, layout, source.where)
         for place in list(left_over.values):
-            for column in _parquet_column(work):
+            for column in work.column():
                 left_over.add(place, column)
         work.finish()
     if not layout.is_plain:
@@ -207,20 +221,10 @@ def _parquet_splits(work: Decoding, layout: Layout, where: str) -> tuple[Splits 
     """The splits of the rows; a split column without values counts as none."""
     if layout.split is None:
         return None, layout
-    chunks = list(_parquet_column(work))
+    chunks = list(work.column())
     if all(chunk.null_count == len(chunk) for chunk in chunks):
         return None, replace(layout, split=None)
     return np.concatenate([split_codes(chunk, where) for chunk in chunks]), layout
-
-
-def _parquet_column(work: Decoding) -> Iterator[pa.Array]:
-    """The chunks of the next column."""
-    try:
-        with pa.ipc.open_stream(work.output) as stream:
-            for batch in stream:
-                yield batch.column(0)
-    except (pa.ArrowException, OSError) as error:
-        raise work.failure(str(error).splitlines()[0]) from None
 
 
 def _read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Rows:

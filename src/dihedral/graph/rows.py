@@ -36,7 +36,7 @@ class RowCollector:
     def add(self, table: pa.Table, share: float = 1.0) -> None:
         """Number the rows of a table, which are approximately this share of the source."""
         layout, stop = self.layout, self._used + len(table)
-        part = self.numbering.number(table.select(list(layout.triple)), self.where)
+        part = self.numbering.number(table.select(list(layout.triple)), self.where, self._used)
         if not self._used and share < 1:  # allocate for the complete source, from the size of its first block
             self._triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)
         if not self._used and share >= 1:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -19,6 +21,7 @@ from dihedral.graph.sources import TEXT_SUFFIXES, Source
 
 PIECE_BYTES = 1 << 20  # text per piece; Arrow reads 32 pieces ahead
 BLOCK_PIECES = 16  # pieces per block; ids depend on it: the heads of a block are numbered before its tails
+_QUOTED = re.compile(rb'(?:[^"]++|"")*+')  # the rest of a quoted field, without its last quote
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars", " ": "blanks"}
 
 
@@ -46,8 +49,10 @@ def read_text(source: Source, columns: Sequence[str] | None, numbering: Numberin
         while pieces := list(itertools.islice(reader, BLOCK_PIECES)):
             collector.add(pa.Table.from_batches(pieces), share)
     except pa.ArrowInvalid as error:
+        _check_quotes(source, delimiter)
         _explain_bad_line(source, delimiter, len(names))
         raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
+    _check_quotes(source, delimiter)
     rows = collector.finish(source.name, "the first line is a header; " if header else "")
     if not header and collector.may_start_with_header(rows.triples):
         first = delimiter.join(cells).replace("\t", " ")
@@ -78,6 +83,38 @@ def text_rows(source: Source, delimiter: str, errors: str = "strict") -> Iterato
             if line.strip():
                 yield number, cells
             number += lines
+
+
+def _check_quotes(source: Source, delimiter: str) -> None:
+    """Raise an error if a quote in a CSV file is never closed: it would take the rest of the file as one name."""
+    if delimiter != ",":
+        return
+    opened, quoted = 0, False
+    with source.plain() as stream:
+        for number, line in enumerate(stream, start=1):
+            if quoted or b'"' in line:
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                was_quoted, quoted = quoted, _ends_quoted(line, quoted)
+                opened = number if quoted and not was_quoted else opened
+    if quoted:
+        raise DihedralError(f"{source.where}, line {opened}: a quote is opened and never closed; close or remove it")
+
+
+def _ends_quoted(line: bytes, quoted: bool) -> bool:
+    """Whether a line ends within quotes. quoted: whether it begins within them."""
+    place = 0
+    while True:
+        if quoted:
+            place = _QUOTED.match(line, place).end()  # type: ignore[union-attr]  # it also matches nothing
+            if place == len(line):
+                return True
+            quoted = False
+        elif line.startswith(b'"', place):
+            quoted, place = True, place + 1
+            continue
+        place = line.find(b",", place) + 1
+        if not place:
+            return False
 
 
 def _explain_bad_line(source: Source, delimiter: str, expected: int) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as papq
 
 from dihedral.errors import DihedralError
 from dihedral.graph.columns import common_columns
+from dihedral.graph.decoding import decoding_parquet
 from dihedral.graph.numbering import BLANKS
 from dihedral.graph.sources import TEXT_SUFFIXES, Source
 from dihedral.graph.text import text_rows
@@ -31,7 +32,7 @@ def read_questions(path: Path) -> list[Question]:
         raise DihedralError(f"file {str(path)!r} does not exist; give a TSV, CSV or Parquet file of questions")
     source = Source(str(path), path)
     try:
-        rows = _parquet_rows(path) if source.suffix == ".parquet" else _text_rows(source)
+        rows = _parquet_rows(source) if source.suffix == ".parquet" else _text_rows(source)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DihedralError(f"file {str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
     return [tuple(map(_part, row)) for row in rows]  # type: ignore[misc]
@@ -42,12 +43,18 @@ def _part(cell: str | None) -> str | None:
     return None if name in MISSING else name
 
 
-def _parquet_rows(path: Path) -> list[list[str | None]]:
-    table = papq.read_table(path)
-    places = common_columns(table.column_names) or range(min(3, table.num_columns))
-    if len(places) != 3:
-        raise DihedralError(f"file {str(path)!r} has {table.num_columns} columns; questions have head, relation, tail")
-    columns = [table.column(place).cast(pa.string()).to_pylist() for place in places]
+def _parquet_rows(source: Source) -> list[list[str | None]]:
+    with decoding_parquet(source) as work:
+        about = work.line()
+        names = about["columns"]
+        places = common_columns(names) or range(min(3, len(names)))
+        if len(places) != 3:
+            raise DihedralError(f"file {source.where!r} has {len(names)} columns; questions have head, relation, tail")
+        work.ask({"used": list(places), "watched": [], "max_values": 0})
+        columns = [[cell for part in work.column() for cell in part.cast(pa.string()).to_pylist()] for _ in places]
+        if any(len(column) != about["rows"] for column in columns):
+            raise work.failure(f"it claims {about['rows']} rows, which its columns do not have")
+        work.finish()
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -74,9 +81,14 @@ def check_table_path(path: Path) -> None:
         raise DihedralError(f"out is {str(path)!r}; its name must end in .parquet, .csv or .tsv")
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write a table as Parquet, CSV or TSV, by the suffix of the path."""
+def write_table(table: pa.Table, path: Path, *, spreadsheet_safe: bool = False) -> None:
+    """Write a table as Parquet, CSV or TSV, by the suffix of the path.
+
+    spreadsheet_safe: put an apostrophe before text that a spreadsheet would take for a formula.
+    """
     check_table_path(path)
+    if spreadsheet_safe and path.suffix != ".parquet":
+        table = _without_formulas(table)
     lines = _tab_separated(table, path) if path.suffix == ".tsv" else None  # refused before the file is opened
     make_folder(path.parent)
     with atomic_path(path) as part:
@@ -87,6 +99,16 @@ def write_table(table: pa.Table, path: Path) -> None:
             papq.write_table(table, part)
         else:
             pacsv.write_csv(table, part)
+
+
+def _without_formulas(table: pa.Table) -> pa.Table:
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        if field.type in (pa.string(), pa.large_string()):
+            safe = pc.replace_substring_regex(table.column(place), r"^([=+\-@\t\r])", r"'\1")
+            table = table.set_column(place, field, safe)
+    return table
 
 
 def _tab_separated(table: pa.Table, path: Path) -> list[str]:

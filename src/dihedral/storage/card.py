@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS
 from dihedral.io.files import atomic_path
+from dihedral.io.text import visible
 from dihedral.models import Model
 
 CARD = "README.md"
@@ -120,9 +122,10 @@ def _table(header: list[str], rows: list[list[Any]]) -> str:
 
 
 def _code(value: Any) -> str:
-    """Text as inline code, so that Markdown does not interpret it."""
-    text = " ".join(str(value).split())
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
+    """Text as inline code, so that Markdown does not interpret it, between more backticks than it holds in a row."""
+    text = visible(" ".join(str(value).split()))
+    marks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{marks} {text} {marks}" if "`" in text else f"`{text}`"
 
 
 def _number(value: float) -> str:
