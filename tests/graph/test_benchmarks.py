@@ -25,6 +25,7 @@ from dihedral.graph.benchmarks import (
     verify,
 )
 from dihedral.graph.sources import find_split
+from dihedral.graph.triples import SPLITS
 
 # --- the real ones ----------------------------------------------------------------------------------
 
@@ -393,10 +394,19 @@ def test_a_git_checksum_is_the_id_of_the_file_in_git(tmp_path):
 
 def test_a_git_checksum_accepts_only_its_file(tiny, cache):
     blob = hashlib.sha1(b"blob %d\0%s" % (len(TEXT["train"]), TEXT["train"])).hexdigest()
-    benchmark = tiny(checksums={"train": f"git:{blob}"})
+    benchmark = tiny(checksums=tiny().checksums | {"train": f"git:{blob}"})
     assert fetch(benchmark) == cache / "Tiny.tar.gz"
     with pytest.raises(DihedralError, match="has the git checksum"):
         verify(replace(benchmark, checksums={"train": f"git:{'0' * 40}"}), cache / "Tiny.tar.gz")
+
+
+def test_every_download_is_checked(tiny, cache, server):
+    unchecked = [name for name, benchmark in BENCHMARKS.items() if set(benchmark.checksums) != set(SPLITS)]
+    assert unchecked == ["yago3-10"]  # checksums of its valid and test are not known
+    message = "is not downloaded, because the checksums of valid and test are not known; download https://.*YAGO3-10"
+    with pytest.raises(DihedralError, match=message):
+        fetch(find_benchmark("yago3-10"))
+    assert stored(cache) == []
 
 
 def test_yago_is_verified_by_the_git_id_of_its_training_file():

@@ -56,3 +56,23 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
     (tmp_path / "facts.jsonl").write_bytes(b'{"head": "caf\xe9"}\n')
     with pytest.raises(DihedralError, match=r"facts\.jsonl, line 1: not UTF-8 text"):
         load_graph(tmp_path / "facts.jsonl")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"head": ' + "[" * 100_000, '{"head": ' + "1" * 5000 + ', "relation": "r", "tail": "b"}',
+        '{"head": NaN, "relation": "r", "tail": "b"}', '{"head": true, "relation": "r", "tail": "b"}',
+        '{"head": "' + "x" * (1 << 20) + '", "relation": "r", "tail": "b"}', '{"head": {}, "relation": 1, "tail": []}',
+    ],
+    ids=["deep", "a long number", "NaN", "true", "a long line", "an object"],
+)  # fmt: skip
+def test_hostile_lines_are_refused_with_their_number(tmp_path, line):
+    (tmp_path / "a.jsonl").write_text('{"head": "a", "relation": "r", "tail": "b"}\n' + line + "\n")
+    with pytest.raises(DihedralError, match=r"a\.jsonl, line 2: "):
+        load_graph(tmp_path / "a.jsonl")
+
+
+def test_half_a_character_is_a_name(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"head": "\\ud800", "relation": "r", "tail": "b"}\n')
+    assert set(load_graph(tmp_path / "a.jsonl", valid=0, test=0).entities) == {"?", "b"}

@@ -145,3 +145,20 @@ def test_a_missing_extra_is_named(python, extra):
         "except dihedral.DihedralError as error: print(error)"
     ).replace("MLflowLogger('x'); " if extra == "tensorboard" else "never", "")
     assert "pip install 'dihedral[tracking]'" in python("-c", script).stdout
+
+
+@pytest.mark.parametrize(("given", "after"), [(None, "true"), ("false", "false")])
+def test_mlflows_telemetry_is_off_unless_the_user_turned_it_on(python, tmp_path, monkeypatch, given, after):
+    program = (
+        "import os, sys\n"
+        "from dihedral.training.loggers import MLflowLogger\n"
+        "assert 'mlflow' not in sys.modules\n"
+        "MLflowLogger('x', sys.argv[1])\n"
+        "from mlflow.environment_variables import MLFLOW_DISABLE_TELEMETRY\n"
+        "print(str(MLFLOW_DISABLE_TELEMETRY.get()).lower())\n"
+    )
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)  # other tests set it
+    env = {} if given is None else {"MLFLOW_DISABLE_TELEMETRY": given}
+    done = python("-c", program, f"sqlite:///{tmp_path}/mlflow.db", **env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == after

@@ -78,7 +78,15 @@ def locate(benchmark: Benchmark) -> Path | None:
 
 
 def fetch(benchmark: Benchmark, *, progress: Progress | None = None) -> Path:
-    """Download a benchmark into the cache; a failed or wrong download leaves nothing behind."""
+    """Download a benchmark into the cache; a failed or wrong download leaves nothing behind.
+
+    A benchmark whose checksums are not all known is not downloaded.
+    """
+    if unknown := [split for split in SPLITS if split not in benchmark.checksums]:
+        raise DihedralError(
+            f"{benchmark.name} is not downloaded, because the checksums of {' and '.join(unknown)} are not known; "
+            f"download {benchmark.sources[0]} yourself and put it into a folder that DIHEDRAL_DATA names"
+        )
     cache = cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)

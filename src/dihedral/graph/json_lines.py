@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,8 +13,10 @@ from dihedral.graph.columns import Layout, choose_columns
 from dihedral.graph.numbering import Numbering
 from dihedral.graph.rows import RowCollector, Rows
 from dihedral.graph.sources import Source
+from dihedral.io.files import parse_json
 
 ROWS_PER_BLOCK = 1 << 16
+MAX_LINE = 1 << 20  # bytes
 
 
 def read_json_lines(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Rows:
@@ -46,17 +47,24 @@ def _objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file with the numbers of their lines."""
     number = 0
     try:
-        with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
-            for number, line in enumerate(text, start=1):
-                if line.strip():
-                    row = json.loads(line)
+        with source.plain() as stream:
+            while line := stream.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE:
+                    raise DihedralError(f"{source.where}, line {number}: it has more than {MAX_LINE >> 20} MiB")
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                if text:
+                    row = parse_json(text)
                     if not isinstance(row, dict):
-                        raise DihedralError(f"{source.where}, line {number}: {line.strip()[:80]!r} is not an object")
+                        raise DihedralError(f"{source.where}, line {number}: {text[:80]!r} is not an object")
                     yield number, {name.strip(): value for name, value in row.items()}
     except UnicodeDecodeError:
-        raise DihedralError(f"{source.where}, line {number + 1}: not UTF-8 text; save the file as UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise DihedralError(f"{source.where}, line {number}: not JSON ({error.msg}); expected an object") from None
+        raise DihedralError(f"{source.where}, line {number}: not UTF-8 text; save the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DihedralError):
+            raise
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(";")[0]
+        raise DihedralError(f"{source.where}, line {number}: not JSON ({reason}); expected an object") from None
 
 
 def _cells(source: Source, layout: Layout, number: int, row: dict[str, Any]) -> list[str | None]:
@@ -64,11 +72,16 @@ def _cells(source: Source, layout: Layout, number: int, row: dict[str, Any]) -> 
     needed = [*layout.triple, *([] if layout.split is None else [layout.split])]
     for place in needed:
         value = row.get(layout.names[place])
-        if value is None or not isinstance(value, (str, int, float)):
+        if not isinstance(value, (str, int, float)) or isinstance(value, bool) or value != value:
             shown = "is missing" if value is None else f"is {json.dumps(value, ensure_ascii=False)[:80]}"
             raise DihedralError(
                 f"{source.where}, line {number}: {layout.names[place]!r} {shown}; names are strings or numbers"
             )
     if layout.split is None and any(name.lower() == "split" for name in row):
         raise DihedralError(f"{source.where}, line {number}: it has a split, but line 1 has none; give all or none")
-    return [None if row.get(name) is None else str(row[name]) for name in layout.names]
+    return [None if row.get(name) is None else _text(row[name]) for name in layout.names]
+
+
+def _text(value: Any) -> str:
+    """A value as text; half a character, which JSON can escape and UTF-8 cannot hold, becomes a question mark."""
+    return str(value).encode("utf-8", "replace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,12 @@ class MLflowLogger(Logger):
     """A run in an MLflow experiment, which is created if it does not exist.
 
     tracking_uri: a server or a database, such as sqlite:///mlflow.db; by default MLFLOW_TRACKING_URI.
+
+    MLflow's telemetry is turned off unless MLFLOW_DISABLE_TELEMETRY is already set.
     """
 
     def __init__(self, experiment: str, tracking_uri: str | None = None) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before the import, which starts it
         try:
             from mlflow.exceptions import MlflowException
             from mlflow.tracking import MlflowClient
