@@ -2,7 +2,8 @@
 
 kills: SIGKILL at random times during training, saving, downloading and tuning. disk: a disk that fills up or becomes
 read-only during a write. folders: two runs into one folder. mutations: damaged models, archives, Parquet, text and RDF
-files. archives: bombs and path traversal. clock: a clock that jumps by hours.
+files. archives: bombs and path traversal. clock: a clock that jumps by hours. hostile: valid-looking files whose sizes,
+depths, counts and offsets lie.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from benchmarks.record import RESULTS, save
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from soak import archives, clock, disk, folders, kills, mutations
+from soak import archives, clock, disk, folders, hostile, kills, mutations
 from soak.tally import Tally
 
-NUM_KILLS, NUM_MUTATIONS = 200, 10_000
+NUM_KILLS, NUM_MUTATIONS, NUM_HOSTILE = 200, 10_000, 20_000
 PARTS: dict[str, Callable[[Tally, int, int, Path], None]] = {
     "kills": kills.run,
     "disk": disk.run,
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[[Tally, int, int, Path], None]] = {
     "mutations": mutations.run,
     "archives": archives.run,
     "clock": clock.run,
+    "hostile": hostile.run,
 }
 
 
@@ -42,9 +44,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=NUM_KILLS)
     parser.add_argument("--mutations", type=int, default=NUM_MUTATIONS)
+    parser.add_argument("--hostile", type=int, default=NUM_HOSTILE)
     parser.add_argument("--part", choices=PARTS, action="append", help="Run only this part; can be repeated.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="soak", help="Name of the record.")
     options = parser.parse_args()
     amounts = {
         "kills": options.kills,
@@ -53,7 +57,9 @@ def main() -> None:
         "folders": 6,
         "archives": len(archives.CASES),
         "clock": 5,
+        "hostile": options.hostile,
     }
+    print(f"seed {options.seed}", flush=True)
     kills.warm_up()
     parts = run_parts({name: amounts[name] for name in options.part or PARTS}, options.seed)
     losses = [f"{name}: {loss}" for name, part in parts.items() for loss in part["losses"]]
@@ -61,7 +67,7 @@ def main() -> None:
         "command": shlex.join(["python", "-m", "soak", *sys.argv[1:]]), "seed": options.seed, "parts": parts,
         "losses": len(losses), "seconds": round(sum(part["seconds"] for part in parts.values()), 1),
     }  # fmt: skip
-    path = save("soak", record, options.out)
+    path = save(options.name, record, options.out)
     for name, part in parts.items():
         counts = ", ".join(f"{number} {kind}" for kind, number in part["counts"].items())
         print(f"{name}: {counts}; {part['seconds']} s")

@@ -93,6 +93,13 @@ class Child:
             return self._close(Ending("hung", f"did not end within {seconds:.0f} s"))
         return self._close(self._ending(status))
 
+    def poll(self, seconds: float) -> Ending | None:
+        """How it ended, if it has; a child with no seconds left is killed and counts as hung."""
+        status = self._reap(0.0)
+        if status is not None:
+            return self._close(self._ending(status))
+        return self.wait(0.0) if seconds <= 0 else None
+
     def kill_after(self, seconds: float) -> Ending:
         """Send SIGKILL after some time, unless it has already ended."""
         status = self._reap(seconds)

@@ -54,6 +54,12 @@ def test_control_characters_are_shown_escaped_in_every_kind_of_output(capsys):
     assert r"a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\nb" in shown.replace(" ", "")
 
 
+def test_a_very_long_name_is_cut_in_a_table(capsys):
+    output.print_table("", ["name", "n"], [["x" * 10**7, 1]])
+    shown = capsys.readouterr().out
+    assert shown.count("x") == output.MAX_CELL and "…" in shown
+
+
 def test_escaped_json_is_the_same_value(capsys):
     output.print_json({"name": HOSTILE, "é": "日本"})
     text = capsys.readouterr().out

@@ -24,6 +24,7 @@ from dihedral.io.text import visible, visible_json
 console = Console()
 notes = Console(stderr=True)
 
+MAX_CELL = 1000  # characters of a cell in a table
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 
@@ -67,7 +68,11 @@ def print_table(
 
 
 def _cell_text(value: Any, short: Callable[[str], str]) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else visible(short(str(value)), one_line=True)
+    """A cell as it is shown; very long text is cut, because fitting it into a column takes minutes."""
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    text = str(value)
+    return visible(short(text if len(text) <= MAX_CELL else text[:MAX_CELL] + "…"), one_line=True)
 
 
 def print_found(
