@@ -1,8 +1,10 @@
-# Development tasks: every target creates .venv when needed and installs the pinned versions of constraints.txt.
+# Development tasks: every target creates .venv when needed and installs what requirements/ lists, checked by hashes. torch
+# is the one exception: it may be a local build, so it is installed by the version in constraints.txt. Nothing is installed
+# outside .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test test-slow coverage soak bench docs lint format clean
 
@@ -36,6 +38,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python requirements/audit.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -44,22 +47,23 @@ format: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) out .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
-$(VENV)/.torch: constraints.txt
+$(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit("dihedral needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || { echo "creating a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing torch (the first time takes a minute)"
-	$(PIP) torch
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.torch pyproject.toml
-	$(PIP) -e '.[plots]'
+$(VENV)/.demo: $(VENV)/.venv requirements/demo.txt constraints.txt pyproject.toml
+	@echo "installing packages (the first time takes a minute)"
+	$(PIP) --no-deps --require-hashes -r requirements/demo.txt
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+$(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
 	@echo "installing the development tools"
-	$(PIP) -e '.[dev]'
-	@touch $@ $(VENV)/.demo
+	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
+	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(PIP) -e '.[bench]'
+	$(PIP) -c constraints.txt -e '.[bench]'
 	@touch $@

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import dihedral as dh
 from dihedral.errors import DihedralError
+from dihedral.graph.numbering import BLANKS
 from soak import hostile_files, hostile_models
 from soak.children import GIB, Child, Ending, is_clear, run_child
 from soak.mutations import load
@@ -130,7 +131,7 @@ def read(kind: str, path: Path) -> None:
     sizes = graph.num_entities, graph.num_relations, graph.num_entities
     assert graph.known.min() >= 0 and (graph.known.max(axis=0) < sizes).all(), "ids without names"
     names = list(graph.entities)
-    assert len(set(names)) == len(names) and all(name.strip() for name in names), "names repeat or are empty"
+    assert len(set(names)) == len(names) and all(name.strip(BLANKS) for name in names), "names repeat or are empty"
     expected = path.parent / ".names"
     if expected.exists():
         unknown = set(names) - set(json.loads(expected.read_text()))

@@ -39,7 +39,11 @@ def remark(text: str, style: str | None = None) -> None:
 
 
 def print_json(content: Any) -> None:
-    print(visible_json(json.dumps(_without_nan(content), indent=2, ensure_ascii=False)))
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # NaN or infinity
+        text = json.dumps(_without_nan(content), indent=2, ensure_ascii=False)
+    print(visible_json(text))
 
 
 def _without_nan(content: Any) -> Any:

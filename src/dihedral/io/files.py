@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 
-MAX_JSON_BYTES = 16 << 20  # Python takes up to thirty times as much for the objects in it
+MAX_JSON_BYTES = 8 << 20  # Python takes up to thirty times as much for the objects in it
 MAX_JSON_DEPTH = 100
 _STRING = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)  # one that is not closed goes to the end
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# C0 and C1 controls, line and paragraph separators, and marks that change the direction of text
-_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+# C0 and C1 controls, line and paragraph separators, marks that change the direction of text, and half characters
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _HIDDEN = re.compile(f"[{_CONTROLS}]")
 _HIDDEN_OR_BREAK = re.compile(f"[{_CONTROLS}\t\n]")
 
