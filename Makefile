@@ -22,7 +22,7 @@ test-slow: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term --cov-report=html:out/coverage
 
-# Three minutes of kills, full disks and damaged files, then half an hour of traffic and attacks on a server.
+# Kills, full disks, damaged and hostile files (half an hour), then half an hour of traffic and attacks on a server.
 soak: $(VENV)/.dev
 	$(BIN)/python -m soak
 	$(BIN)/python -m soak.server --minutes 30 --clients 16

@@ -152,14 +152,14 @@ def safetensors(rng: random.Random, place: Path, bases: Path) -> str:
     elif kind == "names":
         header[rng.choice(["x", "", "codes", "scales", "entities", "\0", "a" * 10**5])] = header.pop(name)
     elif kind == "metadata":
-        header["__metadata__"] = {"dihedral": "[" * amount(rng, 10**6), "x" * amount(rng, 10**6): "y"}
+        header["__metadata__"] = {"dihedral": "[" * amount(rng, 10**5), "x" * amount(rng, 10**5): "y"}
     elif kind == "tensors":
         body = _other_tensors(rng)
         _store(folder, path, body)
         return f"other tensors in {path.name}"
     text = json.dumps(header).encode()
     if kind == "deep":
-        text = b'{"x":' * amount(rng, 10**6) + text
+        text = b'{"x":' * amount(rng, 10**5) + text
     elif kind == "long":
         text += b" " * amount(rng, 30 << 20)
     elif kind == "values":
