@@ -116,6 +116,13 @@ def test_the_architecture_names_files_that_exist():
         assert exists, f"docs/architecture.md names {path}"
 
 
+def test_the_security_policy_names_tests_that_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", read("SECURITY.md"))
+    assert len(named) > 15
+    missing = [f"{file}::{name}" for file, name in named if f"def {name}(" not in read(file)]
+    assert missing == []
+
+
 def test_readme_is_short_and_names_both_commands():
     text = read("README.md")
     assert len(text.splitlines()) < 150

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-PARTS = ("kills", "disk", "mutations", "folders")
+PARTS = ("kills", "disk", "mutations", "folders", "hostile")
 
 
 @pytest.fixture(
@@ -22,7 +22,8 @@ def found(forks, sizes, tmp_path_factory):
     """The record of each part of a campaign."""
     out = tmp_path_factory.mktemp("soak")
     words = [word for part in PARTS for word in ("--part", part)]
-    with forks.start("-m", "soak", *words, "--kills", sizes[0], "--mutations", sizes[1], "--out", out) as process:
+    amounts = ("--kills", sizes[0], "--mutations", sizes[1], "--hostile", sizes[1])
+    with forks.start("-m", "soak", *words, *amounts, "--out", out) as process:
         done = process.wait(900)  # a hang, not a slow machine
     assert (out / "soak.json").exists(), done.stderr
     record = json.loads((out / "soak.json").read_text())
@@ -36,7 +37,7 @@ def test_kills_full_disks_and_damaged_files_lose_nothing(found, sizes):
     assert sum(number for kind, number in counts.items() if kind.startswith("kills of ")) == sizes[0]
     assert counts["runs identical to an uninterrupted one"] > 0
     assert counts["Optuna searches identical to an uninterrupted one"] > 0
-    assert sum(found["mutations"]["counts"].values()) == sizes[1]
+    assert sum(found["mutations"]["counts"].values()) == sum(found["hostile"]["counts"].values()) == sizes[1]
 
 
 def test_a_second_run_into_a_folder_is_refused(found):
