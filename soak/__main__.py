@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=NUM_KILLS)
     parser.add_argument("--mutations", type=int, default=NUM_MUTATIONS)
     parser.add_argument("--hostile", type=int, default=NUM_HOSTILE)
+    parser.add_argument("--workers", type=int, default=hostile.NUM_WORKERS, help="Hostile files read at a time.")
     parser.add_argument("--part", choices=PARTS, action="append", help="Run only this part; can be repeated.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -59,6 +60,7 @@ def main() -> None:
         "clock": 5,
         "hostile": options.hostile,
     }
+    hostile.NUM_WORKERS = options.workers
     print(f"seed {options.seed}", flush=True)
     kills.warm_up()
     parts = run_parts({name: amounts[name] for name in options.part or PARTS}, options.seed)
