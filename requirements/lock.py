@@ -56,8 +56,7 @@ def needed(roots: list[Requirement]) -> set[str]:
         try:
             inner = own(extra) if name == "dihedral" else list(map(Requirement, requires(requirement.name) or []))
         except PackageNotFoundError:
-            print(f"{name} is not installed here; what it needs is left out", file=sys.stderr)
-            inner = []
+            sys.exit(f"{requirement.name} is not installed, so what it needs is not known; run `make lint` first")
         for each in inner:
             if each.marker is None or each.marker.evaluate({"extra": extra}):
                 waiting += [(each, more) for more in (each.extras or {""}) | {""}]
