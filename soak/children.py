@@ -90,7 +90,7 @@ class Child:
         status = self._reap(seconds)
         if status is None:
             self._kill()
-            return self._close(Ending("hung", f"did not end within {seconds:.0f} s"))
+            return self._close(Ending("hung", "did not end in time"))
         return self._close(self._ending(status))
 
     def poll(self, seconds: float) -> Ending | None:

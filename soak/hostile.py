@@ -1,6 +1,7 @@
 """Files that are valid at first sight and hostile: sizes, depths, counts and offsets that lie.
 
-Each is created and read in a forked process with 1 GiB of memory and 20 seconds. It must be refused in one sentence, or
+Each is created and read in a forked process with 1 GiB of memory and 20 seconds of processor time, which, unlike time,
+does not depend on what else the machine does. It must be refused in one sentence, or
 load and work: without another exception, a signal, or content that the file does not have. Case i of a seed is
 reproducible: `python -m soak.hostile SEED i` runs it alone and prints the result.
 """
@@ -27,7 +28,8 @@ from soak.children import GIB, Child, Ending, is_clear, run_child
 from soak.mutations import load
 from soak.tally import Tally
 
-MAX_SECONDS = 20.0
+MAX_SECONDS = 20  # of processor time
+MAX_WAITING = 200.0  # seconds, for a process that does nothing
 MAX_MEMORY = GIB
 MAX_MESSAGE_LENGTH = 2000
 NUM_WORKERS = 2
@@ -68,7 +70,7 @@ def run(tally: Tally, cases: int, seed: int, folder: Path) -> None:
         if not running:
             return
         for each in list(running):
-            ending = each.child.poll(MAX_SECONDS - (time.monotonic() - each.since))
+            ending = each.child.poll(MAX_WAITING - (time.monotonic() - each.since))
             if ending is not None:
                 running.remove(each)
                 judge(tally, each, seed, ending)
@@ -103,7 +105,7 @@ def run_case(case: int, seed: int, folder: Path) -> dict[str, str]:
         about = KINDS[kind][1](rng, place, folder / "bases")
         print(about, flush=True)
         path = next(place.glob("case*"))
-        limit_memory()
+        set_limits()
         try:
             read(kind, path)
         except DihedralError as error:
@@ -114,8 +116,10 @@ def run_case(case: int, seed: int, folder: Path) -> dict[str, str]:
         hostile_files.remove(place)
 
 
-def limit_memory() -> None:
-    """What this process may map in addition to what it has mapped; the processes that it starts have the same limit."""
+def set_limits() -> None:
+    """What this process may take in addition to what it has taken; processes that it starts have the same limits."""
+    seconds = int(time.process_time()) + MAX_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MAX_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
