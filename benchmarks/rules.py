@@ -111,7 +111,7 @@ class Compositions:
     def __init__(self, graph: dh.Graph) -> None:
         count = graph.num_relations
         chains = find_chains(graph.train_index, min_support=10)
-        self.bodies = np.argwhere(chains.joined >= 10)
+        self.bodies = np.argwhere(chains.joined.toarray() >= 10)
         self.confidence = self._table(chains, count)
         self.truth = self.confidence[tuple(self.bodies.T)] >= 0.5
         heads = np.arange(count)[None]

@@ -8,6 +8,7 @@ import pytest
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.index import GraphIndex
+from dihedral.graph.ways import wilson_interval
 from dihedral.inference.calibration import (
     Calibration,
     _cuts,
@@ -16,7 +17,6 @@ from dihedral.inference.calibration import (
     false_triples,
     is_among,
     reliability,
-    wilson_interval,
 )
 from dihedral.inference.evidence import CountedRules, Evidence
 

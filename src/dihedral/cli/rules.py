@@ -67,15 +67,25 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
     if rules[0].kind == "composition":
         header.append("order matters")
         rows = [[*row, "yes" if rule.order_matters else "no"] for row, rule in zip(rows, rules, strict=True)]
+    if any(rule.interval for rule in rules):
+        header.append("95 % interval")
+        rows = [[*row, _interval(rule)] for row, rule in zip(rows, rules, strict=True)]
     print_table(f"\n{title}", header, rows, short)
+    if any(rule.interval for rule in rules):
+        say("counts with an interval, which is that of the confidence, are estimates from a sample of paths")
+
+
+def _interval(rule: MinedRule) -> str:
+    return "exact" if rule.interval is None else f"{rule.interval.low:.4f} to {rule.interval.high:.4f}"
 
 
 def _print_csv(rules: list[MinedRule]) -> None:
-    fields = [name for name in MinedRule.__dataclass_fields__ if name not in ("agreement", "examples")]
-    compared = ["share", "chance", "kappa", "p"]
+    fields = [name for name in MinedRule.__dataclass_fields__ if name not in ("agreement", "examples", "interval")]
+    compared = ["share", "chance", "kappa", "p", "sample", "low", "high"]
     writer = csv.writer(sys.stdout)
     writer.writerow([*fields, *compared, "example"])
     for rule in rules:
         content = rule.to_dict() | rule.agreement.to_dict() | {"body": " · ".join(rule.body)}
+        content |= rule.interval._asdict() if rule.interval else {"sample": "", "low": "", "high": ""}
         example = " · ".join(rule.examples[0]) if rule.examples else ""
         writer.writerow([*(content[name] for name in [*fields, *compared]), example])

@@ -125,18 +125,27 @@ class GraphIndex:
 
     # --- lookups -------------------------------------------------------------------------------
 
-    def answers(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """Where steps [n] lead from entities [n], flat: (row in the batch, answer)."""
+    def answers(self, entities: Tensor, steps: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
+        """Where steps [n] lead from entities [n], flat: (row in the batch, answer); the first `limit` of each row."""
+        start, count = self._places(entities, steps)
+        if limit is not None:
+            count = count.clamp(max=limit)
+        row = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
+        before = count.cumsum(0) - count  # answers of earlier rows
+        return row, self.ends[torch.arange(len(row), device=count.device) + (start - before)[row]].long()
+
+    def counts(self, entities: Tensor, steps: Tensor) -> Tensor:
+        """The number of answers of each (entity, step): int64 [n]."""
+        return self._places(entities, steps)[1]
+
+    def _places(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """The first edge of each (entity, step), and how many there are."""
         wanted = entities.long() * (2 * self.num_relations) + steps.long()
         if len(self.keys) == 0:
-            return wanted.new_empty(0), wanted.new_empty(0)
+            return torch.zeros_like(wanted), torch.zeros_like(wanted)
         place = torch.searchsorted(self.keys, wanted).clamp_(max=len(self.keys) - 1)
         start = self.starts[place]
-        count = torch.where(self.keys[place] == wanted, self.starts[place + 1] - start, 0)
-        row = torch.repeat_interleave(torch.arange(len(wanted), device=wanted.device), count)
-        before = count.cumsum(0) - count  # answers of earlier rows
-        within = torch.arange(len(row), device=wanted.device) - before[row]
-        return row, self.ends[start[row] + within].long()
+        return start, torch.where(self.keys[place] == wanted, self.starts[place + 1] - start, 0)
 
     @cached_property
     def _codes(self) -> Tensor:

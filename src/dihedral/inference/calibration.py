@@ -191,16 +191,6 @@ def false_triples(evidence: Evidence, graph: Graph, triples: Triples, seed: int 
     return triples[kept], false[kept]
 
 
-def wilson_interval(
-    shares: NDArray[np.float64], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The 95 % confidence intervals of shares that were measured on some examples (Wilson, 1927)."""
-    squared = 1.96**2
-    middle = (shares + squared / (2 * counts)) / (1 + squared / counts)
-    half = np.sqrt(squared * (shares * (1 - shares) / counts + squared / (4 * counts**2))) / (1 + squared / counts)
-    return (middle - half).clip(0), (middle + half).clip(max=1)
-
-
 def reliability(
     probabilities: NDArray[np.float64], truth: NDArray[np.bool_], bins: int = BINS
 ) -> list[dict[str, float]]:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph.steps import SIDES, Side
-from dihedral.inference.calibration import given_missing, wilson_interval
+from dihedral.graph.ways import wilson_interval
+from dihedral.inference.calibration import given_missing
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.proposals import propose
 from dihedral.inference.questions import (

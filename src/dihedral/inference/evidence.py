@@ -26,7 +26,9 @@ from dihedral.graph.index import GraphIndex
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
+from dihedral.graph.ways import TILE, tiles
 from dihedral.inference.scorer import Scorer
+from dihedral.runtime import interruption
 
 FEATURES = ("score", "rule", "further tail", "further head", "reverse", "head fit", "tail fit")
 Features = NDArray[np.float32]  # [n, len(FEATURES)]
@@ -51,12 +53,13 @@ class CountedRules:
     @classmethod
     def count(cls, facts: GraphIndex) -> CountedRules:
         relations = facts.num_relations
-        reversals = find_reversals(facts)
-        other, head = np.nonzero(reversals.support >= MIN_RULE_SUPPORT)
+        reversals = find_reversals(facts, min_support=MIN_RULE_SUPPORT)
+        counted = reversals.support.tocoo()
+        other, head = (each.astype(np.int64) for each in counted.coords)
         alone = np.stack([other + relations, np.full_like(other, -1)], axis=1)
         chains = find_chains(facts, min_support=MIN_RULE_SUPPORT, inverses=True)
         parts = [
-            (head, alone, reversals.support[other, head], reversals.size[other]),
+            (head, alone, counted.data, reversals.size[other]),
             (chains.rules[:, 2], chains.rules[:, :2], chains.support, chains.body),
         ]
         heads, bodies, support, body = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -72,20 +75,20 @@ class CountedRules:
     def none(cls) -> CountedRules:
         return cls.from_dict({"heads": [], "bodies": [], "confidence": []})
 
+    def of(self, relation: int) -> list[tuple[list[int], float]]:
+        """The bodies that imply a relation and their confidence, best first."""
+        first, last = np.searchsorted(self.heads, [relation, relation + 1])
+        bodies = ([each for each in body if each >= 0] for body in self.bodies[first:last].tolist())
+        return list(zip(bodies, self.confidence[first:last].tolist(), strict=True))
+
     def implied(self, facts: GraphIndex, step: int, entities: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values]:
         """What rules imply as answers of (entity, step, ?): row · N + answer, sorted, and the highest confidence."""
         relation, backwards = step % facts.num_relations, step >= facts.num_relations
-        first, last = np.searchsorted(self.heads, [relation, relation + 1])
         keys, values = [], []
-        for body, confidence in zip(self.bodies[first:last], self.confidence[first:last], strict=True):
-            steps = [int(each) for each in body if each >= 0]
+        for steps, confidence in self.of(relation):
             if backwards:
                 steps = [int(inverse_ids(each, facts.num_relations)) for each in reversed(steps)]
-            row, ends = np.arange(len(entities)), torch.from_numpy(entities)
-            for each in steps:
-                there, ends = facts.answers(ends, torch.full((len(ends),), each))
-                row = row[there.numpy()]
-            found = np.unique(row * facts.num_entities + ends.numpy())
+            found = _follow(facts, steps, entities)
             keys.append(found)
             values.append(np.full(len(found), confidence, np.float32))
         if not keys:
@@ -178,20 +181,49 @@ class Evidence:
         return self._reversed[relation]
 
     def _rule_confidence(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Values:
-        distinct, place = np.unique(heads, return_inverse=True)
-        step, ends = relation, tails
-        if len(np.unique(tails)) < len(distinct):  # rules are followed from the side with fewer entities
-            distinct, place = np.unique(tails, return_inverse=True)
-            step, ends = relation + self.facts.num_relations, heads
-        found = np.zeros(len(heads), np.float32)
-        for start in range(0, len(distinct), CHUNK):
-            keys, confidence = self.rules.implied(self.facts, step, distinct[start : start + CHUNK])
-            here = np.flatnonzero((place >= start) & (place < start + CHUNK))
-            wanted = (place[here] - start) * self.facts.num_entities + ends[here]
-            where = np.searchsorted(keys, wanted).clip(max=max(len(keys) - 1, 0))
-            if len(keys):
-                found[here] = np.where(keys[where] == wanted, confidence[where], 0.0)
+        """The highest confidence of a rule that joins each head and tail; 0 without one."""
+        found, open_ = np.zeros(len(heads), np.float32), np.arange(len(heads))
+        for body, confidence in self.rules.of(relation):  # rules come with the best first
+            joined = _joins(self.facts, body, heads[open_], tails[open_])
+            found[open_[joined]] = confidence
+            open_ = open_[~joined]
         return found
+
+
+def _joins(facts: GraphIndex, body: list[int], heads: NDArray[np.int64], tails: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether one or two steps lead from each head to its tail, looked up from the one with fewer facts."""
+    h, t = torch.from_numpy(heads), torch.from_numpy(tails)
+    forwards, back = (torch.full_like(h, each) for each in (body[0], int(inverse_ids(body[-1], facts.num_relations))))
+    if len(body) == 1:
+        return (facts.locate(h, forwards, t) >= 0).numpy()
+    found = torch.zeros(len(h), dtype=torch.bool)
+    ahead, behind = facts.counts(h, forwards), facts.counts(t, back)
+    nearer = ahead <= behind
+    for here, start, step, end, last in (
+        (nearer.nonzero()[:, 0], h, forwards, t, body[1]),
+        ((~nearer).nonzero()[:, 0], t, back, h, int(inverse_ids(body[0], facts.num_relations))),
+    ):
+        for part in tiles(torch.minimum(ahead, behind)[here].numpy(), TILE):
+            interruption.check()
+            asked = here[part]
+            row, middle = facts.answers(start[asked], step[asked])
+            joined = facts.locate(middle, torch.full_like(middle, last), end[asked][row]) >= 0
+            found[asked[row[joined]]] = True
+    return found.numpy()
+
+
+def _follow(facts: GraphIndex, body: list[int], entities: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where one or two steps lead from entities: the distinct row · N + end, sorted."""
+    start = torch.from_numpy(entities)
+    row, ends = facts.answers(start, torch.full_like(start, body[0]))
+    found = [(row * facts.num_entities + ends).numpy()]
+    if len(body) == 2:
+        counts, found = facts.counts(ends, torch.full_like(ends, body[1])), []
+        for part in tiles(counts.numpy(), TILE):
+            interruption.check()
+            place, there = facts.answers(ends[part], torch.full_like(ends[part], body[1]))
+            found.append(np.unique((row[part][place] * facts.num_entities + there).numpy()))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
 def _logit(share: NDArray[Any]) -> NDArray[Any]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from dihedral.graph import Graph
 from dihedral.graph.steps import inverse_ids
 from dihedral.inference.scorer import CHUNK, Scorer
+from dihedral.runtime import interruption
 
 NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
@@ -62,22 +63,34 @@ class Beliefs:
             start_ids, candidate_ids = self.starts[body[0]], self.ranges[body[-1]]
             if not len(start_ids) or not len(candidate_ids):
                 continue
-            own = start_ids[:, None] == candidate_ids  # [m, n]: rules are about two different entities
-            start, candidates = self.scorer.entities[start_ids], self.scorer.entities[candidate_ids]  # [m, 2L], [n, 2L]
+            interruption.check()
+            start = self.scorer.entities[start_ids]  # [m, 2L]
             if body[0] not in first_steps:
                 first_steps[body[0]] = self._walk(start, body[0])
             there = first_steps[body[0]]
             for step in body[1:]:
                 there = self._walk(there, step)
-            softmax = torch.softmax(there @ candidates.T, dim=1).masked_fill_(own, 0.0)
-            probability, best = softmax.topk(min(self.num_ends, len(candidates)))  # [m, ends]
-            ends = candidates[best.flatten()]
+            probability, best = self._ends(there, start_ids, candidate_ids)  # [m, ends]
+            ends = self.scorer.entities[best.flatten()]
             begins = start.repeat_interleave(probability.shape[1], dim=0)
             head, tail = (ends, begins) if backwards else (begins, ends)
             above = self.scorer.relation_scores(head, tail) - self.level  # [m * ends, R]
             belief = probability.flatten() @ above.clamp_(max=0).exp_() / probability.sum().clamp(min=1e-30)
             scores[number] = belief.float().cpu().numpy()
         return scores
+
+    def _ends(self, vectors: Tensor, own: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable candidates other than the vector's own entity: probabilities and ids, each [m, ends]."""
+        scores, ids = vectors.new_zeros(len(vectors), 0), own.new_zeros(len(vectors), 0)
+        total = vectors.new_full((len(vectors),), -torch.inf)  # logarithm of the softmax's denominator
+        for part in candidates.split(CHUNK):
+            here = vectors @ self.scorer.entities[part].T  # [m, part]
+            total = torch.logaddexp(total, here.logsumexp(dim=1))
+            here.masked_fill_(own[:, None] == part, -torch.inf)  # rules are about two different entities
+            scores, ids = torch.cat([scores, here], dim=1), torch.cat([ids, part.expand(len(vectors), -1)], dim=1)
+            scores, place = scores.topk(min(self.num_ends, scores.shape[1]))
+            ids = ids.gather(1, place)
+        return (scores - total[:, None]).exp(), ids
 
     def _walk(self, vectors: Tensor, step: int) -> Tensor:
         return self.scorer.walk(vectors, torch.full((len(vectors),), step, device=vectors.device))

@@ -2,32 +2,36 @@
 
 The support of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean of two
 cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path is counted in training, without the
-triple in question (`graph.patterns.count_rule`).
+triple in question (`graph.patterns.count_rules`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.patterns import count_rule
+from dihedral.graph.patterns import Interval, RuleCount, count_rules
 from dihedral.graph.steps import SIDES, Step, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.inference.predictor import Predictor
-from dihedral.inference.scorer import Scorer
+from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.models.dihedral import DiscreteRelations
+from dihedral.runtime import interruption
 
 MIN_SUPPORT = 0.3  # paths with less are not shown
-MAX_EDGES = 2000  # of an entity, in each direction, that paths are looked for among
+MAX_BODIES = 1_000_000  # pairs of facts between head and tail that are looked at
+MAX_COUNTED = 1 << 22  # ways along the relations of a path that are all counted; of more, a sample
 
-Way = tuple[tuple[int, ...], tuple[int, ...]]
-"""Step ids from head to tail, and the entities between."""
+Bodies = dict[tuple[int, ...], tuple[int, ...]]
+"""Step ids from head to tail, and for each the entities between of one path."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class SupportingPath:
     confidence: float | None  # the share of `pairs` that the relation holds in training; None if there are no pairs
     pairs: int  # other pairs that these relations join in training, the explained triple left out
     facts: tuple[tuple[str, str, str], ...]  # along the path, as the graph holds them
+    interval: Interval | None = None  # confidence and pairs are estimates from a sample; None if they are exact
 
     def __str__(self) -> str:
         words = [self.entities[0]]
@@ -67,6 +72,7 @@ class Explanation:
     paths: tuple[SupportingPath, ...]
     similar_facts: tuple[SimilarFact, ...]
     elements: dict[str, float]  # what the components with each element of D_K add to the score
+    complete: bool = True  # whether all paths were looked at: head and tail may have too many facts in common
 
     @property
     def known(self) -> bool:
@@ -78,7 +84,10 @@ class Explanation:
         return bool(self.paths)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"known": self.known, "supported": self.supported}
+        content = asdict(self) | {"known": self.known, "supported": self.supported}
+        for path, shown in zip(self.paths, content["paths"], strict=True):
+            shown["interval"] = path.interval and path.interval._asdict()
+        return content
 
     def __str__(self) -> str:
         head, relation, tail = self.triple
@@ -93,6 +102,8 @@ class Explanation:
                 lines.append(f"        {_counted(path)}")
         else:
             lines.append("no path of training facts between the two supports it")
+        if not self.complete:
+            lines.append(f"only {MAX_BODIES:,} of the paths between the two were looked at")
         lines.append("similar facts:")
         lines += [f"  {each.similarity:.2f}  ({', '.join(each.fact)})" for each in self.similar_facts]
         added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
@@ -103,7 +114,13 @@ class Explanation:
 def _counted(path: SupportingPath) -> str:
     if path.confidence is None:
         return "joins no other pair"
-    return f"holds for {path.confidence:.0%} of the {path.pairs} other pairs joined this way"
+    if path.interval is None:
+        return f"holds for {path.confidence:.0%} of the {path.pairs} other pairs joined this way"
+    sample, low, high = path.interval
+    return (
+        f"holds for {path.confidence:.2%} ({low:.2%} to {high:.2%}) of about {path.pairs:,} other pairs joined this way, "
+        f"in a sample of {sample:,}"
+    )
 
 
 @torch.no_grad()
@@ -123,46 +140,50 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     for side in SIDES:
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
+    paths, complete = _paths(scorer, graph, h, r, t, top)
     return Explanation(
         triple=next(graph.labels(triple.cpu().numpy())),
         split=split,
         score=float(scorer.score(triple)[0]),
         ranks=ranks,
-        paths=tuple(_paths(scorer, graph, h, r, t, top)),
+        paths=tuple(paths),
         similar_facts=tuple(_similar_facts(scorer, graph, h, r, t, top)),
         elements=_elements(scorer, h, r, t),
+        complete=complete,
     )
 
 
-def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SupportingPath]:
-    found = _connections(graph, h, r, t)
-    support = _supports(scorer, sorted({steps for steps, _ in found}), h, r, t)
-    paths: list[SupportingPath] = []
-    used: set[tuple[int, ...]] = set()
-    for steps, between in sorted(found, key=lambda way: (-support[way[0]], way)):
-        if support[steps] < MIN_SUPPORT or len(paths) == top:
-            break
-        if steps in used:  # one example per body
-            continue
-        used.add(steps)
-        entities = (h, *between, t)
-        holds, joined, _ = count_rule(graph.train_index, steps, r, without=(h, r, t))
-        signed = [Step.from_id(step, graph.num_relations) for step in steps]
-        facts = [
-            (b, step.relation, a) if step.backwards else (a, step.relation, b)
-            for step, a, b in zip(signed, entities, entities[1:], strict=False)
-        ]
-        paths.append(
-            SupportingPath(
-                relations=tuple(step.name(graph.relations) for step in signed),
-                entities=tuple(graph.entities[entity] for entity in entities),
-                support=support[steps],
-                confidence=holds / joined if joined else None,
-                pairs=joined,
-                facts=tuple((graph.entities[a], graph.relations[s], graph.entities[b]) for a, s, b in facts),
-            )
-        )
-    return paths
+def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> tuple[list[SupportingPath], bool]:
+    """The paths with the highest support, one for each body, and whether all paths were looked at."""
+    bodies, complete = _connections(graph, h, r, t)
+    support = _supports(scorer, sorted(bodies), h, r, t)
+    best = sorted(
+        (steps for steps in bodies if support[steps] >= MIN_SUPPORT), key=lambda steps: (-support[steps], steps)
+    )
+    paths = []
+    for steps in best[:top]:
+        (counted,) = count_rules(graph.train_index, steps, [r], without=(h, r, t), max_ways=MAX_COUNTED)
+        paths.append(_path(graph, steps, (h, *bodies[steps], t), support[steps], counted))
+    return paths, complete
+
+
+def _path(
+    graph: Graph, steps: tuple[int, ...], entities: tuple[int, ...], support: float, counted: RuleCount
+) -> SupportingPath:
+    signed = [Step.from_id(step, graph.num_relations) for step in steps]
+    facts = [
+        (b, step.relation, a) if step.backwards else (a, step.relation, b)
+        for step, a, b in zip(signed, entities, entities[1:], strict=False)
+    ]
+    return SupportingPath(
+        relations=tuple(step.name(graph.relations) for step in signed),
+        entities=tuple(graph.entities[entity] for entity in entities),
+        support=support,
+        confidence=counted.confidence,
+        pairs=counted.pairs,
+        facts=tuple((graph.entities[a], graph.relations[s], graph.entities[b]) for a, s, b in facts),
+        interval=counted.interval,
+    )
 
 
 def _supports(scorer: Scorer, bodies: list[tuple[int, ...]], h: int, r: int, t: int) -> dict[tuple[int, ...], float]:
@@ -174,34 +195,52 @@ def _supports(scorer: Scorer, bodies: list[tuple[int, ...]], h: int, r: int, t: 
     found: dict[tuple[int, ...], float] = {}
     for length in sorted({len(body) for body in bodies}):
         these = [body for body in bodies if len(body) == length]
-        steps = torch.tensor(these, device=scorer.device)
-        forwards, backwards = start.expand(len(these), -1), end.expand(len(these), -1)
-        for i in range(length):
-            forwards = scorer.walk(forwards, steps[:, i])
-            backwards = scorer.walk(backwards, inverse_ids(steps[:, length - 1 - i], scorer.num_relations))
-        support = 0.5 * (F.normalize(forwards) @ right.T + F.normalize(backwards) @ left.T)[:, 0]
-        found |= dict(zip(these, support.tolist(), strict=True))
+        support = []
+        for steps in torch.tensor(these, device=scorer.device).split(CHUNK):
+            interruption.check()
+            forwards, backwards = start.expand(len(steps), -1), end.expand(len(steps), -1)
+            for i in range(length):
+                forwards = scorer.walk(forwards, steps[:, i])
+                backwards = scorer.walk(backwards, inverse_ids(steps[:, length - 1 - i], scorer.num_relations))
+            support += (0.5 * (F.normalize(forwards) @ right.T + F.normalize(backwards) @ left.T)[:, 0]).tolist()
+        found |= dict(zip(these, support, strict=True))
     return found
 
 
-def _connections(graph: Graph, h: int, r: int, t: int) -> list[Way]:
-    """Ways of one or two training facts from h to t, the triple itself left out."""
-    own = {(h, r, t), (t, inverse_ids(r, graph.num_relations), h)}
-    from_h, from_t = ([edge for edge in _edges(graph, entity) if (entity, *edge) not in own] for entity in (h, t))
-    found: list[Way] = [((step,), ()) for step, entity in from_h if entity == t]
-    to_t: dict[int, list[int]] = defaultdict(list)
-    for step, entity in from_t:
-        to_t[entity].append(inverse_ids(step, graph.num_relations))
-    found += [((step, last), (m,)) for step, m in from_h if m not in (h, t) for last in to_t.get(m, ())]
-    return found
+def _connections(graph: Graph, h: int, r: int, t: int) -> tuple[Bodies, bool]:
+    """Bodies of one or two training facts from h to t, the triple itself left out; and whether these are all.
+
+    Each comes with the entity between of one path, that with the lowest id.
+    """
+    own = ((h, r, t), (t, int(inverse_ids(r, graph.num_relations)), h))
+    (from_h, ends_h), (from_t, ends_t) = (_edges(graph, entity, own) for entity in (h, t))
+    bodies: Bodies = {(step,): () for step in from_h[ends_h == t].tolist()}
+    order = np.argsort(ends_t, kind="stable")
+    from_t, ends_t = from_t[order], ends_t[order]
+    first, last = (np.searchsorted(ends_t, ends_h, side=side) for side in ("left", "right"))
+    counts = np.where((ends_h != h) & (ends_h != t), last - first, 0)
+    within = np.cumsum(counts) <= MAX_BODIES
+    counts = np.where(within, counts, 0)
+    row = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(row)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+    code = from_h[row] * (2 * graph.num_relations) + inverse_ids(from_t[place], graph.num_relations)
+    order = np.argsort(ends_h[row], kind="stable")
+    codes, where = np.unique(code[order], return_index=True)
+    for body, middle in zip(codes.tolist(), ends_h[row][order][where].tolist(), strict=True):
+        bodies[divmod(body, 2 * graph.num_relations)] = (middle,)
+    return bodies, bool(within.all())
 
 
-def _edges(graph: Graph, entity: int) -> list[tuple[int, int]]:
-    """(step, end) of the training edges of an entity, up to MAX_EDGES in each direction."""
+def _edges(
+    graph: Graph, entity: int, left_out: tuple[tuple[int, int, int], ...]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Steps and ends of the training edges of an entity, but for some edges."""
     steps, ends, _ = graph.train_index.edges_of(entity)
-    edges = list(zip(steps.tolist(), ends.tolist(), strict=True))
-    forwards = int((steps < graph.num_relations).sum())
-    return edges[:forwards][:MAX_EDGES] + edges[forwards:][:MAX_EDGES]
+    kept = torch.ones(len(steps), dtype=torch.bool)
+    for source, step, end in left_out:
+        if source == entity:
+            kept &= (steps != step) | (ends != end)
+    return steps[kept].numpy(), ends[kept].numpy()
 
 
 def _similar_facts(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SimilarFact]:
@@ -209,12 +248,18 @@ def _similar_facts(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: in
     facts = facts[(facts[:, 0] != h) | (facts[:, 2] != t)]
     if len(facts) == 0:
         return []
-    entities, ids = scorer.entities, torch.from_numpy(facts).long().to(scorer.device)
-    heads = F.cosine_similarity(entities[ids[:, 0]], entities[[h]])
-    tails = F.cosine_similarity(entities[ids[:, 2]], entities[[t]])
-    best = (heads.clamp(min=0) * tails.clamp(min=0)).topk(min(top, len(facts)))
+    heads, tails = (torch.from_numpy(facts[:, column]).long().to(scorer.device) for column in (0, 2))
+    similarity = _cosines(scorer, h)[heads].clamp(min=0) * _cosines(scorer, t)[tails].clamp(min=0)
+    best = similarity.topk(min(top, len(facts)))
     named = graph.labels(facts[best.indices.cpu().numpy()])
     return [SimilarFact(fact, value) for fact, value in zip(named, best.values.tolist(), strict=True)]
+
+
+def _cosines(scorer: Scorer, entity: int) -> Tensor:
+    """The cosine of an entity's vector with that of every entity: [N]."""
+    vector = scorer.entities[entity]
+    parts = scorer.entities.split(CHUNK)
+    return torch.cat([F.cosine_similarity(part, vector[None]) for part in parts])
 
 
 def _elements(scorer: Scorer, h: int, r: int, t: int) -> dict[str, float]:

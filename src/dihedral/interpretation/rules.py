@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.patterns import Chains, count_rule, find_chains, find_reversals
+from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
+from dihedral.graph.ways import TILE, tiles
 from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.rows import algebra
 from dihedral.interpretation.shares import Share
+from dihedral.runtime import interruption
 
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
@@ -50,6 +52,7 @@ class MinedRule:
     confidence: float  # support / body_pairs
     pca_confidence: float  # the same among pairs (x, y) of which x is the head of any fact of the head relation
     head_coverage: float  # support / number of facts of the head relation
+    interval: Interval | None = None  # the counts are estimates from a sample of ways; None if they are exact
     order_matters: bool | None = None  # of a composition: whether the swapped body scores clearly less
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
 
@@ -59,7 +62,8 @@ class MinedRule:
         return f"{' · '.join(self.body)} ⇒ {self.head}"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"agreement": self.agreement.to_dict()}
+        interval = self.interval and self.interval._asdict()
+        return asdict(self) | {"agreement": self.agreement.to_dict(), "interval": interval}
 
 
 def find_rules(
@@ -126,7 +130,8 @@ class RuleMiner:
         self.algebra = algebra(self.predictor)
         self.beliefs = Beliefs(self.predictor.scorer, self.predictor.graph)
         self.index, self.num_relations = self.facts.train_index, self.facts.num_relations
-        self.reversals = find_reversals(self.index)
+        self.reversals = find_reversals(self.index, min_support=self.min_support)
+        self.mutual, _ = count_mutual(self.index)
 
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
@@ -134,14 +139,13 @@ class RuleMiner:
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
     def of_reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
-        count, counted = self.num_relations, self.reversals
-        scores = self.beliefs.score(np.arange(count, 2 * count)[:, None])  # [r₂, r₁]: ~r₂ ⇒ r₁
-        both = np.minimum(scores, scores.T)
-        own, mutual = both.diagonal(), counted.support.diagonal()
+        first, second, _ = self.reversals.pairs(self.min_support)
+        every = np.arange(self.num_relations)
+        own, both = self._mutual_beliefs(every, every), self._mutual_beliefs(first, second)
         rules: list[MinedRule] = []
         of_one: tuple[tuple[Kind, Any, Any], ...] = (
-            ("symmetric", own, mutual),
-            ("skew-symmetric", 1 - own, counted.size - mutual),
+            ("symmetric", own, self.mutual),
+            ("skew-symmetric", 1 - own, self.reversals.size - self.mutual),
         )
         for kind, share, support in of_one:
             here = (support >= self.min_support) & (share >= max(0.5, self.min_score))
@@ -149,17 +153,29 @@ class RuleMiner:
             rules += [self._reversal(kind, r, r, float(share[r])) for r in best.tolist()]
         if "inverse" not in kinds:
             return rules
-        first, second = np.nonzero(np.triu(counted.support >= self.min_support, k=1))
-        best = np.argsort(-both[first, second], kind="stable")[: self.top]
-        best = best[both[first[best], second[best]] >= self.min_score]
-        pairs = zip(first[best].tolist(), second[best].tolist(), strict=True)
-        return rules + [self._reversal("inverse", r1, r2, float(both[r1, r2])) for r1, r2 in pairs]
+        best = np.argsort(-both, kind="stable")[: self.top]
+        best = best[both[best] >= self.min_score]
+        found = zip(first[best].tolist(), second[best].tolist(), both[best].tolist(), strict=True)
+        return rules + [self._reversal("inverse", r1, r2, score) for r1, r2, score in found]
+
+    def _mutual_beliefs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Matrix:
+        """The lower of the belief scores of ~r₂ ⇒ r₁ and ~r₁ ⇒ r₂, for pairs of relations [n]."""
+        found = np.ones(len(first), np.float32)
+        bodies = np.unique(np.concatenate([first, second]))
+        for start in range(0, len(bodies), BATCH):
+            part = bodies[start : start + BATCH]
+            scores = self.beliefs.score(self.num_relations + part[:, None])  # [part, R]
+            for body, head in ((first, second), (second, first)):
+                here = np.flatnonzero((body >= part[0]) & (body <= part[-1]))
+                found[here] = np.minimum(found[here], scores[np.searchsorted(part, body[here]), head[here]])
+        return found
 
     def _reversal(self, kind: Kind, head: int, other: int, score: float) -> MinedRule:
         counted, step = self.reversals, self.num_relations + other
         row = self.algebra.step(head)
         share = row.skewness() if kind == "skew-symmetric" else self.algebra.step(step).agreement(row)
-        support, size = int(counted.support[other, head]), int(counted.size[other])
+        support = int(self.mutual[head] if other == head else counted.support[other, head])
+        size = int(counted.size[other])
         pca_body = self._reversed_with_head(other, head)
         if kind == "skew-symmetric":  # the support are the pairs that are not held reversed
             support, pca_body = size - support, size
@@ -178,8 +194,7 @@ class RuleMiner:
 
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
         chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
-        counts = zip(chains.support.tolist(), chains.body.tolist(), chains.pca_body.tolist(), strict=True)
-        counted = dict(zip(map(tuple, chains.rules.tolist()), counts, strict=True))
+        counted = dict(zip(map(tuple, chains.rules.tolist()), chains.counts(), strict=True))
         found = [
             self._composition(body, head, score, swapped, counted[*body, head])
             for body, head, score, swapped in self._best(*_bodies(chains, self.num_relations), self.top)
@@ -187,23 +202,33 @@ class RuleMiner:
         if length == 3:
             for body, head, score, swapped in self._best(self._longer(chains.joined), None, MORE * self.top):
                 numbers = count_rule(self.index, body, head)
-                if numbers[0] >= self.min_support:
+                if numbers.support >= self.min_support:
                     found.append(self._composition(body, head, score, swapped, numbers))
         return sorted(found, key=lambda rule: -rule.score)[: self.top]
 
-    def _longer(self, joined: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _longer(self, joined: Any) -> NDArray[np.int64]:
         """Bodies of three steps whose parts join enough pairs; those that join most.
 
         A step is not taken back by the next: r · ~r · s leads where s does.
         """
-        meets = joined >= self.min_support
-        steps = np.arange(len(meets))
-        meets[inverse_ids(steps, self.num_relations)[:, None] == steps] = False
-        bodies = np.argwhere(meets)
-        row, third = np.nonzero(meets[bodies[:, 1]])
-        first, second = bodies[row].T
-        size = joined[first, second] * joined[second, third].astype(float)
-        return np.stack([first, second, third], axis=1)[np.argsort(-size, kind="stable")[:MAX_LONGER]]
+        first, second = (each.astype(np.int64) for each in joined.nonzero())
+        kept = inverse_ids(first, self.num_relations) != second
+        first, second = first[kept], second[kept]
+        order = np.lexsort((second, first))
+        first, second = first[order], second[order]
+        sizes = joined[first, second].astype(float)
+        starts = np.searchsorted(first, np.arange(joined.shape[0] + 1))  # the bodies that begin with each step
+        found, best = np.zeros((0, 3), np.int64), np.zeros(0)
+        for part in tiles(starts[second + 1] - starts[second], TILE):
+            interruption.check()
+            counts = starts[second[part] + 1] - starts[second[part]]
+            row = np.repeat(np.arange(part.start, part.stop), counts)
+            last = np.arange(len(row)) + np.repeat(starts[second[part]] - np.cumsum(counts) + counts, counts)
+            found = np.concatenate([found, np.stack([first[row], second[row], second[last]], axis=1)])
+            best = np.concatenate([best, sizes[row] * sizes[last]])
+            kept = np.argsort(-best, kind="stable")[:MAX_LONGER]
+            found, best = found[kept], best[kept]
+        return found
 
     def _best(
         self, bodies: NDArray[np.int64], heads_of: Any, top: int
@@ -235,13 +260,13 @@ class RuleMiner:
         ]
 
     def _composition(
-        self, body: tuple[int, ...], head: int, score: float, swapped: float, counts: tuple[int, int, int]
+        self, body: tuple[int, ...], head: int, score: float, swapped: float, counts: RuleCount
     ) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
-        support, joined, pca_body = counts
+        support, joined, pca_body, interval = counts
         return MinedRule(
             "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined,
-            support / joined, support / pca_body, support / int(self.reversals.size[head]),
+            support / joined, support / pca_body, support / int(self.reversals.size[head]), interval,
             order_matters=body != body[::-1] and swapped < ORDER_MATTERS * score,
             examples=self._examples(list(body), head),
         )  # fmt: skip
@@ -253,7 +278,7 @@ class RuleMiner:
         for part in facts[facts[:, 0] != facts[:, 2]].split(BATCH):
             ways, tails = part[:, :1], part[:, 2]
             for step in steps[:-1]:
-                row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step))
+                row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step), MAX_WAYS // BATCH)
                 two = there != ways[row, -1]  # not a fact about an entity and itself
                 row, there = row[two][:MAX_WAYS], there[two][:MAX_WAYS]
                 ways, tails = torch.cat([ways[row], there[:, None]], dim=1), tails[row]

@@ -1,0 +1,59 @@
+"""Work that can be stopped: long loops call `check`, which raises once the work is no longer wanted.
+
+Threads cannot be killed, so a server sets an `Interruption` for each request and stops the work of a client that has
+gone, or of a request that takes too long. Without one, `check` does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic
+
+from dihedral.errors import DihedralError
+
+
+class InterruptedWorkError(DihedralError):
+    """The work was stopped before its end."""
+
+
+class Interruption:
+    """Whether the work at hand is still wanted; may be stopped from any thread."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.deadline = None if seconds is None else monotonic() + seconds
+        self.reason: str | None = None
+
+    def stop(self, reason: str, within: float = 0.0) -> None:
+        """Stop the work now, or within some seconds."""
+        if within <= 0:
+            self.reason = reason
+        else:
+            self.deadline = min(self.deadline or float("inf"), monotonic() + within)
+
+    def check(self) -> None:
+        if self.reason is None and self.deadline is not None and monotonic() > self.deadline:
+            self.reason = "it took too long"
+        if self.reason is not None:
+            raise InterruptedWorkError(f"the work was stopped: {self.reason}")
+
+
+_current: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
+
+
+@contextmanager
+def interruptible(interruption: Interruption) -> Iterator[Interruption]:
+    """Work inside this context stops when the interruption says so; threads started with a copied context too."""
+    token = _current.set(interruption)
+    try:
+        yield interruption
+    finally:
+        _current.reset(token)
+
+
+def check() -> None:
+    """Raise `InterruptedWorkError` if the work at hand is no longer wanted."""
+    interruption = _current.get()
+    if interruption is not None:
+        interruption.check()
