@@ -27,7 +27,7 @@ def measure(folder: Path) -> dict[str, Any]:
     symmetry = [row.symmetry().among(count) for row in a]
     shown = np.array([share.significant for share in symmetry]) & (mutual > 0)
     shares = np.array([[float((~row).agreement(other)) for other in a] for row in a])
-    best = a.inverse_kappas.argmax(axis=1)
+    best = a.nearest_inverses(range(count), 1)[:, 0]
     pairs = [(~row).agreement(a[a.names[other]]).among(count * (count + 1) // 2)
              for row, other in zip(a, best.tolist(), strict=True)]  # fmt: skip
     inverses = np.array([share.significant for share in pairs]) & (counted.support[np.arange(count), best] > 0)

@@ -43,14 +43,14 @@ MAX_CLIENT_SECONDS = max(MAX_HEAD_SECONDS, MAX_READ_SECONDS)
 class Running:
     """A server process that inherits a listening socket."""
 
-    def __init__(self, folder: Path, listener: socket.socket, script: str = "") -> None:
+    def __init__(self, folder: Path, listener: socket.socket, script: str = "", *options: str) -> None:
         fd = listener.fileno()
         command = [sys.executable, "-c", f"{script}\nfrom dihedral.cli.main import main; main()"]
         self.process = subprocess.Popen(
-            [*command, "serve", f"model={folder}", "--fd", str(fd)], pass_fds=[fd], text=True,
+            [*command, "serve", f"model={folder}", "--fd", str(fd), *options], pass_fds=[fd], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
-        self.started = 0.0
+        self.started, self.output = 0.0, ""
         self.memory: list[tuple[float, float]] = []  # seconds since the start, MB
 
     def wait_until_ready(self) -> Running:
@@ -78,7 +78,7 @@ class Running:
     def stop(self) -> tuple[int, str]:
         """Stop the server; returns the exit code and its messages."""
         self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=120)
+        self.output, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors.strip()
 
     def resident_mb(self) -> float:

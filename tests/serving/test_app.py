@@ -153,7 +153,12 @@ def test_relations_have_facts_symmetry_and_inverses(client, predictor):
         other = {(h, t) for h, r, t in graph.train.tolist() if graph.relations[r] == nearest.relation}
         for counted, held in ((found[name]["mutual"], pairs), (inverse["counted"], other)):
             support = sum((t, h) in held for h, t in pairs)
-            assert counted == {"support": support, "pairs": len(pairs), "confidence": support / len(pairs)}
+            assert counted == {
+                "support": support,
+                "pairs": len(pairs),
+                "confidence": support / len(pairs),
+                "interval": None,
+            }
 
 
 def test_a_relation_has_elements_and_compositions(client, predictor):
@@ -176,7 +181,7 @@ def test_compose_matches_the_algebra(client, predictor):
     for match, expected in zip(found["nearest"], product.nearest(2), strict=True):
         assert match["agreement"] == expected.share.to_dict()
         head = predictor.graph.relations.id(match["relation"])
-        support, pairs, _ = count_rule(predictor.graph.train_index, steps, head)
+        support, pairs, _, _ = count_rule(predictor.graph.train_index, steps, head)
         assert (match["counted"]["support"], match["counted"]["pairs"]) == (support, pairs)
     longer = client.get("/v1/compose", params={"steps": ["spouse", "~parent", "sibling"]}).json()
     assert all(match["counted"] is None for match in longer["nearest"])
@@ -386,9 +391,17 @@ def test_invalid_json_is_400_with_the_position(client):
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        ({"head": "man_0000", "relation": "spouse", "top": 0}, "top: "),
-        ({"questions": [{"head": "man_0000", "relation": "spouse"}, {"head": 5}]}, "question 2: head: "),
-        ([1, 2], "the body: "),
+        ({"head": "man_0000", "relation": "spouse", "top": 0}, "top is 0; it must be at least 1"),
+        (
+            {"questions": [{"head": "man_0000", "relation": "spouse"}, {"head": 5}]},
+            "question 2: head is 5; it must be text",
+        ),
+        ([1, 2], "the body is a list of 2; it must be an object"),
+        ({"head": "a", "relation": "b", "tops": 1}, "field 'tops' is not known; head, relation, tail, top"),
+        ({"questions": [{"heads": "a"}]}, "question 1: field 'heads' is not known; head"),
+        ({"head": "a", "relation": "b", "top": 1.5}, "top is 1.5; it must be a whole number"),
+        ({"head": "a", "relation": "b", "known": "no"}, "known is 'no'; it must be 'include' or 'exclude'"),
+        ({"questions": []}, "questions is a list of 0; it must be a list that is not empty"),
     ],
 )
 def test_an_invalid_field_is_named_as_in_the_request(client, body, detail):

@@ -22,6 +22,15 @@ def command(
     api_key: Annotated[
         str | None, typer.Option(help="Require this key in the X-API-Key header; by default DIHEDRAL_API_KEY, if set.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name by which requests may address the server; repeatable."),
+    ] = None,
+    max_seconds: Annotated[float, typer.Option(min=1, help="Maximum time for one request.")] = 60,
+    max_per_client: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum requests of one address at a time; by default unlimited."),
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the explorer in a browser.")] = False,
 ) -> None:
     """Serve models over an HTTP API, with a web explorer; Ctrl-C stops the server, SIGHUP reloads the models.
@@ -39,6 +48,9 @@ def command(
         if open_browser:
             webbrowser.open(address)
 
-    key = api_key or os.environ.get("DIHEDRAL_API_KEY") or None
-    serve(models, host=host, port=port, fd=fd, api_key=key, on_ready=ready, note=remark)
+    key = os.environ.get("DIHEDRAL_API_KEY") if api_key is None else api_key
+    serve(
+        models, host=host, port=port, fd=fd, api_key=key, allow_hosts=allow_host or (), max_seconds=max_seconds,
+        max_per_client=max_per_client, on_ready=ready, note=remark,
+    )  # fmt: skip
     remark("stopped")

@@ -1,9 +1,9 @@
 """Ways along a body of signed steps: how many there are, and a random sample where they are too many to list.
 
 A way h → m → … → t follows one fact per step, none of them about an entity and itself. The number of ways through a
-hub grows with the square of its degree, but it is a product of degrees and needs no list. A way drawn at random leads to
-the pair (h, t) with a probability proportional to the number of ways between the two. Weighted by the inverse of that
-number, sampled ways therefore stand for distinct pairs.
+hub grows with the square of its degree, but it is a product of degrees and needs no list. A way drawn at random leads
+to the pair (h, t) with a probability proportional to the number of ways between the two. Weighted by the inverse of
+that number, sampled ways therefore stand for distinct pairs.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.inference.evidence import CHUNK, Evidence
+from dihedral.runtime import interruption
 
 PER_ENTITY = 10  # proposals by score for each head and for each tail
 MIN_CONFIDENCE = 0.1  # of a rule whose pairs are proposed whatever their score
@@ -58,6 +59,7 @@ def _best(evidence: Evidence, step: int, anchors: Ids, answers: Ids) -> Iterator
     place = np.full(facts.num_entities, -1)
     place[answers] = np.arange(len(answers))
     for part in np.array_split(anchors, -(-len(anchors) * len(answers) // TILE)):
+        interruption.check()
         asked = torch.from_numpy(part)
         steps = torch.full_like(asked, step)
         scores = scorer.queries(asked.to(scorer.device), steps.to(scorer.device)) @ candidates.T

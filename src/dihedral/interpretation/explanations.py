@@ -118,8 +118,8 @@ def _counted(path: SupportingPath) -> str:
         return f"holds for {path.confidence:.0%} of the {path.pairs} other pairs joined this way"
     sample, low, high = path.interval
     return (
-        f"holds for {path.confidence:.2%} ({low:.2%} to {high:.2%}) of about {path.pairs:,} other pairs joined this way, "
-        f"in a sample of {sample:,}"
+        f"holds for {path.confidence:.2%} ({low:.2%} to {high:.2%}) of about {path.pairs:,} other pairs joined this "
+        f"way, in a sample of {sample:,}"
     )
 
 

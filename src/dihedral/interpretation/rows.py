@@ -25,7 +25,7 @@ symmetric to 75%. Each share therefore has its chance level, Cohen's kappa and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -44,7 +44,9 @@ from dihedral.inference.scorer import Scorer
 from dihedral.interpretation.compositions import best_compositions
 from dihedral.interpretation.shares import Share, chernoff
 from dihedral.monoid import GradedMonoid
+from dihedral.runtime import interruption
 
+BATCH = 256  # relations compared with all others at a time
 MIN_WEIGHT = 1e-3  # relative to the largest
 MAX_FACTS = 2000  # of a relation, that its weights are averaged over
 
@@ -211,7 +213,10 @@ class Row:
         """The relations that agree best with this row, by kappa."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 relation")
-        shares = [self.agreement(row).among(len(self.algebra)) for row in self.algebra]
+        shares = []
+        for row in self.algebra:
+            interruption.check()
+            shares.append(self.agreement(row).among(len(self.algebra)))
         order = sorted(range(len(shares)), key=lambda i: (-shares[i].kappa, -shares[i]))[:count]
         return [Match(self.algebra.names[i], shares[i]) for i in order]
 
@@ -260,33 +265,51 @@ class Algebra:
 
     def inverse_pairs(self, top: int = 10) -> list[Rule]:
         """Pairs r₁, r₂ whose product is nearest to the identity, by kappa; r₁ = r₂ means that r₁ is an involution."""
-        first, second = np.triu_indices(len(self))
-        order = np.argsort(-self.inverse_kappas[first, second], kind="stable")[:top]
-        pairs = [(self.names[first[i]], self.names[second[i]]) for i in order]
-        return [Rule((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(len(first))) for r1, r2 in pairs]
+        first = second = np.zeros(0, np.int64)
+        kappas = np.zeros(0, np.float32)
+        for start in range(0, len(self), BATCH):
+            rows = range(start, min(start + BATCH, len(self)))
+            here = self.inverse_kappas(rows)
+            r1, r2 = np.nonzero(np.arange(len(self)) >= np.array(rows)[:, None])
+            first, second = np.concatenate([first, start + r1]), np.concatenate([second, r2])
+            kappas = np.concatenate([kappas, here[r1, r2]])
+            best = np.argsort(-kappas, kind="stable")[:top]
+            first, second, kappas = first[best], second[best], kappas[best]
+        pairs, comparisons = zip(first, second, strict=True), len(self) * (len(self) + 1) // 2
+        named = [(self.names[r1], self.names[r2]) for r1, r2 in pairs]
+        return [Rule((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(comparisons)) for r1, r2 in named]
 
-    @cached_property
-    def inverse_kappas(self) -> NDArray[np.float32]:
-        """The kappa of the agreement of the inverse of each relation with every relation: [R, R].
+    def inverse_kappas(self, which: Sequence[int]) -> NDArray[np.float32]:
+        """The kappa of the agreement of the inverses of some relations with every relation: [n, R].
 
         The weight of a component is a geometric mean, a product of one factor from each relation. So the shares of all
         pairs and their chance levels are a few matrix products.
         """
-        weights = np.exp(self.log_weights / 2).astype(np.float32)  # [R, L]
-        sizes = self.monoid.sizes(self.codes).astype(np.float32)
-        used, parts = weights * sizes, self.monoid.group_part(self.codes)
-        turned = self.monoid.group.inverse(parts)
-        norm = (used * sizes) @ weights.T
-        norm = np.sqrt(np.maximum(norm * norm.T, 1e-30))
-        total = np.maximum(used @ used.T, 1e-30)
+        rows = np.asarray(which, np.int64)
+        weights, sizes, used, parts = self._tables
+        turned, mine = self.monoid.group.inverse(parts[rows]), used[rows]
+        norm = (mine * sizes[rows]) @ weights.T  # [n, R]
+        norm = np.sqrt(np.maximum(norm * (weights[rows] @ (used * sizes).T), 1e-30))
+        total = np.maximum(mine @ used.T, 1e-30)
         shares, chances = np.zeros_like(total), np.zeros_like(total)
         for element in range(2 * self.monoid.K):
-            left, right = used * (turned == element), used * (parts == element)
+            left, right = mine * (turned == element), used * (parts == element)
             shares += left @ right.T / norm
-            chances += (left @ used.T) * (used @ right.T) / (total * norm)
+            chances += (left @ used.T) * (mine @ right.T) / (total * norm)
         kappas = np.where(chances < 1 - 1e-6, (shares - chances) / np.maximum(1 - chances, 1e-6), 0)
-        np.fill_diagonal(kappas, [row.symmetry().kappa for row in self])
+        kappas[np.arange(len(rows)), rows] = [self.step(number).symmetry().kappa for number in rows.tolist()]
         return kappas
+
+    @cached_property
+    def _tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], Elements]:
+        """Square roots of weights, sizes, their products and group elements of all components: [R, L] each."""
+        weights = np.exp(self.log_weights / 2).astype(np.float32)
+        sizes = self.monoid.sizes(self.codes).astype(np.float32)
+        return weights, sizes, weights * sizes, self.monoid.group_part(self.codes)
+
+    def nearest_inverses(self, which: Sequence[int], count: int) -> NDArray[np.int64]:
+        """The relations that agree best with the inverses of some relations, by kappa: [n, count]."""
+        return np.argsort(-self.inverse_kappas(which), axis=1, kind="stable")[:, :count]
 
     def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Rule]:
         """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.compositions`).

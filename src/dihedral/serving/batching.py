@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 
 import anyio
@@ -17,20 +18,23 @@ from dihedral.graph.steps import Side
 from dihedral.inference.predictor import Prediction
 from dihedral.inference.questions import Known
 from dihedral.serving.served_model import ServedModel
+from dihedral.serving.workers import BusyError
 
 MAX_BATCH = 64  # questions per matrix product
+MAX_WAITING = 8192  # questions; requests beyond get status 503
 
 
 @dataclass(frozen=True)
 class Question:
-    """(anchor, relation, ?) or (?, relation, anchor)."""
+    """(anchor, relation, ?) or (?, relation, anchor); without a relation (anchor, ?, other)."""
 
-    side: Side  # to predict
+    side: Side  # to predict; "tail" without a relation
     anchor: str
-    relation: str
+    relation: str | None
     top: int
     known: Known
     among: str = "all"  # one of `inference.questions.CANDIDATES`
+    other: str | None = None
 
 
 class Batcher:
@@ -44,17 +48,25 @@ class Batcher:
 
     async def submit(self, questions: list[Question]) -> list[list[Prediction]]:
         """Answer questions whose names are already validated."""
+        if len(self.waiting) + len(questions) > MAX_WAITING and self.waiting:
+            self.waiting = [each for each in self.waiting if not each[1].done()]
+            if len(self.waiting) + len(questions) > MAX_WAITING:
+                raise BusyError(f"{len(self.waiting):,} questions are waiting; try again later")
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in questions]
         self.waiting += zip(questions, futures, strict=True)
         if self.worker is None or self.worker.done():
-            self.worker = loop.create_task(self._work())
+            # in a context of its own: the batch must not stop when the first of its clients has gone
+            self.worker = loop.create_task(self._work(), context=Context())
         return await asyncio.gather(*futures)
 
     async def _work(self) -> None:
         limiter = anyio.CapacityLimiter(1)  # separate, so that slow requests of other kinds do not delay predictions
         while self.waiting:
             batch, self.waiting = self.waiting[:MAX_BATCH], self.waiting[MAX_BATCH:]
+            batch = [each for each in batch if not each[1].done()]  # the client may have gone
+            if not batch:
+                continue
             self.on_batch(len(batch))
             try:
                 answers = await anyio.to_thread.run_sync(
@@ -73,14 +85,19 @@ class Batcher:
 def answer(served: ServedModel, questions: list[Question]) -> list[list[Prediction]]:
     """Answer questions, with one product per group of equal side, `known`, `top` and, with `among`, relation."""
     groups: dict[tuple[Side, Known, int, str, str | None], list[int]] = defaultdict(list)
-    for number, question in enumerate(questions):
-        limited_by = question.relation if question.among != "all" else None
-        groups[question.side, question.known, question.top, question.among, limited_by].append(number)
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
+    for number, question in enumerate(questions):
+        if question.relation is None:
+            answers[number] = predictor.predict(
+                head=question.anchor, tail=question.other, top=question.top, known=question.known
+            )
+            continue
+        limited_by = question.relation if question.among != "all" else None
+        groups[question.side, question.known, question.top, question.among, limited_by].append(number)
     for (side, known, top, among, limited_by), numbers in groups.items():
         allowed = None if limited_by is None else predictor.allowed(among, limited_by, side)
-        anchors, relations = [questions[i].anchor for i in numbers], [questions[i].relation for i in numbers]
+        anchors, relations = [questions[i].anchor for i in numbers], [questions[i].relation or "" for i in numbers]
         found = predictor.predict_many(side, anchors, relations, top=top, known=known, allowed=allowed)
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MAX_HEAD_SECONDS = 20  # until the head of a request has arrived
 MAX_READ_SECONDS = 60  # until the client has read a response
 MAX_IDLE_SHUTDOWN_SECONDS = 2  # for a last request on an idle connection during shutdown
-MAX_BUSY_SHUTDOWN_SECONDS = 10  # for the rest of a body or of a response during shutdown
+MAX_BUSY_SHUTDOWN_SECONDS = 6  # for the rest of a body or of a response during shutdown
 MAX_CONNECTIONS = 500  # below 1024, the usual limit on open files per process
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from dihedral.graph.triples import Split
 
 MAX_TOP = 1000
+MAX_RELATIONS = 2000  # in one answer
 MAX_BATCH_ITEMS = 256  # questions or triples in one request
 MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few megabytes
 MAX_STEPS = 16
@@ -25,9 +27,21 @@ Steps = Annotated[
 
 
 class RequestModel(BaseModel):
-    """Rejects unknown fields, so that a misspelled one is an error."""
+    """Rejects unknown fields, so that a misspelled one is an error; one error, however many there are."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_unknown_field(cls, content: Any) -> Any:
+        if isinstance(content, dict):
+            unknown = next((name for name in content if name not in cls.model_fields), None)
+            if unknown is not None:
+                known = ", ".join(cls.model_fields)
+                raise PydanticCustomError(
+                    "plain", "{text}", {"text": f"field {unknown!r:.100} is not known; {known} are"}
+                )
+        return content
 
 
 class PredictQuestion(RequestModel):
@@ -163,12 +177,21 @@ class ClassifyResponse(ModelResponse):
     judgements: list[Judgement]
 
 
+class Interval(BaseModel):
+    """The counts are estimates from a sample of the ways along a body."""
+
+    sample: int  # ways
+    low: float  # the 95 % confidence interval of the confidence
+    high: float
+
+
 class SupportingPath(BaseModel):
     relations: list[str]
     entities: list[str]
     support: float
     confidence: float | None  # null if there are no other pairs
     pairs: int
+    interval: Interval | None = None  # null if confidence and pairs are exact
 
 
 class SimilarFact(Fact):
@@ -183,6 +206,7 @@ class ExplainResponse(Fact, ModelResponse):
     ranks: dict[str, float]
     supported: bool
     paths: list[SupportingPath]
+    complete: bool  # whether all paths between head and tail were looked at
     similar_facts: list[SimilarFact]
     elements: dict[str, float]
 
@@ -214,6 +238,7 @@ class Counted(BaseModel):
     support: int  # pairs for which it holds
     pairs: int  # pairs that it is about
     confidence: float | None  # support / pairs
+    interval: Interval | None = None  # null if the counts are exact
 
 
 class NearestRelation(BaseModel):
@@ -232,6 +257,7 @@ class RelationSummary(BaseModel):
 
 
 class RelationsResponse(ModelResponse):
+    total: int  # of the model
     relations: list[RelationSummary]
 
 
@@ -246,6 +272,7 @@ class Rule(BaseModel):
     confidence: float
     pca_confidence: float
     head_coverage: float
+    interval: Interval | None = None  # null if the counts are exact
     order_matters: bool | None
     examples: list[list[str]]
 
@@ -254,7 +281,7 @@ class RelationResponse(RelationSummary):
     model: str
     K: int | None  # null if the model has no group elements; `elements` is then empty
     elements: dict[str, int]
-    compositions: list[Rule]
+    compositions: list[Rule] | None  # null if the rules are not mined yet and `mine` is false
 
 
 class ComposeResponse(ModelResponse):
@@ -268,6 +295,7 @@ class ComposeResponse(ModelResponse):
 
 
 class RulesResponse(ModelResponse):
+    mined: bool  # false if the rules are not mined yet and `mine` is false; there are none then
     rules: list[Rule]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property, reduce
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial, reduce
 from operator import matmul
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
-from dihedral.graph.patterns import Reversals, find_reversals
+from dihedral.graph.patterns import Counts, count_mutual
 from dihedral.graph.prefixes import expand
 from dihedral.graph.steps import SIDES, split_step
 from dihedral.graph.vocabulary import Vocabulary
@@ -20,7 +20,7 @@ from dihedral.inference.completion import missing_facts
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.io.jsonl import read_lines
-from dihedral.serving.entities import index_names
+from dihedral.serving.entities import NameIndex, StoredNameIndex, index_names
 from dihedral.serving.schemas import MAX_TOP
 from dihedral.storage.folder import describe
 from dihedral.training.checkpoint import RunFolder
@@ -31,11 +31,16 @@ MAX_SCORES = 1_500_000_000  # per request for missing facts: half a minute on on
 
 
 class UnknownNameError(DihedralError):
-    """Unknown entity, relation or model; `suggestions` holds similar names."""
+    """Unknown entity, relation or model."""
 
-    def __init__(self, kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: str, similar: Callable[[], Iterable[str]], hint: str = "") -> None:
         super().__init__(f"{kind} {name!r:.200} is not known{hint}")
-        self.suggestions = close_names(name[:200], names)
+        self.name, self.similar = name, similar
+
+    @cached_property
+    def suggestions(self) -> list[str]:
+        """Similar names. They are looked for on demand, because that takes too long for the event loop."""
+        return close_names(self.name[:200], self.similar())
 
 
 class ServedModel:
@@ -46,7 +51,7 @@ class ServedModel:
         self.predictor = predictor
         self.graph = predictor.graph
         self.folder = folder
-        self.index = index_names(self.graph.entities)
+        self.index, self.relation_index = map(index_names, (self.graph.entities, self.graph.relations))
         self.num_facts = self.graph.index.degrees.numpy()  # of each entity, in both directions
         self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
@@ -59,15 +64,14 @@ class ServedModel:
         """The id of an entity."""
         names = self.graph.entities
         if not _has(names, name):  # the vocabulary's own error compares all names, which takes too long here
-            similar = [*self.index.search(name[:200], 3), *self.index.around(name[:200], MAX_COMPARED)]
-            raise UnknownNameError("entity", name, [names[i] for i in similar])
+            raise UnknownNameError("entity", name, partial(_similar, self.index, names, name[:200]))
         return names.id(name)
 
     def check_relation(self, name: str) -> int:
         """The id of a relation."""
         names = self.graph.relations
         if not _has(names, name):
-            raise UnknownNameError("relation", name, names)
+            raise UnknownNameError("relation", name, partial(_similar, self.relation_index, names, name[:200]))
         return names.id(name)
 
     def check_triple(self, head: str, relation: str, tail: str) -> tuple[str, str, str]:
@@ -108,9 +112,9 @@ class ServedModel:
         return reduce(matmul, rows)
 
     @cached_property
-    def reversals(self) -> Reversals:
-        """How often the pairs of each relation are held reversed."""
-        return find_reversals(self.graph.train_index)
+    def mutual(self) -> tuple[Counts, Counts]:
+        """How many pairs of each relation are also held reversed, and how many pairs it has."""
+        return count_mutual(self.graph.train_index)
 
     @cached_property
     def rules(self) -> list[MinedRule]:
@@ -142,6 +146,11 @@ class ServedModel:
             "relations": graph.num_relations, "dimension": relations.dimension, "graph": graph.name,
             "recipe": self.predictor.recipe, "metrics": self.predictor.metrics,
         }  # fmt: skip
+
+
+def _similar(index: NameIndex | StoredNameIndex, names: Vocabulary, wanted: str) -> list[str]:
+    """Some names to compare with an unknown one: those that contain it, and those with the longest common prefix."""
+    return [names[i] for i in (*index.search(wanted, 3), *index.around(wanted, MAX_COMPARED))]
 
 
 def _has(names: Vocabulary, name: str) -> bool:

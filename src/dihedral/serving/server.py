@@ -7,7 +7,7 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import uvicorn
@@ -19,10 +19,12 @@ from dihedral.serving.batching import Batcher
 from dihedral.serving.connections import Connection
 from dihedral.serving.guard import check_key
 from dihedral.serving.served_model import open_model, read_models
+from dihedral.serving.workers import MAX_SECONDS
 
 OnReady = Callable[[list[str], str], None]  # names of the models, address
 Note = Callable[[str], None]
-MAX_SHUTDOWN_SECONDS = 60  # for current requests to finish: missing facts may take half of it
+MAX_SHUTDOWN_SECONDS = 8  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 def serve(
@@ -32,12 +34,18 @@ def serve(
     port: int = 8000,
     fd: int | None = None,
     api_key: str | None = None,
+    allow_hosts: Sequence[str] = (),
+    max_seconds: float = MAX_SECONDS,
+    max_per_client: int | None = None,
     on_ready: OnReady = lambda names, address: None,
     note: Note = lambda text: None,
 ) -> None:
     """Serve models, each given as `name=DIR` or `DIR`, until Ctrl-C or SIGTERM. SIGHUP reloads them.
 
     fd: an inherited listening socket, instead of host and port.
+    allow_hosts: names by which requests may address this server, and then no others but those of this machine. Without
+    them a server on a loopback address answers only to the names of this machine, others to all names.
+    max_seconds: for one request. max_per_client: requests of one address at a time; by default unlimited.
     on_ready: called with the names of the models and the address.
     note: called with messages for the operator.
     """
@@ -45,10 +53,18 @@ def serve(
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: None)  # ignored while the models are loading
     with listen(host, port) if fd is None else inherit(fd) as listener:
-        if api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+        address = listener.getsockname()[0]
+        is_loopback = ipaddress.ip_address(address).is_loopback
+        hosts = None
+        if is_loopback or allow_hosts:
+            own = f"[{address}]" if ":" in address else address
+            hosts = frozenset((*LOOPBACK_HOSTS, own, *map(str.lower, allow_hosts)))
+        if api_key is None and not is_loopback:
             note("note: other machines can send requests without a key; set --api-key")
         set_threads()
-        app = create_app(read_models(models), api_key=api_key)  # the only reference, so that a replaced model is freed
+        app = create_app(  # the only reference to the models, so that a replaced one is freed
+            read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client
+        )
         config = uvicorn.Config(
             app, http=Connection, ws="none", log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=MAX_SHUTDOWN_SECONDS,
@@ -90,6 +106,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.server_state.default_headers.append((b"connection", b"close"))  # also in responses under way
+        self.app.state.requests.stop()
         await super().shutdown(sockets)
 
 

@@ -2,62 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 from weakref import WeakKeyDictionary
 
-import anyio
-import numpy as np
 from fastapi import APIRouter, Query, Request
 
-from dihedral.graph.patterns import count_rule
+from dihedral.graph.patterns import RuleCount, count_rule, count_rules
 from dihedral.interpretation import Match, MinedRule, Row
 from dihedral.interpretation import Share as RowShare
 from dihedral.interpretation.rules import Kind
+from dihedral.runtime import interruption
 from dihedral.serving import schemas
-from dihedral.serving.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, find_model, get_and_post
+from dihedral.serving.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, find_model, get_and_post, queues
 from dihedral.serving.served_model import ServedModel
 
+BATCH = 64  # relations summarised at a time
 MAX_COUNTED = 2  # steps of a product that is counted in the graph
 router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
-# Cached because hundreds of relations take a while and every page of the explorer needs the table. The references are
-# weak, so that a replaced model is freed.
-_tables: WeakKeyDictionary[ServedModel, schemas.RelationsResponse] = WeakKeyDictionary()
+MineParam = Annotated[bool, Query(description="Whether to mine rules, which is slow, if that was not done before.")]
 
 
 @router.get("/relations", tags=["algebra"])
-def relations(served: SelectedModel) -> schemas.RelationsResponse:
-    """All relations: number of facts, symmetry, and the relation nearest to the inverse; each also counted."""
-    if served not in _tables:
-        summaries = [_summary(served, number, 1) for number in range(served.graph.num_relations)]
-        _tables[served] = schemas.RelationsResponse(model=served.name, relations=summaries)
-    return _tables[served]
+async def relations(
+    request: Request,
+    served: SelectedModel,
+    skip: Annotated[int, Query(ge=0, description="How many relations to leave out first.")] = 0,
+    top: Annotated[int, Query(ge=1, le=schemas.MAX_RELATIONS)] = schemas.MAX_RELATIONS,
+) -> schemas.RelationsResponse:
+    """Relations: number of facts, symmetry, and the relation nearest to the inverse; each also counted."""
+
+    def call() -> schemas.RelationsResponse:
+        wanted = range(served.graph.num_relations)[skip : skip + top]
+        return schemas.RelationsResponse(
+            model=served.name, total=served.graph.num_relations, relations=_summaries(served, wanted)
+        )
+
+    answer: schemas.RelationsResponse = await queues(request).heavy.answer(call)
+    return answer
+
+
+# Cached because hundreds of relations take a while and every page of the explorer needs the table. The references are
+# weak, so that a replaced model is freed.
+_tables: WeakKeyDictionary[ServedModel, dict[int, schemas.RelationSummary]] = WeakKeyDictionary()
+
+
+def _summaries(served: ServedModel, wanted: Sequence[int]) -> list[schemas.RelationSummary]:
+    table = _tables.setdefault(served, {})
+    missing = [number for number in wanted if number not in table]
+    for start in range(0, len(missing), BATCH):
+        interruption.check()
+        part = missing[start : start + BATCH]
+        nearest = None if served.algebra is None else served.algebra.nearest_inverses(part, 1)
+        for place, number in enumerate(part):
+            table[number] = _summary(served, number, () if nearest is None else nearest[place].tolist())
+    return [table[number] for number in wanted]
 
 
 @router.get("/relations/{name:path}", tags=["algebra"])
 @router.get("/relation", tags=["algebra"])  # for names such as `..` that cannot be part of a path
-async def relation(request: Request, served: SelectedModel, name: NameParam) -> schemas.RelationResponse:
+async def relation(
+    request: Request, served: SelectedModel, name: NameParam, mine: MineParam = True
+) -> schemas.RelationResponse:
     """One relation: its elements of D_K, the relations nearest to its inverse, and its compositions."""
     number = served.check_relation(name)
-    name = served.graph.relations[number]
-    summary, a = _summary(served, number, 5), served.algebra
+    slow = mine and served.algebra is not None and "rules" not in vars(served)
+    workers = queues(request).slow if slow else queues(request).heavy
+    answer: schemas.RelationResponse = await workers.answer(partial(_relation, served, number, mine))
+    return answer
+
+
+def _relation(served: ServedModel, number: int, mine: bool) -> schemas.RelationResponse:
+    name, a = served.graph.relations[number], served.algebra
     if a is None:
+        summary = _summary(served, number, ())
         return schemas.RelationResponse(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
-    mined = [rule for rule in await _mined_rules(request, served) if rule.kind == "composition"]
-    involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
+    summary, compositions = _summary(served, number, a.nearest_inverses([number], 5)[0].tolist()), None
+    if mine or "rules" in vars(served):
+        mined = [rule for rule in served.rules if rule.kind == "composition"]
+        involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
+        compositions = _shown(involved)
     return schemas.RelationResponse(
         **dict(summary),
         model=served.name,
         K=a.monoid.K,
         elements=a[name].elements(),
-        compositions=_shown(involved),
+        compositions=compositions,
     )
 
 
-def _summary(served: ServedModel, number: int, num_inverses: int) -> schemas.RelationSummary:
-    names, a, reversals = served.graph.relations, served.algebra, served.reversals
-    pairs = int(reversals.size[number])
-    mutual, facts = _counted(int(reversals.support[number, number]), pairs), int(served.fact_counts[number])
+def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schemas.RelationSummary:
+    names, a, (both_ways, size) = served.graph.relations, served.algebra, served.mutual
+    mutual = _counted(RuleCount(int(both_ways[number]), int(size[number]), 0))
+    facts, index = int(served.fact_counts[number]), served.graph.train_index
     if a is None:
         return schemas.RelationSummary(
             name=names[number], facts=facts, mutual=mutual, symmetry=None, skewness=None, inverses=[]
@@ -67,9 +106,9 @@ def _summary(served: ServedModel, number: int, num_inverses: int) -> schemas.Rel
         schemas.NearestRelation(
             relation=names[i],
             agreement=_share((~row).agreement(a[names[i]]).among(num_pairs)),
-            counted=_counted(int(reversals.support[number, i]), pairs),
+            counted=_counted(count_rule(index, [len(a) + number], i)),
         )
-        for i in np.argsort(-a.inverse_kappas[number], kind="stable")[:num_inverses].tolist()
+        for i in nearest
     ]
     return schemas.RelationSummary(
         name=names[number],
@@ -86,6 +125,7 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
     """The product of relations and inverses: its elements, and the relations nearest to it."""
     served = find_model(request, body.model)
     row = served.product(body.steps)
+    matches = row.nearest(body.top)
     return schemas.ComposeResponse(
         model=served.name,
         steps=body.steps,
@@ -95,20 +135,18 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
         symmetry=_share(row.symmetry().among(3)),
         skewness=_share(row.skewness().among(3)),
         nearest=[
-            schemas.NearestRelation(
-                relation=match.relation, agreement=_share(match.share), counted=_counted_rule(served, row, match)
-            )
-            for match in row.nearest(body.top)
+            schemas.NearestRelation(relation=match.relation, agreement=_share(match.share), counted=counted)
+            for match, counted in zip(matches, _counted_rules(served, row, matches), strict=True)
         ],
     )
 
 
-def _counted_rule(served: ServedModel, row: Row, match: Match) -> schemas.Counted | None:
-    """The rule that a product implies a relation; longer products join too many pairs to count in a request."""
+def _counted_rules(served: ServedModel, row: Row, matches: list[Match]) -> list[schemas.Counted | None]:
+    """The rules that a product implies relations; longer products join too many pairs to count in a request."""
     if len(row.steps) > MAX_COUNTED:
-        return None
-    index, head = served.graph.train_index, served.graph.relations.id(match.relation)
-    return _counted(*count_rule(index, row.steps, head)[:2])
+        return [None] * len(matches)
+    heads = [served.graph.relations.id(match.relation) for match in matches]
+    return [_counted(each) for each in count_rules(served.graph.train_index, row.steps, heads)]
 
 
 @router.get("/rules", tags=["algebra"])
@@ -117,16 +155,20 @@ async def rules(
     served: SelectedModel,
     kind: Kind | None = None,
     top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 100,
+    mine: MineParam = True,
 ) -> schemas.RulesResponse:
     """Rules read off the group elements, with their counts in the graph. The first request mines them and is slow."""
-    found = [rule for rule in await _mined_rules(request, served) if kind is None or rule.kind == kind]
-    return schemas.RulesResponse(model=served.name, rules=_shown(found[:top]))
+    mined = "rules" in vars(served)
+    if not mined and not mine:
+        return schemas.RulesResponse(model=served.name, mined=False, rules=[])
 
+    def call() -> schemas.RulesResponse:
+        found = [rule for rule in served.rules if kind is None or rule.kind == kind]
+        return schemas.RulesResponse(model=served.name, mined=True, rules=_shown(found[:top]))
 
-async def _mined_rules(request: Request, served: ServedModel) -> list[MinedRule]:
-    if "rules" in vars(served):  # mined already
-        return served.rules
-    return await anyio.to_thread.run_sync(lambda: served.rules, limiter=request.app.state.slow_limiter)
+    workers = queues(request).heavy if mined else queues(request).slow
+    answer: schemas.RulesResponse = await workers.answer(call)
+    return answer
 
 
 def _shown(rules: list[MinedRule]) -> list[schemas.Rule]:
@@ -138,5 +180,6 @@ def _share(share: RowShare) -> schemas.Share:
     return schemas.Share(**share.to_dict())
 
 
-def _counted(support: int, pairs: int) -> schemas.Counted:
-    return schemas.Counted(support=support, pairs=pairs, confidence=support / pairs if pairs else None)
+def _counted(count: RuleCount) -> schemas.Counted:
+    interval = count.interval and schemas.Interval(**count.interval._asdict())
+    return schemas.Counted(support=count.support, pairs=count.pairs, confidence=count.confidence, interval=interval)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Body, Depends, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher
 from dihedral.serving.served_model import ServedModel, UnknownNameError
+from dihedral.serving.workers import Queues
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -25,6 +26,8 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         408: "The body took too long to arrive.",
         413: "The body is too large.",
         422: "The request is invalid.",
+        429: "This client has too many requests at a time.",
+        503: "The server is busy or stopping, or the request takes too long; `Retry-After` says when to try again.",
     }.items()
 }
 
@@ -35,7 +38,7 @@ def find_batcher(request: Request, name: str | None) -> Batcher:
     if name is None:
         return next(iter(batchers.values()))
     if name not in batchers:
-        raise UnknownNameError("model", name, batchers, f"; this server has {', '.join(map(repr, batchers))}")
+        raise UnknownNameError("model", name, lambda: batchers, f"; this server has {', '.join(map(repr, batchers))}")
     return batchers[name]
 
 
@@ -43,11 +46,20 @@ ModelParam = Annotated[str | None, Query(description="Name of the model. Default
 NameParam = Annotated[str, Field(description="A full name, or one with a prefix.")]  # in the path or in the query
 
 
-def find_model(request: Request, model: ModelParam = None) -> ServedModel:
+def find_model(request: Request, model: str | None = None) -> ServedModel:
     return find_batcher(request, model).served
 
 
-SelectedModel = Annotated[ServedModel, Depends(find_model)]
+async def _selected(request: Request, model: ModelParam = None) -> ServedModel:
+    return find_model(request, model)  # in the event loop: a thread would have to wait for a free worker
+
+
+SelectedModel = Annotated[ServedModel, Depends(_selected)]
+
+
+def queues(request: Request) -> Queues:
+    found: Queues = request.app.state.queues
+    return found
 
 
 def get_and_post(
@@ -55,8 +67,9 @@ def get_and_post(
 ) -> Callable[[Endpoint], Endpoint]:
     """Register an endpoint `(request, body)` for GET with query parameters and for POST with a JSON body.
 
-    POST also accepts `?model=`; the endpoint finds the name in `body.model` in all cases. `query` and `query_response`
-    are the schemas of GET where they differ from those in the endpoint's annotations.
+    An endpoint that is not a coroutine runs in the queue for heavy work. POST also accepts `?model=`; the endpoint
+    finds the name in `body.model` in all cases. `query` and `query_response` are the schemas of GET where they differ
+    from those in the endpoint's annotations.
     """
 
     def register(endpoint: Endpoint) -> Endpoint:
@@ -66,7 +79,7 @@ def get_and_post(
         async def get(request: Request, query: Any) -> Any:
             if iscoroutinefunction(endpoint):
                 return await endpoint(request, query)
-            return await run_in_threadpool(endpoint, request, query)
+            return await queues(request).heavy.answer(partial(endpoint, request, query))
 
         async def post(request: Request, body: Any, model: ModelParam = None) -> Any:
             return await get(request, body.model_copy(update={"model": body.model or model}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher
 from dihedral.serving.entities import entity_facts
-from dihedral.serving.routes.common import ERROR_RESPONSES, NameParam, SelectedModel
+from dihedral.serving.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, queues
 from dihedral.serving.served_model import ServedModel
 
 MAX_SIMILAR = 8
@@ -19,23 +20,37 @@ router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
 
 @router.get("/entities", tags=["entities"])
 async def entities(
+    request: Request,
     served: SelectedModel,
     search: Annotated[str, Query(description="The beginning of a name, or a part of it.")] = "",
     top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
 ) -> schemas.EntitiesResponse:
     """Entities whose names match a search; without a search, the entities with the most facts."""
-    found = served.search(search, top) if search else served.busiest[:top]
-    counts, names = served.num_facts, served.graph.entities
-    summaries = [schemas.EntitySummary(name=names[i], facts=int(counts[i])) for i in found]
-    return schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries)
+
+    def call() -> schemas.EntitiesResponse:
+        found = served.search(search, top) if search else served.busiest[:top]
+        counts, names = served.num_facts, served.graph.entities
+        summaries = [schemas.EntitySummary(name=names[i], facts=int(counts[i])) for i in found]
+        return schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries)
+
+    answer: schemas.EntitiesResponse = await queues(request).light.answer(call)
+    return answer
 
 
 @router.get("/entities/{name:path}", tags=["entities"])
 @router.get("/entity", tags=["entities"])  # for names such as `..` that cannot be part of a path
-def entity(
-    served: SelectedModel, name: NameParam, top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 200
+async def entity(
+    request: Request,
+    served: SelectedModel,
+    name: NameParam,
+    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 200,
 ) -> schemas.EntityResponse:
     """The known facts of an entity (direction out: as head, in: as tail), and similar entities."""
+    answer: schemas.EntityResponse = await queues(request).light.answer(partial(_entity, served, name, top))
+    return answer
+
+
+def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
     number = served.check_entity(name)
     names, relations = served.graph.entities, served.graph.relations
     facts = [
@@ -61,15 +76,20 @@ async def models(request: Request) -> schemas.ModelsResponse:
 
 
 @router.get("/info", tags=["models"])
-def info(served: SelectedModel) -> schemas.InfoResponse:
+async def info(request: Request, served: SelectedModel) -> schemas.InfoResponse:
     """Prefixes, recipe, metrics and training curve of a model."""
-    return schemas.InfoResponse(
-        **_summary(served),
-        prefixes=served.prefixes,
-        recipe=served.description["recipe"],
-        metrics=served.description["metrics"],
-        curve=served.curve,
-    )
+
+    def call() -> schemas.InfoResponse:
+        return schemas.InfoResponse(
+            **_summary(served),
+            prefixes=served.prefixes,
+            recipe=served.description["recipe"],
+            metrics=served.description["metrics"],
+            curve=served.curve,
+        )
+
+    answer: schemas.InfoResponse = await queues(request).light.answer(call)
+    return answer
 
 
 def _summary(served: ServedModel) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import anyio
 import torch
 from fastapi import APIRouter, Query, Request
 
 import dihedral as dh
 from dihedral.errors import DihedralError
+from dihedral.graph.steps import Side
+from dihedral.inference.predictor import Prediction
 from dihedral.inference.questions import check_options, missing_part
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher, Question
@@ -22,6 +23,7 @@ from dihedral.serving.routes.common import (
     find_batcher,
     find_model,
     get_and_post,
+    queues,
 )
 from dihedral.serving.served_model import ServedModel, UnknownNameError
 
@@ -38,11 +40,16 @@ async def predict(
     batcher = find_batcher(request, body.model)
     name = batcher.served.name
     if isinstance(body, schemas.PredictBatchRequest):
-        return schemas.PredictBatchResponse(model=name, answers=await _predict(batcher, body.questions))
-    return schemas.PredictResponse(model=name, predictions=(await _predict(batcher, [body]))[0])
+        answers = await _predict(batcher, body.questions)
+        batch: schemas.PredictBatchResponse = await queues(request).light.answer(
+            lambda: schemas.PredictBatchResponse.model_construct(model=name, answers=_shown(answers))
+        )
+        return batch
+    (shown,) = _shown(await _predict(batcher, [body]))
+    return schemas.PredictResponse.model_construct(model=name, predictions=shown)
 
 
-async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion]) -> list[list[schemas.Prediction]]:
+async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion]) -> list[list[Prediction]]:
     served = batcher.served
     num_answers = sum(query.top for query in queries)
     if num_answers > schemas.MAX_BATCH_ANSWERS:
@@ -58,19 +65,15 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
             if len(queries) > 1:
                 error.args = (f"question {number}: {error}",)
             raise
-        if query.relation is not None:
-            anchor = query.head if query.head is not None else query.tail
-            assert anchor is not None
-            side: Any = "tail" if query.head is not None else "head"
-            questions.append(Question(side, anchor, query.relation, query.top, query.known, query.among))
-    batched = iter(await batcher.submit(questions))
-    answers = []
-    for query in queries:
-        if query.relation is None:
-            call = partial(served.predictor.predict, head=query.head, tail=query.tail, top=query.top, known=query.known)
-            answers.append(await anyio.to_thread.run_sync(call))
-        else:
-            answers.append(next(batched))
+        anchor = query.head if query.head is not None else query.tail
+        assert anchor is not None
+        side: Side = "head" if query.head is None else "tail"
+        other = query.tail if query.relation is None else None
+        questions.append(Question(side, anchor, query.relation, query.top, query.known, query.among, other))
+    return await batcher.submit(questions)
+
+
+def _shown(answers: list[list[Prediction]]) -> list[list[schemas.Prediction]]:
     return [[schemas.Prediction.model_construct(**each._asdict()) for each in answer] for answer in answers]
 
 
@@ -85,9 +88,16 @@ def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
 
 
 @router.post("/classify", tags=["predictions"])
-def classify(request: Request, body: schemas.ClassifyRequest, model: ModelParam = None) -> schemas.ClassifyResponse:
+async def classify(
+    request: Request, body: schemas.ClassifyRequest, model: ModelParam = None
+) -> schemas.ClassifyResponse:
     """Classify triples as true or false. The probability assumes as many true as false triples."""
     served = find_model(request, body.model or model)
+    answer: schemas.ClassifyResponse = await queues(request).light.answer(partial(_classify, served, body))
+    return answer
+
+
+def _classify(served: ServedModel, body: schemas.ClassifyRequest) -> schemas.ClassifyResponse:
     if served.predictor.calibration is None:
         raise DihedralError(f"model {served.name!r} is not calibrated; calibrate it on valid before you save it")
     triples = []
@@ -111,9 +121,13 @@ async def missing(
     min_precision: Annotated[float | None, Query(ge=0, le=1, description="The expected share that holds.")] = None,
 ) -> schemas.MissingResponse:
     """The most likely facts missing from the graph, with the share of the list that is expected to hold."""
-    call = partial(served.missing, relation, top, among, min_precision)
-    found = await anyio.to_thread.run_sync(call, limiter=request.app.state.slow_limiter)
-    return schemas.MissingResponse(model=served.name, facts=[schemas.MissingFact(**each) for each in found])
+
+    def call() -> schemas.MissingResponse:
+        found = served.missing(relation, top, among, min_precision)
+        return schemas.MissingResponse(model=served.name, facts=[schemas.MissingFact(**each) for each in found])
+
+    answer: schemas.MissingResponse = await queues(request).slow.answer(call)
+    return answer
 
 
 @get_and_post(router, "/explain", tags=["predictions"])
