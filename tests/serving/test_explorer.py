@@ -78,6 +78,42 @@ def open_page(browser, address):
     assert errors == []
 
 
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "hasOwnProperty", "valueOf"])
+def test_a_page_that_every_object_has_is_not_found(open_page, name):
+    page = open_page(f"#/{name}/a/b/c")
+    expect(page.locator("h1")).to_have_text("Not found")
+    page.locator("main a").click()
+    page.wait_for_selector("main[data-page=home] h1")
+
+
+def test_rules_are_mined_only_when_asked_for(browser, family_folder):
+    """On a server of its own, whose rules nobody has mined yet."""
+    command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert server.stdout is not None
+    context = browser.new_context()
+    try:
+        address = server.stdout.readline().split()[-1]
+        page = context.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        for route, shown in (("#/", "home"), ("#/relations", "relations"), ("#/relation/spouse", "relation")):
+            page.goto(f"{address}/{route}")
+            page.wait_for_selector(f"main[data-page={shown}]:not([aria-busy])")
+            expect(page.locator("button.mine")).to_be_visible()
+        assert all("mine=false" in url for url in asked if "/v1/rules" in url or "/v1/relation?" in url)
+        page.locator("button.mine").click()
+        expect(page.locator(".rules li").first).to_be_visible()
+        page.goto(f"{address}/#/")
+        page.wait_for_selector("main[data-page=home]:not([aria-busy])")
+        expect(page.locator(".rules li").first).to_be_visible()
+        assert page.locator("button.mine").count() == 0
+    finally:
+        context.close()
+        server.terminate()
+        server.wait(timeout=20)
+
+
 def test_from_a_search_to_an_explanation(open_page):
     page = open_page("")
     page.keyboard.press("/")

@@ -1,7 +1,7 @@
 // Pages for the group elements: the table of relations, one relation, and the composition calculator.
 
 import { fetchJson } from "./api.js";
-import { bar, el, number, percent, plural, short, soft } from "./dom.js";
+import { bar, el, intervalText, number, percent, plural, short, soft } from "./dom.js";
 import { relationLink, relationStep } from "./entity.js";
 import { elementBars, shareText } from "./pictures.js";
 import { to } from "./routes.js";
@@ -23,7 +23,17 @@ const COLUMNS = [
 const isShown = (share, counted) => share?.significant && counted?.support !== 0;
 const rank = (share, counted) => isShown(share, counted) ? share.kappa : -1;
 const oneWay = ({ support, pairs }) => ({ support: pairs - support, pairs });
-const countText = (counted) => counted && `${percent(counted.support / counted.pairs)} of ${number(counted.pairs)}`;
+const countText = (counted) => counted && `${percent(counted.support / counted.pairs)} of ${counted.interval ? "about " : ""}${number(counted.pairs)}`;
+
+// Rules that the server has mined already; otherwise a button, because mining takes long and must not start unasked.
+export function minedRules(place, params, show) {
+  const ask = (mine) => fetchJson("/v1/rules", { ...params, mine }).then(
+    (found) => (found.mined ? show(found.rules) : place.replaceChildren(mineButton(place, () => ask(true)))),
+    (error) => place.replaceChildren(error.message));
+  return ask(false);
+}
+
+const mineButton = (place, mine) => el("button", { type: "button", class: "quiet mine", onclick: () => { place.replaceChildren("mining rules …"); mine(); } }, "Mine rules");
 
 const shareCell = (share, counted) => isShown(share, counted) && el("span", { class: "share", title: shareText(share) },
   bar(share.kappa), share.kappa.toFixed(2), el("small", {}, countText(counted)));
@@ -36,15 +46,14 @@ function inverseCell(row) {
 
 function compositionCell(row) {
   if (row.symmetry === null) return null;
-  if (row.composition === undefined) return el("span", { class: "muted" }, "…");
   const rule = row.composition;
   return rule && el("span", { title: ruleTitle(rule) }, formula(rule.body), el("small", {}, rule.score.toFixed(2)));
 }
 
-const ruleTitle = (rule) => `model score ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs`;
+const ruleTitle = (rule) => `model score ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs${intervalText(rule)}`;
 
 export async function relationsPage(_, model, info) {
-  const { relations } = await fetchJson("/v1/relations", { model });
+  const { relations, total } = await fetchJson("/v1/relations", { model });
   const readable = info.K !== null; // other models have no group elements and no rules
   const columns = readable ? COLUMNS : COLUMNS.slice(0, 2);
   let sorted = { key: "facts", down: false };
@@ -65,7 +74,9 @@ export async function relationsPage(_, model, info) {
     head.querySelector(`[data-sort=${key}]`).focus();
   };
   draw();
-  if (readable) fetchJson("/v1/rules", { model, kind: "composition", top: 1000 }).then(({ rules }) => rules, () => []).then((rules) => {
+  const mining = el("span", {});
+  if (readable) minedRules(mining, { model, kind: "composition", top: 1000 }, (rules) => {
+    mining.replaceChildren();
     for (const row of relations) row.composition = rules.find((rule) => rule.head === row.name) ?? null;
     draw();
   });
@@ -73,7 +84,9 @@ export async function relationsPage(_, model, info) {
     title: "Relations",
     content: [
       el("div", { class: "title" }, el("h1", {}, "Relations"),
-        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. What is not significant is blank. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse.")),
+        total > relations.length && el("p", { class: "muted" }, `The first ${number(relations.length)} of ${plural(total, "relation")}.`),
+        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. What is not significant is blank. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse."),
+        mining),
       el("div", { class: "card table" }, el("table", {}, el("thead", {}, head), body)),
     ],
   };
@@ -85,8 +98,14 @@ const noElements = (title) => el("div", { class: "title" }, el("h1", {}, title),
 // --- one relation ----------------------------------------------------------------------------------
 
 export async function relationPage([nameOrPrefixed], model) {
-  const found = await fetchJson("/v1/relation", { name: nameOrPrefixed, model });
+  const found = await fetchJson("/v1/relation", { name: nameOrPrefixed, model, mine: false });
   const name = found.name; // the full name, without a prefix
+  const rules = el("ul", { class: "rules" });
+  const show = (compositions) => rules.replaceChildren(...compositions.slice(0, 12).map(ruleItem),
+    ...(compositions.length ? [] : [el("li", { class: "muted" }, "none found")]));
+  if (found.compositions) show(found.compositions);
+  else rules.replaceChildren(mineButton(rules, () => fetchJson("/v1/relation", { name, model }).then((mined) => show(mined.compositions),
+    (error) => rules.replaceChildren(error.message))));
   if (found.K === null) return { title: name, content: [noElements(short(name, 200)), el("p", {}, plural(found.facts, "fact"))] };
   return {
     title: name,
@@ -101,8 +120,7 @@ export async function relationPage([nameOrPrefixed], model) {
           el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon. The bars show how often each occurs.",
             "0" in found.elements && " Paler parts are components of smaller size."), elementBars(found.elements)),
         el("section", {}, el("h2", {}, "Nearest to its inverse"), nearestList(found.inverses),
-          el("h2", {}, "Compositions"), found.compositions.length === 0 && el("p", { class: "muted" }, "none found"),
-          el("ul", { class: "rules" }, found.compositions.slice(0, 12).map(ruleItem)))),
+          el("h2", {}, "Compositions"), rules)),
     ],
   };
 }
@@ -121,7 +139,7 @@ function nearestList(matches) {
 
 export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
   el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationLink(rule.head)),
-  el("span", { class: "muted" }, `${rule.score.toFixed(2)} · true for ${percent(rule.confidence)} of ${number(rule.body_pairs)} `,
+  el("span", { class: "muted" }, `${rule.score.toFixed(2)} · true for ${percent(rule.confidence)} of ${rule.interval ? "about " : ""}${number(rule.body_pairs)} `,
     rule.kind === "composition" && el("a", { href: to("compose", ...rule.body) }, "multiply")));
 
 // --- calculator --------------------------------------------------------------------------------

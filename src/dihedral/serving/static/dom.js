@@ -44,6 +44,9 @@ export const PROBABILITY_NOTE = "the share of such proposals that hold, if as ma
 export const number = (value) => value.toLocaleString("en");
 export const plural = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 
+// What a count on a sample says, for a rule, a path or a count.
+export const intervalText = ({ interval }) => interval ? `; estimated from a sample of ${number(interval.sample)}: ${(100 * interval.low).toFixed(2)}% to ${(100 * interval.high).toFixed(2)}%` : "";
+
 // A thin bar for a share between 0 and 1. The Content-Security-Policy allows setting the width through the style object.
 export function bar(share, kind = "") {
   const inner = el("span", { class: "bar-fill" });

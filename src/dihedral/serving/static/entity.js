@@ -1,7 +1,7 @@
 // Pages for entities: facts and predictions of one entity, and the explanation of a prediction.
 
 import { fetchJson } from "./api.js";
-import { PROBABILITY_NOTE, bar, el, formatProbability, number, percent, plural, short, soft } from "./dom.js";
+import { PROBABILITY_NOTE, bar, el, formatProbability, intervalText, number, percent, plural, short, soft } from "./dom.js";
 import { elementTitle, explanationGraph, symmetry } from "./pictures.js";
 import { to } from "./routes.js";
 
@@ -138,10 +138,11 @@ export async function whyPage(triple, model) {
         el("p", { class: "muted" }, found.supported
           ? "The support of a path is high if the product of its relations maps the head to the tail as the relation does."
           : "No path of one or two known facts between the two entities has a product near the relation."),
+        !found.complete && el("p", { class: "muted" }, "The two entities have very many facts in common; not all paths between them were looked at."),
         explanationGraph(found, (name) => to("entity", name)),
         found.paths.length > 0 && el("ul", { class: "ways" }, found.paths.map((path) => el("li", {},
           el("span", {}, path.relations.map((step, i) => [i > 0 && " · ", relationStep(step)])),
-          el("span", { class: "muted" }, path.pairs ? `true for ${percent(path.confidence)} of the ${plural(path.pairs, "other pair")} that it connects` : "connects no other pair"))))),
+          el("span", { class: "muted" }, path.pairs ? `true for ${percent(path.confidence)} of ${path.interval ? "about" : "the"} ${plural(path.pairs, "other pair")} that it connects${intervalText(path)}` : "connects no other pair"))))),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Similar facts"),
           found.similar_facts.length === 0 && el("p", { class: "muted" }, "none"),

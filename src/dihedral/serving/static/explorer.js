@@ -31,7 +31,8 @@ async function show() {
   let title = "Not found";
   let content;
   try {
-    if (!PAGES[page] || parts.length < (MIN_PARTS[page] ?? 0)) throw new Error("This page does not exist.");
+    // hasOwn: #/constructor and the like are no pages, although every object has them
+    if (!Object.hasOwn(PAGES, page) || parts.length < (MIN_PARTS[page] ?? 0)) throw new Error("This page does not exist.");
     const info = await infoOf(model);
     if (mine !== latest) return;
     setPrefixes(info.prefixes);

@@ -1,7 +1,7 @@
 // Pages for the model: the start page, and its recipe, metrics and training curves.
 
 import { fetchJson } from "./api.js";
-import { ruleItem } from "./algebra.js";
+import { minedRules, ruleItem } from "./algebra.js";
 import { el, number, plural, soft } from "./dom.js";
 import { curve } from "./pictures.js";
 import { to } from "./routes.js";
@@ -11,10 +11,9 @@ const METRICS = [["mrr", "MRR"], ["hits@1", "Hits@1"], ["hits@3", "Hits@3"], ["h
 export async function homePage(_, model, info) {
   const { entities } = await fetchJson("/v1/entities", { model, top: 18 });
   const test = info.metrics.test?.both;
-  const rules = el("ul", { class: "rules" }, el("li", { class: "muted" }, "mining rules …"));
-  if (info.K) fetchJson("/v1/rules", { model, kind: "composition", top: 6 }).then(
-    (found) => rules.replaceChildren(...found.rules.map(ruleItem), ...(found.rules.length ? [] : ["none found"])),
-    (error) => rules.replaceChildren(error.message));
+  const rules = el("ul", { class: "rules" });
+  if (info.K) minedRules(rules, { model, kind: "composition", top: 6 },
+    (found) => rules.replaceChildren(...found.map(ruleItem), ...(found.length ? [] : ["none found"])));
   const numbers = [[number(info.entities), "entities"], [number(info.relations), "relations"], [number(info.facts), "known facts"]];
   if (test) numbers.push([test.mrr.toFixed(3), "MRR on test"], [test["hits@10"].toFixed(3), "Hits@10 on test"]);
   return {
