@@ -85,6 +85,10 @@ class Running:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
+    def peak_mb(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1e3
+
     def sample(self) -> None:
         self.memory.append((time.monotonic() - self.started, self.resident_mb()))
 

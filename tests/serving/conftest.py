@@ -61,3 +61,16 @@ def app(models: dict[str, ServedModel]) -> FastAPI:
 def client(app: FastAPI) -> Iterator[TestClient]:
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with 40,000 relations."""
+    count = 40_000
+    rng = np.random.default_rng(0)
+    facts = np.stack([rng.integers(0, 500, count), np.arange(count), rng.integers(0, 500, count)], axis=1)
+    relations = Vocabulary([f"relation_of_kind_{i:05}" for i in range(count)], "relation")
+    graph = Graph(Vocabulary([f"e{i}" for i in range(500)]), relations, facts.astype(np.int32), facts[:0], facts[:0])
+    folder = tmp_path_factory.mktemp("serving") / "wide"
+    dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu").save(folder)
+    return folder

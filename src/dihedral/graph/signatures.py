@@ -5,6 +5,8 @@ an entity fits a role is predicted from its other roles and from frequent partne
 relation, by ridge regression (as in EASE; Steck, 2019). The facts of the relation itself have no say, nor do those
 of relations between the same entities, such as its inverse. The fit of an entity that has the role therefore says how
 expected that role is, and entities without the role can be compared with those that have it.
+
+In a graph with more than MAX_ROLES roles nothing is predicted: an entity fits the roles that it has.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ MAX_PARTNERS = 500  # (step, entity) pairs that describe an entity besides its r
 MIN_PARTNER_FACTS = 10
 RIDGE = 20.0
 TWIN = 0.5  # share of the pairs of a relation that a twin also joins
+MAX_ROLES = 6000  # of a graph; the regression takes memory for every pair of them
 ALL = 200  # entities; in a graph with fewer, all are candidates
 TAIL = 0.005  # share of the members of a role that may fit it less well than its other candidates
 
@@ -33,8 +36,16 @@ class Signatures:
         self._candidates: dict[int, NDArray[np.int64]] = {}
         self._fit: dict[int, NDArray[np.float32]] = {}
 
+    @property
+    def _too_many(self) -> bool:
+        return 2 * self.facts.num_relations > MAX_ROLES
+
     def fit(self, step: int) -> NDArray[np.float32]:
         """How well each entity fits a role [N]: near 1 where its other facts imply the role, near 0 where not."""
+        if self._too_many:
+            fit = np.zeros(self.facts.num_entities, np.float32)
+            fit[self.facts.members(step).cpu().numpy()] = 1.0
+            return fit
         if step not in self._fit:
             properties, weights, _ = self._regression
             self._fit[step] = (properties @ weights[:, step]).astype(np.float32)
@@ -45,6 +56,8 @@ class Signatures:
 
         An entity fits if it does so at least as well as all but a few of the members of which other facts are known.
         """
+        if self._too_many:
+            return self.facts.members(step).cpu().numpy()
         if step not in self._candidates:
             members = self.facts.members(step).cpu().numpy()
             fit, others = self.fit(step), self._num_properties - self._own_properties(step)

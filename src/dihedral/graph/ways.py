@@ -26,7 +26,7 @@ Values = NDArray[np.float64]
 SAMPLES = 100_000  # ways drawn for a body
 PILOT = 1000  # ways drawn to see what a sample costs
 MAX_LOOKUPS = 20_000_000  # facts looked up for the sample of a body
-TILE = 1 << 22  # facts looked at together: bounds memory, and how long one operation takes
+TILE = 1 << 20  # facts looked at together: bounds memory, and how long one operation holds up other threads
 
 
 class StepPairs:
@@ -181,6 +181,13 @@ def tiles(costs: NDArray[np.int64] | Values, limit: float) -> Iterator[slice]:
         stop = max(start + 1, int(np.searchsorted(ends, spent + limit, side="right")))
         yield slice(start, stop)
         start = stop
+
+
+def distinct(values: Ids) -> Ids:
+    """The distinct numbers, sorted. `np.unique` may hash, which is slower and holds up all other threads."""
+    values = np.sort(values)
+    found: Ids = values[np.concatenate([[True], values[1:] != values[:-1]])] if len(values) else values
+    return found
 
 
 def contains(ascending: Ids, wanted: Ids) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ from dihedral.graph.index import GraphIndex
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
-from dihedral.graph.ways import TILE, tiles
+from dihedral.graph.ways import TILE, distinct, tiles
 from dihedral.inference.scorer import Scorer
 from dihedral.runtime import interruption
 
@@ -123,7 +123,7 @@ class Evidence:
         found = np.zeros((len(triples), len(FEATURES)), np.float32)
         found[:, 0] = scores.float().cpu().numpy()
         ids = triples.cpu().numpy().astype(np.int64)
-        for relation in np.unique(ids[:, 1]).tolist():
+        for relation in np.flatnonzero(np.bincount(ids[:, 1])).tolist():
             mine = np.flatnonzero(ids[:, 1] == relation)
             found[mine, 1:] = self._of_relation(relation, ids[mine, 0], ids[mine, 2])
         return found
@@ -222,8 +222,8 @@ def _follow(facts: GraphIndex, body: list[int], entities: NDArray[np.int64]) -> 
         for part in tiles(counts.numpy(), TILE):
             interruption.check()
             place, there = facts.answers(ends[part], torch.full_like(ends[part], body[1]))
-            found.append(np.unique((row[part][place] * facts.num_entities + there).numpy()))
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+            found.append(distinct((row[part][place] * facts.num_entities + there).numpy()))
+    return distinct(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
 def _logit(share: NDArray[Any]) -> NDArray[Any]:

@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.graph.ways import distinct
 from dihedral.inference.evidence import CHUNK, Evidence
 from dihedral.runtime import interruption
 
 PER_ENTITY = 10  # proposals by score for each head and for each tail
 MIN_CONFIDENCE = 0.1  # of a rule whose pairs are proposed whatever their score
-TILE = 1 << 24  # scores at a time
+TILE = 1 << 21  # scores at a time
 
 Ids = NDArray[np.int64]
 
@@ -44,7 +45,7 @@ def propose(evidence: Evidence, relation: int, heads: Ids, tails: Ids, *, max_sc
             keys += [
                 _implied(evidence, relation, part, tails) for part in np.array_split(asked, -(-len(asked) // CHUNK))
             ]
-    found = np.unique(np.concatenate(keys)) if keys else np.zeros(0, np.int64)
+    found = distinct(np.concatenate(keys)) if keys else np.zeros(0, np.int64)
     head, tail = np.divmod(found, count)
     triples = torch.from_numpy(np.stack([head, np.full_like(head, relation), tail], axis=1))
     known = evidence.facts.locate(*triples.unbind(1)) >= 0

@@ -40,7 +40,7 @@ from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.group import Elements
 from dihedral.inference.predictor import Predictor
-from dihedral.inference.scorer import Scorer
+from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.interpretation.compositions import best_compositions
 from dihedral.interpretation.shares import Share, chernoff
 from dihedral.monoid import GradedMonoid
@@ -309,7 +309,10 @@ class Algebra:
 
     def nearest_inverses(self, which: Sequence[int], count: int) -> NDArray[np.int64]:
         """The relations that agree best with the inverses of some relations, by kappa: [n, count]."""
-        return np.argsort(-self.inverse_kappas(which), axis=1, kind="stable")[:, :count]
+        kappas = self.inverse_kappas(which)
+        if count == 1:
+            return kappas.argmax(axis=1)[:, None]
+        return np.argsort(-kappas, axis=1, kind="stable")[:, :count]
 
     def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Rule]:
         """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.compositions`).
@@ -340,15 +343,17 @@ def algebra(predictor: Predictor) -> Algebra:
 @torch.no_grad()
 def component_weights(scorer: Scorer, graph: Graph) -> NDArray[np.float64]:
     """What each component adds to the score of a relation's facts on average, at least 0: [R, L]."""
-    entities = scorer.entities
-    weights = torch.ones(graph.num_relations, entities.shape[1] // 2)
-    for relation in range(graph.num_relations):
-        facts = torch.from_numpy(graph.facts_of(relation)[:MAX_FACTS]).long().to(scorer.device)
-        if len(facts):
-            head, step, tail = facts.T
-            parts = scorer.queries(head, step) * entities[tail]
-            weights[relation] = parts.mean(dim=0).view(2, -1).sum(dim=0).clamp(min=0)
-    return weights.double().numpy()
+    facts = graph.train[np.argsort(graph.train[:, 1], kind="stable")]
+    first = np.searchsorted(facts[:, 1], np.arange(graph.num_relations))
+    facts = facts[np.arange(len(facts)) - first[facts[:, 1]] < MAX_FACTS]
+    counts = torch.from_numpy(np.bincount(facts[:, 1], minlength=graph.num_relations))[:, None]
+    sums = torch.zeros(graph.num_relations, scorer.entities.shape[1] // 2, device=scorer.device)
+    for part in torch.from_numpy(facts).long().to(scorer.device).split(CHUNK):
+        head, relation, tail = part.T
+        added = scorer.queries(head, relation) * scorer.entities[tail]
+        sums.index_add_(0, relation, added.view(len(part), 2, -1).sum(dim=1))
+    means = (sums.cpu() / counts.clamp(min=1)).clamp(min=0)
+    return torch.where(counts > 0, means, 1.0).double().numpy()
 
 
 def log_weights(added: NDArray[Any]) -> NDArray[Any]:

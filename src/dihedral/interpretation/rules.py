@@ -34,6 +34,7 @@ BATCH = 256  # bodies scored between two progress reports
 MAX_LONGER = 20_000  # bodies of three steps: those that join most
 MIN_SCORE = 0.1  # rules with a lower belief score are left out
 MORE = 4  # bodies of three steps counted per rule wanted, because not all have enough support
+MAX_BATCHES = 200  # of facts that are looked at for examples
 MAX_WAYS = 100_000  # partial paths looked at together for examples
 ORDER_MATTERS = 0.8  # order matters if the swapped body has less than this share of the score
 
@@ -274,22 +275,32 @@ class RuleMiner:
     def _examples(self, steps: list[int], head: int) -> tuple[tuple[str, ...], ...]:
         """Instances in the graph: entities along the body whose ends the head relation joins."""
         facts = torch.from_numpy(self.facts.facts_of(head)).long()
+        back = [int(inverse_ids(step, self.num_relations)) for step in reversed(steps)]
         found: dict[tuple[int, int], list[int]] = {}  # one way per fact of the head relation
-        for part in facts[facts[:, 0] != facts[:, 2]].split(BATCH):
-            ways, tails = part[:, :1], part[:, 2]
-            for step in steps[:-1]:
-                row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step), MAX_WAYS // BATCH)
-                two = there != ways[row, -1]  # not a fact about an entity and itself
-                row, there = row[two][:MAX_WAYS], there[two][:MAX_WAYS]
-                ways, tails = torch.cat([ways[row], there[:, None]], dim=1), tails[row]
-            closed = self.index.locate(ways[:, -1], torch.full((len(ways),), steps[-1]), tails) >= 0
-            closed &= ways[:, -1] != tails
-            for way in torch.cat([ways, tails[:, None]], dim=1)[closed].tolist():
+        for part in facts[facts[:, 0] != facts[:, 2]].split(BATCH)[:MAX_BATCHES]:
+            for way in self._ways(steps, part[:, 0], part[:, 2]):
                 found.setdefault((way[0], way[-1]), way)
+            if len(found) < self.examples:  # the way may start at a hub: look from its end
+                for way in self._ways(back, part[:, 2], part[:, 0]):
+                    found.setdefault((way[-1], way[0]), way[::-1])
             if len(found) >= self.examples:
                 break
         names = self.facts.entities
         return tuple(tuple(names[i] for i in way) for way in list(found.values())[: self.examples])
+
+    def _ways(self, steps: list[int], starts: torch.Tensor, ends: torch.Tensor) -> list[list[int]]:
+        """Ways along steps from each start to its end; of an entity with many facts only some are followed."""
+        interruption.check()
+        ways = starts[:, None]
+        for step in steps[:-1]:
+            row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step), MAX_WAYS // BATCH)
+            two = there != ways[row, -1]  # not a fact about an entity and itself
+            row, there = row[two][:MAX_WAYS], there[two][:MAX_WAYS]
+            ways, ends = torch.cat([ways[row], there[:, None]], dim=1), ends[row]
+        closed = self.index.locate(ways[:, -1], torch.full((len(ways),), steps[-1]), ends) >= 0
+        closed &= ways[:, -1] != ends
+        ways_found: list[list[int]] = torch.cat([ways, ends[:, None]], dim=1)[closed].tolist()
+        return ways_found
 
 
 def _bodies(chains: Chains, num_relations: int) -> tuple[NDArray[np.int64], Any]:

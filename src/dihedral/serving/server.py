@@ -24,6 +24,7 @@ from dihedral.serving.workers import MAX_SECONDS
 OnReady = Callable[[list[str], str], None]  # names of the models, address
 Note = Callable[[str], None]
 MAX_SHUTDOWN_SECONDS = 8  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
+SWITCH_SECONDS = 0.0001  # a busy thread lets the event loop take over after this time; Python's default is 5 ms
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -62,6 +63,7 @@ def serve(
         if api_key is None and not is_loopback:
             note("note: other machines can send requests without a key; set --api-key")
         set_threads()
+        sys.setswitchinterval(SWITCH_SECONDS)
         app = create_app(  # the only reference to the models, so that a replaced one is freed
             read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client
         )
