@@ -22,9 +22,11 @@ test-slow: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term --cov-report=html:out/coverage
 
-# Kills, full disks, damaged and hostile files (half an hour), then half an hour of traffic and attacks on a server.
+# Kills, full disks, damaged and hostile files (half an hour), vanishing clients, then half an hour of traffic and
+# attacks on a server.
 soak: $(VENV)/.dev
 	$(BIN)/python -m soak
+	$(BIN)/python -m soak.vanishing
 	$(BIN)/python -m soak.server --minutes 30 --clients 16
 
 bench: $(VENV)/.bench
