@@ -52,6 +52,13 @@ def test_judgements_of_umls_are_well_calibrated_on_test(trained):
     assert sum(row["triples"] for row in measured["reliability"]) == measured["triples"]
 
 
+def test_many_proposals_are_sampled_for_the_fit(trained, umls, monkeypatch):
+    evidence = Evidence(trained.scorer, umls.train_index, trained.calibration.rules)
+    every = len(candidates_of(evidence))
+    monkeypatch.setattr("dihedral.inference.calibration.MAX_PROPOSALS", every / 4)
+    assert 0.1 * every < len(candidates_of(evidence)) < 0.4 * every
+
+
 def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
     known = GraphIndex.build([umls.train, umls.valid], umls.num_entities, umls.num_relations)
     evidence = Evidence(trained.scorer, known, trained.calibration.rules)

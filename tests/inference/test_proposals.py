@@ -52,8 +52,8 @@ def test_proposals_stay_among_the_given_entities(evidence, family):
     assert set(found[:, 0].tolist()) <= {1, 4, 9} and set(found[:, 2].tolist()) <= {2, 5}
 
 
-def test_a_limit_of_scores_takes_a_random_part(evidence, family):
+def test_a_share_of_the_entities_is_drawn_at_random(evidence, family):
     relation, everyone = family.relations.id("parent"), np.arange(family.num_entities)
     full = {tuple(row) for row in propose(evidence, relation, everyone, everyone).tolist()}
-    part = propose(evidence, relation, everyone, everyone, max_scores=len(everyone) ** 2 / 2)
+    part = propose(evidence, relation, everyone, everyone, share=0.3)
     assert 0 < len(part) < len(full) and {tuple(row) for row in part.tolist()} <= full

@@ -25,13 +25,14 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.inference.additive import AdditiveModel, fit_additive
 from dihedral.inference.evidence import FEATURES, CountedRules, Evidence
-from dihedral.inference.proposals import propose
+from dihedral.inference.proposals import PER_ENTITY, propose
 from dihedral.inference.scorer import Scorer
 
 BINS = 15
 MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no probabilities
 MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
 MAX_SCORES = 2e9  # pairs scored to find proposals for the fit
+MAX_PROPOSALS = 1e6  # for the fit, about
 MAX_TRIES = 20  # to draw a triple that is not a known fact
 GROWTH = 1.3  # of the bins of proposals, from the most probable down
 CUTS = 60  # probabilities for which the number of proposals is kept
@@ -117,15 +118,17 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
     return Calibration(evidence.rules, proposals, judgements, _cuts(_given_unseen(unseen, ratio)))
 
 
-def candidates_of(evidence: Evidence, seed: int = 0, max_scores: float | None = MAX_SCORES) -> Tensor:
-    """Proposals [n, 3] of all relations with facts, among the entities that fit them."""
+def candidates_of(evidence: Evidence, seed: int = 0) -> Tensor:
+    """Proposals [n, 3] of all relations with facts, among the entities that fit them; a sample if there are many."""
     count = evidence.facts.num_relations
+    used = [relation for relation in range(count) if len(evidence.facts.members(relation))]
+    sides = {each: [evidence.signatures.candidates(step) for step in (each, each + count)] for each in used}
+    expected = PER_ENTITY * sum(len(heads) + len(tails) for heads, tails in sides.values())
     found = []
-    for relation in range(count):
-        if len(evidence.facts.members(relation)):
-            sides = (evidence.signatures.candidates(step) for step in (relation, relation + count))
-            share = None if max_scores is None else max_scores / count
-            found.append(propose(evidence, relation, *sides, max_scores=share, seed=seed))
+    for relation, (heads, tails) in sides.items():
+        scores = 2.0 * len(heads) * len(tails) * len(used)
+        share = min(MAX_PROPOSALS / max(expected, 1), MAX_SCORES / max(scores, 1))
+        found.append(propose(evidence, relation, heads, tails, share=share, seed=seed))
     return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 
 

@@ -24,19 +24,16 @@ TILE = 1 << 21  # scores at a time
 Ids = NDArray[np.int64]
 
 
-def propose(evidence: Evidence, relation: int, heads: Ids, tails: Ids, *, max_scores: float | None = None,
-            seed: int = 0) -> Tensor:  # fmt: skip
+def propose(evidence: Evidence, relation: int, heads: Ids, tails: Ids, *, share: float = 1.0, seed: int = 0) -> Tensor:
     """Distinct unknown triples [n, 3] of a relation with these heads and tails.
 
-    max_scores: how many pairs may be scored; if there are more, a random part of the heads and tails is used.
+    share: of the heads and of the tails that are asked for their best partners, drawn at random.
     """
     step, count = relation, evidence.facts.num_entities
-    size = 2.0 * len(heads) * len(tails)
-    share = 1.0 if max_scores is None else min(1.0, max_scores / max(size, 1.0))
     rng = np.random.default_rng([seed, relation])
     keys = []
     for side, own, other in ((step, heads, tails), (step + evidence.facts.num_relations, tails, heads)):
-        asked = own if share == 1.0 else own[rng.random(len(own)) < share]
+        asked = own if share >= 1 else own[rng.random(len(own)) < share]
         if not len(asked) or not len(other):
             continue
         for anchors, answers in _best(evidence, side, asked, other):
