@@ -33,6 +33,8 @@ def predictor(models):
         {"tail": "man_0000", "relation": "parent", "top": 3, "known": "exclude"},
         {"head": "man_0000", "tail": "woman_0020", "top": 2},
         {"head": "man_0000", "relation": "spouse", "top": 80, "among": "range"},
+        {"head": "man_0000", "relation": "sibling", "top": 5, "order": "probability"},
+        {"head": "man_0000", "relation": "sibling", "top": 5, "order": "score"},
     ],
 )
 def test_get_and_post_return_the_predictions_of_the_library(client, predictor, query):

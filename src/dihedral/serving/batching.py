@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
 from dihedral.graph.steps import Side
 from dihedral.inference.predictor import Prediction
-from dihedral.inference.questions import Known
+from dihedral.inference.questions import Known, Order
 from dihedral.serving.served_model import ServedModel
 from dihedral.serving.workers import BusyError
 
@@ -35,6 +36,7 @@ class Question:
     known: Known
     among: str = "all"  # one of `inference.questions.CANDIDATES`
     other: str | None = None
+    order: Order = "auto"
 
 
 class Batcher:
@@ -83,8 +85,8 @@ class Batcher:
 
 
 def answer(served: ServedModel, questions: list[Question]) -> list[list[Prediction]]:
-    """Answer questions, with one product per group of equal side, `known`, `top` and, with `among`, relation."""
-    groups: dict[tuple[Side, Known, int, str, str | None], list[int]] = defaultdict(list)
+    """Answer questions, with one product per group of equal options and, with `among`, relation."""
+    groups: dict[tuple[Side, Known, int, str, Order, str | None], list[int]] = defaultdict(list)
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
     for number, question in enumerate(questions):
@@ -94,11 +96,13 @@ def answer(served: ServedModel, questions: list[Question]) -> list[list[Predicti
             )
             continue
         limited_by = question.relation if question.among != "all" else None
-        groups[question.side, question.known, question.top, question.among, limited_by].append(number)
-    for (side, known, top, among, limited_by), numbers in groups.items():
+        options = question.side, question.known, question.top, question.among, question.order
+        groups[*options, limited_by].append(number)
+    for (side, known, top, among, order, limited_by), numbers in groups.items():
         allowed = None if limited_by is None else predictor.allowed(among, limited_by, side)
         anchors, relations = [questions[i].anchor for i in numbers], [questions[i].relation or "" for i in numbers]
-        found = predictor.predict_many(side, anchors, relations, top=top, known=known, allowed=allowed)
+        limits: dict[str, Any] = {"top": top, "known": known, "allowed": allowed, "order": order}
+        found = predictor.predict_many(side, anchors, relations, **limits)
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions
     return answers

@@ -56,6 +56,9 @@ class PredictQuestion(RequestModel):
         "all",
         description="Only entities whose facts fit this side of the relation (signature), or that occur on it (range).",
     )
+    order: Literal["auto", "probability", "score"] = Field(
+        "auto", description="Order of the answers; auto is the one that ranked the valid triples better."
+    )
 
 
 class PredictRequest(PredictQuestion):

@@ -69,7 +69,8 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
         assert anchor is not None
         side: Side = "head" if query.head is None else "tail"
         other = query.tail if query.relation is None else None
-        questions.append(Question(side, anchor, query.relation, query.top, query.known, query.among, other))
+        options = query.top, query.known, query.among, other, query.order
+        questions.append(Question(side, anchor, query.relation, *options))
     return await batcher.submit(questions)
 
 
@@ -79,7 +80,9 @@ def _shown(answers: list[list[Prediction]]) -> list[list[schemas.Prediction]]:
 
 def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
     part = missing_part(query.head, query.relation, query.tail)
-    check_options(query.top, query.known, among=query.among, part=part)
+    check_options(query.top, query.known, among=query.among, part=part, order=query.order)
+    if query.order == "probability" and served.predictor.calibration is None:
+        raise DihedralError(f"order is 'probability', but there are none: {served.predictor.why_not_calibrated}")
     for entity in (query.head, query.tail):
         if entity is not None:
             served.check_entity(entity)
