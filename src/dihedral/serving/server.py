@@ -23,7 +23,7 @@ from dihedral.serving.workers import MAX_SECONDS
 
 OnReady = Callable[[list[str], str], None]  # names of the models, address
 Note = Callable[[str], None]
-MAX_SHUTDOWN_SECONDS = 8  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
+MAX_SHUTDOWN_SECONDS = 9  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
 SWITCH_SECONDS = 0.0001  # a busy thread lets the event loop take over after this time; Python's default is 5 ms
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
