@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6, help="No run starts after this time.")
-    parser.add_argument("--log", type=Path, default=RESULTS / "search" / "defaults.jsonl")
+    parser.add_argument("--log", type=Path, default=RESULTS / "defaults-search.jsonl")
     arguments = parser.parse_args()
     names = FRESH_GRAPHS if arguments.fresh else arguments.graphs
     jobs = [(name, trial, drawn(trial)) for name in names for trial in range(arguments.trials)]
