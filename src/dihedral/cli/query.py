@@ -10,7 +10,7 @@ import typer
 import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder
 from dihedral.cli.output import print_found
-from dihedral.inference.paths import WIDTH
+from dihedral.queries.evaluation import WIDTH
 
 
 def command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,13 +16,17 @@ from dihedral.graph import Graph, GraphIndex, KnownAnswers
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
 from dihedral.graph.triples import SPLITS, Triples
+from dihedral.inference.asking import Answer, Answers, Facts, find_answers, follow_path, read_query, read_semantics
 from dihedral.inference.calibration import Calibration, fit_calibration, measure_judgements
 from dihedral.inference.evidence import CountedRules, Evidence
 from dihedral.inference.ordering import POOL, as_triples, by_probability, compare_orders
-from dihedral.inference.paths import WIDTH, beam_search, path_vectors
+from dihedral.inference.paths import path_vectors
 from dihedral.inference.questions import CANDIDATES, Among, Known, Order, check_options, missing_part
 from dihedral.inference.scorer import Scorer
+from dihedral.inference.transitions import Transitions
 from dihedral.models import Model
+from dihedral.queries import Query
+from dihedral.queries.evaluation import WIDTH
 from dihedral.runtime.device import choose_device
 from dihedral.storage.card import write_card
 from dihedral.storage.export import export_model
@@ -307,6 +311,44 @@ class Predictor:
             )
         ]
 
+    def ask(self, question: str | Query | Mapping[str, Any], **options: Any) -> list[Answer]:
+        """The answers of a query of several facts, the most probable first.
+
+        question: SPARQL (`queries.sparql`), a `Query`, or the content of its JSON form. `ask_many` has the options.
+        """
+        return self.ask_many([question], **options)[0].answers
+
+    def ask_many(
+        self,
+        questions: Sequence[str | Query | Mapping[str, Any]],
+        *,
+        top: int | None = None,
+        known: Known = "include",
+        facts: Facts = "all",
+        **semantics: Any,
+    ) -> list[Answers]:
+        """The answers of many queries, and how each was found; what queries share is computed once.
+
+        top: number of answers; by default the query's own limit, or 10.
+        known: "exclude" leaves out answers that known facts alone give.
+        facts: the facts that are certain: "all" that the graph holds, or those of "train".
+        semantics: conjunction, ways, width and floor of `queries.evaluation.Semantics`.
+        """
+        if self.calibration is None:
+            raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
+        if facts not in ("all", "train"):
+            raise DihedralError(f"facts is {facts!r:.80}; choose all or train")
+        check_options(top or 1, known)
+        prefixes = self.graph.entities.prefixes
+        rows = Transitions(self.scorer, self.known.index if facts == "all" else self.train_index)
+        options: dict[str, Any] = {"top": top, "known": known, "semantics": read_semantics(semantics)}
+        queries = [read_query(question, prefixes) for question in questions]
+        return list(find_answers(self.graph, rows, queries, fact_probabilities=self._fact_probabilities, **options))
+
+    def _fact_probabilities(self, triples: Tensor) -> list[Any]:
+        heads, relations, tails = triples.unbind(1)
+        return self.probabilities(heads, relations, tails, self.scorer.score(triples))
+
     def query(
         self,
         start: str,
@@ -318,8 +360,9 @@ class Predictor:
     ) -> list[PathAnswer]:
         """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
 
-        mode: "beam" goes step by step, takes training facts as certain and keeps the `width` most probable entities
-        after each step; scores are log-probabilities. "product" multiplies the relations and scores all entities once.
+        mode: "beam" goes step by step, takes known facts as certain and follows predictions from the `width` most
+        probable entities after each step; scores are log-probabilities. "product" multiplies the relations and scores
+        all entities once.
         """
         if mode not in ("beam", "product"):
             raise DihedralError(f"mode is {mode!r}; choose beam or product")
@@ -327,20 +370,15 @@ class Predictor:
             if value < 1:
                 raise DihedralError(f"{name} is {value}; it must be 1 or more")
         names = self.graph.entities
-        anchors = torch.tensor([names.id(start)], device=self.device)
-        steps = torch.tensor([parse_steps(via, self.graph.relations)], device=self.device)
-        beam = None
+        anchor, steps = names.id(start), parse_steps(via, self.graph.relations)
         if mode == "product":
-            scores = path_vectors(self.scorer, anchors, steps) @ self.scorer.candidates.T
-        else:
-            beam = beam_search(self.scorer, anchors, steps, facts=self.train_index, width=width)
-            scores = beam.scores
-        values, ids = scores[0].topk(min(top, scores.shape[1]))
-        return [
-            PathAnswer(names[i], value, tuple(names[m] for m in beam.through(0, i)) if beam else ())
-            for i, value in zip(ids.tolist(), values.tolist(), strict=True)
-            if value > float("-inf")  # a beam does not reach every entity
-        ]
+            vectors = path_vectors(
+                self.scorer, *(torch.tensor(each, device=self.device) for each in ([anchor], [steps]))
+            )
+            values, ids = (vectors @ self.scorer.candidates.T)[0].topk(min(top, len(names)))
+            return [PathAnswer(names[i], value, ()) for i, value in zip(ids.tolist(), values.tolist(), strict=True)]
+        found = follow_path(Transitions(self.scorer, self.known.index), anchor, steps, top, width)
+        return [PathAnswer(names[i], value, tuple(names[m] for m in through)) for i, value, through in found]
 
     def similar(self, entity: str, *, top: int = 10) -> list[Similar]:
         """The entities whose vectors have the highest cosine with that of an entity."""

@@ -1,0 +1,159 @@
+"""Asking: queries of several facts by name, with the probability and the witness of every answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.graph.steps import Step
+from dihedral.inference.questions import Known
+from dihedral.inference.transitions import Transitions
+from dihedral.queries.evaluation import Messages, Semantics, describe, evaluate, trace
+from dihedral.queries.plan import Given, Node, Walk, compile_query
+from dihedral.queries.sparql import parse_sparql
+from dihedral.queries.tree import Query
+
+Facts = Literal["all", "train"]
+FactProbabilities = Callable[[Tensor], list[Any]]  # of triples [n, 3]
+DEFAULT_TOP = 10
+
+
+class AnswerFact(NamedTuple):
+    """A fact that an answer rests on; a known one has the probability 1."""
+
+    head: str
+    relation: str
+    tail: str
+    known: bool
+    probability: float
+
+
+class Answer(NamedTuple):
+    """An answer of a query with its witness: the best choice of the other variables, and the facts that it needs."""
+
+    entity: str
+    probability: float
+    known: bool  # known facts alone give it
+    variables: dict[str, str]
+    facts: tuple[AnswerFact, ...]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one query, and how they were found."""
+
+    answers: list[Answer]
+    plan: list[str]  # a line per step, with its number of candidates
+    exact: bool  # no variable had more entities than predictions were followed from
+
+
+def read_query(question: str | Query | Mapping[str, Any], prefixes: Mapping[str, str]) -> Query:
+    """A query from SPARQL, from the content of its JSON form, or as it is."""
+    if isinstance(question, Query):
+        return question
+    return Query.from_dict(question) if isinstance(question, Mapping) else parse_sparql(question, prefixes)
+
+
+def read_semantics(options: Mapping[str, Any]) -> Semantics:
+    """How probabilities combine; an error for an unknown option."""
+    names = [field.name for field in fields(Semantics)]
+    for name in options:
+        if name not in names:
+            raise DihedralError(f"{name!r:.80} is no option of a query; choose top, known, facts, {', '.join(names)}")
+    return Semantics(**options)
+
+
+def follow_path(
+    rows: Transitions, start: int, steps: Sequence[int], top: int, width: int
+) -> list[tuple[int, float, list[int]]]:
+    """Where steps lead from an entity: the best answers, their log-probabilities, and the entities between."""
+    plan: Node = Given((start,))
+    for number, step in enumerate(steps):
+        plan = Walk(step, plan, f"{number}" if number else None)
+    ((_, messages),) = evaluate([plan], rows, Semantics(width=width))
+    likely = messages[plan].likely
+    order = torch.argsort(likely, descending=True, stable=True)[:top]
+    pairs = zip(order.tolist(), likely[order].tolist(), strict=True)
+    return [(i, value, list(trace(plan, messages, i).variables.values())) for i, value in pairs if value > -math.inf]
+
+
+def find_answers(
+    graph: Graph,
+    rows: Transitions,
+    queries: Sequence[Query],
+    *,
+    top: int | None,
+    known: Known,
+    semantics: Semantics,
+    fact_probabilities: FactProbabilities,
+) -> Iterator[Answers]:
+    """The answers of queries, the most probable first."""
+    for value in (top, *(query.limit for query in queries)):
+        if value is not None and value < 1:
+            raise DihedralError(f"top is {value}; it must be 1 or more")
+    plans = [compile_query(query, graph.entities, graph.relations) for query in queries]
+
+    def step_name(step: int) -> str:
+        return Step.from_id(step, graph.num_relations).name(graph.relations)
+
+    results = evaluate(plans, rows, semantics)
+    for query, (plan, messages) in zip(queries, results, strict=True):
+        count = top or query.limit or DEFAULT_TOP
+        found = _best(messages, plan, count, known)
+        answers = _with_witnesses(graph, rows, plan, messages, found, fact_probabilities)
+        yield Answers(answers, describe(plan, messages, step_name, graph.entities.__getitem__), messages[plan].exact)
+
+
+def _best(messages: Messages, plan: Node, count: int, known: Known) -> list[tuple[int, float, bool]]:
+    """The best answers: entity, probability, and whether known facts alone give it."""
+    message = messages[plan]
+    likely, certain = message.likely, message.best == 0
+    if known == "exclude":
+        likely = likely.masked_fill(certain, -math.inf)
+    order = torch.argsort(likely, descending=True, stable=True)[:count]
+    return [
+        (entity, math.exp(value), bool(certain[entity]))
+        for entity, value in zip(order.tolist(), likely[order].tolist(), strict=True)
+        if value > -math.inf
+    ]
+
+
+def _with_witnesses(
+    graph: Graph,
+    rows: Transitions,
+    plan: Node,
+    messages: Messages,
+    found: list[tuple[int, float, bool]],
+    fact_probabilities: FactProbabilities,
+) -> list[Answer]:
+    witnesses = [trace(plan, messages, entity) for entity, _, _ in found]
+    triples = {}  # distinct, in their order
+    for witness in witnesses:
+        for source, step, end in witness.facts:
+            signed = Step.from_id(step, graph.num_relations)
+            triples[source, step, end] = (end, signed.relation, source) if signed.backwards else (source, step, end)
+    ids = torch.tensor(list(triples.values()), dtype=torch.int64, device=rows.device).view(-1, 3)
+    is_known = (rows.facts.locate(*ids.unbind(1)) >= 0).tolist()
+    likely = fact_probabilities(ids)
+    names, kinds = graph.entities, graph.relations
+    facts = {
+        key: AnswerFact(names[head], kinds[relation], names[tail], fact, 1.0 if fact else p)
+        for (key, (head, relation, tail)), fact, p in zip(triples.items(), is_known, likely, strict=True)
+    }
+    return [
+        Answer(
+            names[entity],
+            probability,
+            certain,
+            {name: names[i] for name, i in witness.variables.items() if not name.startswith("_")},
+            tuple(facts[key] for key in witness.facts),
+        )
+        for (entity, probability, certain), witness in zip(found, witnesses, strict=True)
+    ]

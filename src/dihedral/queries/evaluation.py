@@ -1,0 +1,346 @@
+"""Evaluation of plans: messages pass from the entities that a query names to its answer variable.
+
+A message holds one log-probability per entity. A step multiplies the messages of the entities that it starts from with
+the rows of probabilities that the step leads to each entity. So a query of any depth costs one product of matrices per
+variable, as in QTO (Bai et al. 2023), and nothing is held for pairs of entities beyond one tile of rows.
+
+The predictions of a step are followed from the `width` most probable entities of a variable, known facts from all of
+them. A message is exact if no variable has more than `width` entities with a probability of at least `floor`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+from dihedral.queries.plan import Anything, Either, Every, Given, Node, Walk, height, inputs
+
+WIDTH = 32  # entities of a variable from which predictions are followed
+MAX_WIDTH = 100_000
+FLOOR = 1e-4  # entities that are less probable are not followed
+TILE = 1 << 22  # probabilities in memory
+CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
+
+
+class Rows(Protocol):
+    """Where steps lead, with which probability."""
+
+    num_entities: int
+    device: torch.device
+
+    def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """The certain answers of (entities [n], steps [n]), flat: (row in the batch, answer)."""
+
+    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
+        """Log-probabilities that steps [n] lead from entities [n] to each entity: [n, N]; 0 for known facts."""
+
+
+@dataclass(frozen=True)
+class Semantics:
+    """How probabilities combine, and how many entities are followed.
+
+    conjunction: "product" multiplies the probabilities of facts that must all hold; "minimum" takes the lowest (Gödel).
+    ways: "noisy-or" takes the probability that at least one of several ways to an answer holds, as if they were
+    independent; "max" takes that of the most probable way. The negation of p is 1 - p.
+    """
+
+    conjunction: Literal["product", "minimum"] = "product"
+    ways: Literal["noisy-or", "max"] = "noisy-or"
+    width: int = WIDTH
+    floor: float = FLOOR
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise DihedralError(f"{name} is {getattr(self, name)!r:.80}; choose {' or '.join(allowed)}")
+        if isinstance(self.width, bool) or not isinstance(self.width, int) or not 1 <= self.width <= MAX_WIDTH:
+            raise DihedralError(f"width is {self.width!r:.80}; it must be a whole number from 1 to {MAX_WIDTH}")
+        if not 0 <= self.floor < 1:
+            raise DihedralError(f"floor is {self.floor!r:.80}; it must be from 0 to less than 1")
+
+    def both(self, messages: Sequence[Tensor]) -> Tensor:
+        stacked = torch.stack(list(messages))
+        return stacked.sum(0) if self.conjunction == "product" else stacked.amin(0)
+
+    def either(self, messages: Sequence[Tensor]) -> Tensor:
+        stacked = torch.stack(list(messages))
+        return complement(complement(stacked).sum(0)) if self.ways == "noisy-or" else stacked.amax(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """What a node says about every entity."""
+
+    likely: Tensor  # [N]: log-probabilities
+    best: Tensor  # [N]: those of the best single choice of the variables below
+    came_from: Tensor | None = None  # [N]: for a step, the entity that it starts from in that choice
+    followed: int = 0  # entities from which predictions were followed
+    candidates: int = 0  # entities with a probability of at least the floor
+    exact: bool = True
+
+
+Messages = dict[Node, Message]
+
+
+def complement(logs: Tensor) -> Tensor:
+    """log(1 - p) of log p, accurate near 0 and near 1."""
+    return torch.where(logs > -0.7, torch.log(-torch.expm1(logs)), torch.log1p(-torch.exp(logs)))
+
+
+@torch.no_grad()
+def evaluate(plans: Sequence[Node], rows: Rows, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
+    """The messages of each plan with those of its nodes; plans that are evaluated together share equal nodes."""
+    for batch in _batches(plans, rows.num_entities):
+        nodes = list(dict.fromkeys(node for plan in batch for node in _below(plan)))
+        messages: Messages = {}
+        for level in range(1 + max(map(height, nodes))):
+            here = [node for node in nodes if height(node) == level]
+            messages |= _walk_all([node for node in here if isinstance(node, Walk)], messages, rows, semantics)
+            for node in here:
+                if node not in messages:
+                    messages[node] = _combine(node, messages, rows, semantics)
+        for plan in batch:
+            yield plan, messages
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """The nodes of a plan, each after those that it needs."""
+    for each in inputs(node):
+        yield from _below(each)
+    yield node
+
+
+def _batches(plans: Sequence[Node], num_entities: int) -> Iterator[list[Node]]:
+    """Plans in batches whose messages fit a few tiles."""
+    batch: list[Node] = []
+    size = 0
+    for plan in plans:
+        count = sum(1 for _ in _below(plan)) * num_entities
+        if batch and size + count > 4 * TILE:
+            yield batch
+            batch, size = [], 0
+        batch.append(plan)
+        size += count
+    if batch:
+        yield batch
+
+
+def _combine(node: Node, messages: Messages, rows: Rows, semantics: Semantics) -> Message:
+    """The message of a node that is not a step."""
+    if isinstance(node, (Given, Anything)):
+        likely = torch.full((rows.num_entities,), 0.0 if isinstance(node, Anything) else -math.inf, device=rows.device)
+        if isinstance(node, Given):
+            likely[list(node.entities)] = 0.0
+        return _counted(Message(likely, likely), semantics)
+    parts = [messages[part] for part in inputs(node)]
+    exact = all(part.exact for part in parts)
+    if isinstance(node, Either):
+        likely = semantics.either([part.likely for part in parts])
+        best = torch.stack([part.best for part in parts]).amax(0)
+        return _counted(Message(likely, best, exact=exact), semantics)
+    assert isinstance(node, Every)
+    positive, negative = parts[: len(node.parts)], parts[len(node.parts) :]
+    absent = [complement(part.likely) for part in negative]
+    likely = semantics.both([part.likely for part in positive] + absent)
+    best = semantics.both([part.best for part in positive] + absent)
+    return _counted(Message(likely, best, exact=exact), semantics)
+
+
+def _counted(message: Message, semantics: Semantics) -> Message:
+    return replace(message, candidates=int(_alive(message, semantics).sum()))
+
+
+def _alive(message: Message, semantics: Semantics) -> Tensor:
+    """The entities that are probable enough to be followed, as a mask [N]."""
+    return (message.likely >= _log(semantics.floor)) & (message.likely > -math.inf)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value else -math.inf
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Sum:
+    """A step in the making: the ways that have been added so far."""
+
+    node: Walk
+    source: Message
+    followed: Tensor  # the entities whose predictions count, sorted
+    rest: Tensor  # the other entities that are probable enough: only their known facts count
+    exact: bool
+    misses: Tensor | None = None  # [N]: log-probabilities that no way holds
+    likely: Tensor | None = None  # [N]: of the most probable way
+    best: Tensor | None = None
+    came_from: Tensor | None = None
+
+    def add(self, ways: Tensor, entities: Tensor, semantics: Semantics) -> None:
+        """Add ways [n, N] from entities [n]; each way is the log-probability of one step."""
+        best, place = _join(ways, self.source.best[entities], semantics).max(0)
+        ways = _join(ways, self.source.likely[entities], semantics)
+        came_from = entities[place]
+        if self.best is None or self.came_from is None:
+            self.best, self.came_from = best, came_from
+        else:
+            better = best > self.best
+            self.best = torch.where(better, best, self.best)
+            self.came_from = torch.where(better, came_from, self.came_from)
+        if semantics.ways == "max" or (self.misses is None and len(self.followed) + len(self.rest) == 1):
+            highest = ways.amax(0)
+            self.likely = highest if self.likely is None else torch.maximum(self.likely, highest)
+        else:
+            misses = torch.log1p(-torch.exp(ways)).sum(0) if len(ways) > 1 else complement(ways[0])
+            self.misses = misses if self.misses is None else self.misses + misses
+
+    def add_known(self, rows: Rows, semantics: Semantics) -> None:
+        """Add the known facts of the other entities."""
+        row, answer = rows.known(self.rest, torch.full_like(self.rest, self.node.step))
+        source = self.rest[row]
+        if self.best is None or self.came_from is None:
+            self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
+            self.came_from = torch.zeros(rows.num_entities, dtype=torch.long, device=rows.device)
+        likely, best = self.source.likely[source], self.source.best[source]
+        order = torch.argsort(best, stable=True).cpu().numpy()
+        last = np.full(rows.num_entities, -1)
+        last[answer.cpu().numpy()[order]] = order  # of several ways to an answer, the best is written last
+        places = torch.from_numpy(last[last >= 0]).to(rows.device)
+        ends, values = answer[places], best[places]
+        better = values > self.best[ends]
+        self.best[ends[better]] = values[better]
+        self.came_from[ends[better]] = source[places][better]
+        if semantics.ways == "max":
+            base = torch.full_like(self.best, -math.inf) if self.likely is None else self.likely
+            self.likely = base.scatter_reduce(0, answer, likely, "amax")
+        else:
+            base = torch.zeros_like(self.best) if self.misses is None else self.misses
+            self.misses = base.index_add(0, answer, complement(likely))
+
+    def message(self, rows: Rows, semantics: Semantics) -> Message:
+        nothing = torch.full((rows.num_entities,), -math.inf, device=rows.device)
+        likely = complement(self.misses) if self.misses is not None else self.likely
+        likely = nothing if likely is None else likely
+        best = nothing if self.best is None else self.best
+        found = Message(likely, best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
+        return _counted(found, semantics)
+
+
+def _join(ways: Tensor, before: Tensor, semantics: Semantics) -> Tensor:
+    """The log-probabilities of ways [n, N] that start with probabilities [n]."""
+    if semantics.conjunction == "product":
+        return ways + before[:, None]
+    return torch.minimum(ways, before[:, None])
+
+
+def _walk_all(nodes: list[Walk], messages: Messages, rows: Rows, semantics: Semantics) -> Messages:
+    """The messages of several steps; equal (entity, step) pairs are scored once."""
+    sums = [_begin(node, messages[node.source], semantics) for node in nodes]
+    if sums:
+        owner = torch.repeat_interleave(
+            torch.arange(len(sums)), torch.tensor([len(each.followed) for each in sums])
+        ).to(rows.device)
+        steps = torch.tensor([each.node.step for each in sums], device=rows.device)[owner]
+        entities = torch.cat([each.followed for each in sums])
+        pairs, place = torch.unique(steps * rows.num_entities + entities, return_inverse=True)
+        size = max(1, TILE // rows.num_entities)
+        for start in range(0, len(pairs), size):
+            tile = pairs[start : start + size]
+            ways = rows.log_probabilities(tile % rows.num_entities, tile // rows.num_entities)
+            inside = ((place >= start) & (place < start + size)).nonzero()[:, 0]
+            _add_tile(sums, owner[inside], place[inside] - start, entities[inside], ways, semantics)
+    for each in sums:
+        if len(each.rest):
+            each.add_known(rows, semantics)
+    return {each.node: each.message(rows, semantics) for each in sums}
+
+
+def _add_tile(
+    sums: list[_Sum], owner: Tensor, place: Tensor, entities: Tensor, ways: Tensor, semantics: Semantics
+) -> None:
+    """Add the rows of a tile [n, N] to the steps that use them; owners are sorted."""
+    numbers, counts = torch.unique_consecutive(owner, return_counts=True)
+    parts = zip(place.split(counts.tolist()), entities.split(counts.tolist()), strict=True)
+    for number, (mine, starts) in zip(numbers.tolist(), parts, strict=True):
+        whole = len(mine) == len(ways) and bool((mine.diff() == 1).all())
+        sums[number].add(ways if whole else ways[mine], starts, semantics)
+
+
+def _begin(node: Walk, source: Message, semantics: Semantics) -> _Sum:
+    """Which entities of the source are followed."""
+    alive = _alive(source, semantics).nonzero()[:, 0]
+    if len(alive) <= semantics.width:
+        return _Sum(node, source, alive, alive[:0], exact=True)
+    order = torch.argsort(source.likely[alive], descending=True, stable=True)  # of equal ones the most frequent entity
+    kept, rest = alive[order[: semantics.width]].sort().values, alive[order[semantics.width :]]
+    return _Sum(node, source, kept, rest, exact=False)
+
+
+# --- witnesses -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The best choice of the variables of one answer, and the facts that it needs, as ids."""
+
+    variables: dict[str, int]
+    facts: tuple[tuple[int, int, int], ...]  # (entity, step, entity), from the entities that the query names
+
+
+def trace(plan: Node, messages: Messages, answer: int) -> Witness:
+    """The witness of an answer."""
+    variables: dict[str, int] = {}
+    facts: list[tuple[int, int, int]] = []
+    _trace(plan, messages, answer, variables, facts)
+    return Witness(variables, tuple(dict.fromkeys(facts)))
+
+
+def _trace(
+    node: Node, messages: Messages, entity: int, variables: dict[str, int], facts: list[tuple[int, int, int]]
+) -> None:
+    if isinstance(node, Walk):
+        came_from = messages[node].came_from
+        if came_from is None:
+            return
+        source = int(came_from[entity])
+        _trace(node.source, messages, source, variables, facts)
+        if node.variable is not None:
+            variables[node.variable] = source
+        facts.append((source, node.step, entity))
+    elif isinstance(node, Every):
+        for part in node.parts:
+            _trace(part, messages, entity, variables, facts)
+    elif isinstance(node, Either):
+        _trace(max(node.parts, key=lambda part: float(messages[part].best[entity])), messages, entity, variables, facts)
+
+
+def describe(
+    plan: Node, messages: Messages, step_name: Callable[[int], str], entity_name: Callable[[int], str]
+) -> list[str]:
+    """The plan as lines: each node, below it what it is computed from, with its number of candidates."""
+    lines: list[str] = []
+
+    def show(node: Node, depth: int, sign: str = "") -> None:
+        message = messages[node]
+        if isinstance(node, Given):
+            shown = ", ".join(map(entity_name, node.entities[:3])) + (", ..." if len(node.entities) > 3 else "")
+        elif isinstance(node, Walk):
+            name = f" from ?{node.variable}" if node.variable and not node.variable.startswith("_") else ""
+            shown = f"{step_name(node.step)}{name}"
+        else:
+            shown = {Anything: "any entity", Every: "all of", Either: "one of"}[type(node)]
+        how = "" if not isinstance(node, Walk) else f"; predictions followed from {message.followed}"
+        how += "" if message.exact else ", beam"
+        lines.append(f"{'  ' * depth}{sign}{shown}: {message.candidates} candidates{how}")
+        for number, each in enumerate(inputs(node)):
+            show(each, depth + 1, "not " if isinstance(node, Every) and number >= len(node.parts) else "")
+
+    show(plan, 0)
+    return lines
