@@ -19,8 +19,11 @@ import torch
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.graph.steps import Step
-from dihedral.inference.paths import WIDTH, beam_search, path_vectors
+from dihedral.inference.paths import path_vectors
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.transitions import Transitions
+from dihedral.queries.evaluation import WIDTH, Semantics, evaluate
+from dihedral.queries.plan import Given, Node, Walk
 
 INVERSE_SUFFIX = "_reverse"
 BATCH_SIZE = 100
@@ -56,6 +59,13 @@ def read_queries(folder: Path, kind: str, predictor: Predictor) -> tuple[list[di
     return queries, list(entity.values())
 
 
+def path_plan(anchor: int, steps: list[int]) -> Node:
+    plan: Node = Given((anchor,))
+    for step in steps:
+        plan = Walk(step, plan, None)
+    return plan
+
+
 @torch.no_grad()
 def measure(
     predictor: Predictor, queries: list[dict[str, Any]], entities: list[int], mode: str, width: int
@@ -73,7 +83,10 @@ def measure(
         if mode == "product":
             scores = path_vectors(predictor.scorer, anchors, steps) @ predictor.scorer.candidates.T
         else:
-            scores = beam_search(predictor.scorer, anchors, steps, facts=predictor.train_index, width=width).scores
+            plans = [path_plan(query["anchor"], query["steps"]) for query in part]
+            rows = Transitions(predictor.scorer, predictor.train_index)
+            found = evaluate(plans, rows, Semantics(width=width))
+            scores = torch.stack([messages[plan].likely for plan, messages in found])
         if scores.is_cuda:
             torch.cuda.synchronize()
         seconds += time.perf_counter() - began

@@ -248,6 +248,8 @@ class _Reader:
 
     def choice(self, node: Any) -> Pattern:
         rows = node.p if node.name == "ToMultiSet" else node
+        if not rows:
+            raise self.error("VALUES without entities", self.find(r"\bVALUES\b"), "name at least one")
         if rows.name != "values":
             raise self.unsupported(rows.name)
         names = {variable for row in rows.res for variable in row}

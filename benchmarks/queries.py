@@ -1,0 +1,216 @@
+"""Queries of several facts on FB15k-237: `python -m benchmarks.queries MODEL QUERIES`.
+
+QUERIES is a folder with valid_TYPE.jsonl.xz for the nine types of Query2Box, ind2ent.json and ind2rel.json. Training
+facts are known. Each hard answer of a query is ranked against the entities of the query set that are not answers.
+Metrics are averaged per query, then over queries; also over the hard answers whose best known proof, among the facts of
+train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537).
+
+The probabilities that answers are shown with are fitted on one half of the queries and measured on the other: the
+expected calibration error is that of the 10 best answers of each query that training facts alone do not give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import math
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import dihedral as dh
+from benchmarks.record import RESULTS, save
+from dihedral.graph import Graph, GraphIndex
+from dihedral.graph.steps import Step
+from dihedral.inference.evidence import Evidence
+from dihedral.inference.predictor import Predictor
+from dihedral.inference.transitions import Transitions
+from dihedral.queries.evaluation import Semantics, evaluate
+from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
+
+KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
+UNIONS = ("2u", "up")
+INVERSE_SUFFIX = "_reverse"
+BATCH = 100
+SINGLE = 40  # queries timed one by one
+SHOWN = 10  # answers whose probabilities are measured
+METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query of the set with its answers."""
+
+    plan: Node
+    hard: list[int]
+    all: list[int]
+    missing: list[int]  # per hard answer: the facts of its best known proof that training does not hold
+
+
+def read_queries(folder: Path, kind: str, graph: Graph, max_queries: int, seed: int) -> tuple[list[Asked], list[int]]:
+    """A sample of the queries of a type with the ids of the graph, and the entities of the query set."""
+    entity_names, relation_names = (
+        {int(key): name for key, name in json.loads((folder / file).read_text()).items()}
+        for file in ("ind2ent.json", "ind2rel.json")
+    )
+    entity = {number: graph.entities.id(name) for number, name in entity_names.items() if name in graph.entities}
+
+    def step(number: int) -> int:
+        name = relation_names[number]
+        relation = graph.relations.id(name.removesuffix(INVERSE_SUFFIX))
+        return Step(relation, backwards=name.endswith(INVERSE_SUFFIX)).id(graph.num_relations)
+
+    with lzma.open(folder / f"valid_{kind}.jsonl.xz", "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    if max_queries:
+        drawn = np.random.default_rng(seed).permutation(len(rows))[:max_queries]
+        rows = [rows[i] for i in sorted(drawn.tolist())]
+    train, valid = graph.train_index, graph.index.select(graph.index.splits == 1)
+    asked = []
+    for row in rows:
+        branches = []
+        for anchor, relations in row["q"]:
+            node: Node = Given((entity[anchor],))
+            for number, relation in enumerate(relations):
+                node = Walk(step(relation), node, f"v{number}" if number else None)
+            branches.append(node)
+        plan = branches[0] if len(branches) == 1 else (Either if kind in UNIONS else Every)(tuple(branches))
+        if "then" in row:
+            plan = Walk(step(row["then"]), plan, "v")
+        hard, answers = ([entity[each] for each in row[name]] for name in ("hard", "all"))
+        asked.append(Asked(plan, hard, answers, num_missing(plan, train, valid)[hard].int().tolist()))
+    return asked, list(entity.values())
+
+
+def num_missing(plan: Node, train: GraphIndex, valid: GraphIndex) -> Tensor:
+    """The smallest number of valid facts in a proof of each entity [N]; infinite where there is none."""
+    parts = [num_missing(part, train, valid) for part in inputs(plan)]
+    cost = torch.full((train.num_entities,), math.inf)
+    if isinstance(plan, Given):
+        cost[list(plan.entities)] = 0
+    elif isinstance(plan, Walk):
+        source = torch.isfinite(parts[0]).nonzero()[:, 0]
+        for price, facts in enumerate((train, valid)):
+            row, answer = facts.answers(source, torch.full_like(source, plan.step))
+            cost.scatter_reduce_(0, answer, parts[0][source[row]] + price, "amin")
+    else:
+        stacked = torch.stack(parts)
+        cost = stacked.amin(0) if isinstance(plan, Either) else stacked.sum(0)
+    return cost
+
+
+class Measured:
+    """Metrics per query, of all hard answers and by the number of missing facts."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[list[float]]] = {"all": [], "one missing": [], "more missing": []}
+
+    def add(self, ranks: Tensor, missing: list[int]) -> None:
+        one = torch.tensor(missing) == 1
+        for name, chosen in (("all", torch.ones_like(one)), ("one missing", one), ("more missing", ~one)):
+            if chosen.any():
+                mine = ranks[chosen]
+                values = [float((mine <= k).float().mean()) for k in (1, 3, 10)]
+                self.rows[name].append([*values, float((1 / mine).mean())])
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, rows in self.rows.items():
+            means = np.array(rows).mean(0).tolist() if rows else [None] * 4
+            found[name] = {"queries": len(rows), **dict(zip(METRICS, means, strict=True))}
+        return found
+
+
+def measure(
+    rows: Transitions, asked: list[Asked], entities: list[int], semantics: Semantics
+) -> tuple[dict[str, Any], list[tuple[int, float, bool]]]:
+    """The metrics and times of queries of one type, and (query, log-probability, true) of their best answers."""
+    outside = torch.ones(rows.num_entities, dtype=torch.bool)
+    outside[entities] = False
+    measured, shown, exact = Measured(), [], 0
+    began = time.perf_counter()
+    seconds = 0.0
+    for start in range(0, len(asked), BATCH):
+        part = asked[start : start + BATCH]
+        began = time.perf_counter()
+        found = [messages[plan] for plan, messages in evaluate([each.plan for each in part], rows, semantics)]
+        seconds += time.perf_counter() - began
+        for number, (query, message) in enumerate(zip(part, found, strict=True)):
+            exact += message.exact
+            scores = message.likely.masked_fill(outside, -math.inf)
+            unknown = scores.masked_fill(message.best == 0, -math.inf).topk(SHOWN)
+            true = set(query.all)
+            shown += [
+                (start + number, value, entity in true)
+                for value, entity in zip(unknown.values.tolist(), unknown.indices.tolist(), strict=True)
+                if value > -math.inf
+            ]
+            hard = scores[query.hard]
+            scores[query.all] = -math.inf
+            rank = 1 + (scores[None] > hard[:, None]).sum(1) + 0.5 * (scores[None] == hard[:, None]).sum(1)
+            measured.add(rank.float(), query.missing)
+    single = []
+    for query in asked[:SINGLE]:
+        began = time.perf_counter()
+        list(evaluate([query.plan], rows, semantics))
+        single.append(1000 * (time.perf_counter() - began))
+    times = {"ms_one": float(np.median(single)), "ms_in_batch": 1000 * seconds / len(asked)}
+    return {**measured.summary(), "exact": exact / len(asked), **times}, shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("queries", type=Path)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--max-queries", type=int, default=0, help="queries drawn of each type; 0 means all")
+    parser.add_argument("--widths", type=int, nargs="+", default=[32])
+    parser.add_argument("--conjunction", nargs="+", default=["product"])
+    parser.add_argument("--ways", nargs="+", default=["noisy-or"])
+    parser.add_argument("--probabilities", nargs="+", default=["normalised"], choices=["normalised", "calibrated"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", default="queries", help="name of the record")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    predictor = dh.load(options.model)
+    records = []
+    for kind in options.kinds:
+        asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
+        for probabilities in options.probabilities:
+            rows = transitions(predictor, probabilities)
+            for width, conjunction, ways in (
+                (w, c, s) for w in options.widths for c in options.conjunction for s in options.ways
+            ):
+                found, _ = measure(rows, asked, entities, Semantics(conjunction, ways, width=width))
+                setup = {"probabilities": probabilities, "width": width, "conjunction": conjunction, "ways": ways}
+                records.append({"kind": kind, **setup, "queries": len(asked), **found})
+                print(json.dumps(records[-1]), flush=True)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    content = {"recipe": predictor.recipe, "valid_mrr": _valid_mrr(predictor), "peak_mb": memory, "rows": records}
+    save(options.name, content, options.out)
+
+
+def _valid_mrr(predictor: Predictor) -> Any:
+    return predictor.metrics.get("valid", {}).get("mrr")
+
+
+def transitions(predictor: Predictor, probabilities: str) -> Transitions:
+    """Rows of probabilities in which training facts are known."""
+    if probabilities == "normalised":
+        return Transitions(predictor.scorer, predictor.train_index)
+    calibration = predictor.calibration
+    if calibration is None:
+        raise SystemExit(f"the model has no probabilities: {predictor.why_not_calibrated}")
+    evidence = Evidence(predictor.scorer, predictor.train_index, calibration.rules)
+    return Transitions(predictor.scorer, predictor.train_index, (calibration, evidence))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""`dihedral ask`: answer a query of several facts."""
+
+from __future__ import annotations
+
+import csv
+import json as json_format
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import dihedral as dh
+from dihedral.cli.options import Json, Known, ModelFolder
+from dihedral.cli.output import cell, print_found, print_json, say
+from dihedral.errors import DihedralError
+from dihedral.inference.asking import Answer, AnswerFact
+from dihedral.queries.evaluation import WIDTH
+
+
+def command(
+    model: ModelFolder,
+    question: Annotated[str, typer.Argument(help="SPARQL, or the JSON form of a query.")],
+    top: Annotated[int | None, typer.Option(help="Number of answers (default: the LIMIT of the query, or 10).")] = None,
+    known: Known = "include",
+    conjunction: Annotated[
+        str, typer.Option(help="product or minimum: how facts that must all hold combine.")
+    ] = "product",
+    ways: Annotated[str, typer.Option(help="noisy-or or max: how several ways to an answer combine.")] = "noisy-or",
+    width: Annotated[int, typer.Option(help="Entities of a variable from which predictions are followed.")] = WIDTH,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the plan with the candidates of each step.")
+    ] = False,
+    json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Answer a query of several facts, also where the facts are not in the graph.
+
+    Example: dihedral ask out/family 'SELECT ?x WHERE { <man_0600> <spouse>/<parent> ?x }'
+    """
+    if json and as_csv:
+        raise DihedralError("both --json and --csv are given; choose one")
+    predictor = dh.load(model)
+    options: dict[str, Any] = {"conjunction": conjunction, "ways": ways, "width": width}
+    (found,) = predictor.ask_many([_read(question)], top=top, known=known, **options)  # type: ignore[arg-type]
+    variables = list(dict.fromkeys(name for answer in found.answers for name in answer.variables))
+    header = ["answer", "probability", "known", *(f"?{name}" for name in variables), "rests on"]
+    rows = [[*_cells(answer, variables), " · ".join(map(_fact, answer.facts))] for answer in found.answers]
+    if as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
+        return
+    short = predictor.graph.entities.short
+    if explain and not json:
+        for line in [*found.plan, "exact" if found.exact else f"beam: predictions are followed from {width} entities"]:
+            say(short(line))
+    if json and explain:
+        print_json(
+            {"plan": found.plan, "exact": found.exact, "answers": [_content(answer) for answer in found.answers]}
+        )
+        return
+    print_found(json, [_content(answer) for answer in found.answers], header, rows, short)
+
+
+def _read(question: str) -> Any:
+    if not question.lstrip().startswith("{"):
+        return question
+    try:
+        return json_format.loads(question)
+    except ValueError as error:
+        raise DihedralError(f"the query is not JSON: {error}; write JSON, or SPARQL that starts with SELECT") from None
+    except RecursionError:
+        raise DihedralError("the query is nested too deeply") from None
+
+
+def _cells(answer: Answer, variables: list[str]) -> list[Any]:
+    names = [answer.variables.get(name, "") for name in variables]
+    return [answer.entity, answer.probability, cell(answer.known), *names]
+
+
+def _fact(fact: AnswerFact) -> str:
+    sure = "known" if fact.known else f"{fact.probability:.2f}"
+    return f"{fact.head} {fact.relation} {fact.tail} ({sure})"
+
+
+def _content(answer: Answer) -> dict[str, Any]:
+    return answer._asdict() | {"facts": [fact._asdict() for fact in answer.facts]}
