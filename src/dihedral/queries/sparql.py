@@ -74,9 +74,9 @@ class _Reader:
                 raise self.error(f"the literal {token!r:.80}", found.start(), "name entities only")
             bare += [between, " " * len(token)]
             if found["text"]:
-                token = f"<{QUOTED}{quote(self.unescape(found), safe='')}>"
+                token = f"<{QUOTED}{quote(self.unescape(found), safe='', errors='surrogatepass')}>"
             elif found["iri"]:
-                token = f"<{BOUND}{quote(found['iri'][1:-1], safe='')}>"
+                token = f"<{BOUND}{quote(found['iri'][1:-1], safe='', errors='surrogatepass')}>"
             else:
                 token = " "
             parts += [between, token]
@@ -313,9 +313,9 @@ class _Reader:
     def name(self, iri: Any) -> str:
         for mark in (QUOTED, BOUND):
             if iri.startswith(mark):
-                return unquote(iri[len(mark) :])
+                return unquote(iri[len(mark) :], errors="surrogatepass")
         before, mark, rest = str(iri).partition(BOUND)
-        return before + unquote(rest) if mark else before  # a prefix that the text declares
+        return before + unquote(rest, errors="surrogatepass") if mark else before  # a prefix that the text declares
 
 
 def _and(*patterns: Pattern) -> Pattern:
