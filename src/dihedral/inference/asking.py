@@ -13,6 +13,8 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step
+from dihedral.inference.additive import AdditiveModel
+from dihedral.inference.answer_calibration import probabilities
 from dihedral.inference.questions import Known
 from dihedral.inference.transitions import Transitions
 from dihedral.queries.evaluation import Messages, Semantics, describe, evaluate, trace
@@ -92,9 +94,13 @@ def find_answers(
     top: int | None,
     known: Known,
     semantics: Semantics,
+    model: AdditiveModel | None,
     fact_probabilities: FactProbabilities,
 ) -> Iterator[Answers]:
-    """The answers of queries, the most probable first."""
+    """The answers of queries, the most probable first.
+
+    model: turns the values of answers into probabilities; without one, the values are shown.
+    """
     for value in (top, *(query.limit for query in queries)):
         if value is not None and value < 1:
             raise DihedralError(f"top is {value}; it must be 1 or more")
@@ -106,23 +112,23 @@ def find_answers(
     results = evaluate(plans, rows, semantics)
     for query, (plan, messages) in zip(queries, results, strict=True):
         count = top or query.limit or DEFAULT_TOP
-        found = _best(messages, plan, count, known)
+        found = _best(messages, plan, count, known, model)
         answers = _with_witnesses(graph, rows, plan, messages, found, fact_probabilities)
         yield Answers(answers, describe(plan, messages, step_name, graph.entities.__getitem__), messages[plan].exact)
 
 
-def _best(messages: Messages, plan: Node, count: int, known: Known) -> list[tuple[int, float, bool]]:
+def _best(
+    messages: Messages, plan: Node, count: int, known: Known, model: AdditiveModel | None
+) -> list[tuple[int, float, bool]]:
     """The best answers: entity, probability, and whether known facts alone give it."""
     message = messages[plan]
     likely, certain = message.likely, message.best == 0
     if known == "exclude":
         likely = likely.masked_fill(certain, -math.inf)
     order = torch.argsort(likely, descending=True, stable=True)[:count]
-    return [
-        (entity, math.exp(value), bool(certain[entity]))
-        for entity, value in zip(order.tolist(), likely[order].tolist(), strict=True)
-        if value > -math.inf
-    ]
+    order = order[likely[order] > -math.inf]
+    shown = probabilities(model, plan, message, order) if model else likely[order].exp().tolist()
+    return list(zip(order.tolist(), shown, certain[order].tolist(), strict=True))
 
 
 def _with_witnesses(

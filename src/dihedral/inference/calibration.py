@@ -110,12 +110,12 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
     features = evidence.features(triples)
     model, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
     ratio = len(graph.test) / len(graph.valid)  # true proposals that valid does not hold, for each that it holds
-    proposals = replace(model, probability=_given_unseen(model.probability, ratio))
+    proposals = replace(model, probability=given_unseen(model.probability, ratio))
     judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
     truth = np.arange(len(judged)) < len(true)
     features = evidence.features(judged)
     judgements, _ = fit_additive(features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed)
-    return Calibration(evidence.rules, proposals, judgements, _cuts(_given_unseen(unseen, ratio)))
+    return Calibration(evidence.rules, proposals, judgements, _cuts(given_unseen(unseen, ratio)))
 
 
 def candidates_of(evidence: Evidence, seed: int = 0) -> Tensor:
@@ -132,7 +132,7 @@ def candidates_of(evidence: Evidence, seed: int = 0) -> Tensor:
     return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 
 
-def _given_unseen(share: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+def given_unseen(share: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
     """The share of proposals that hold where no true one is counted as false.
 
     In the fit, V of V + T + F proposals are in valid. The T that are in no split that the fit may look at count as

@@ -16,6 +16,8 @@ from dihedral.graph import Graph, GraphIndex, KnownAnswers
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
 from dihedral.graph.triples import SPLITS, Triples
+from dihedral.inference.additive import AdditiveModel
+from dihedral.inference.answer_calibration import fit_answers, read_answers
 from dihedral.inference.asking import Answer, Answers, Facts, find_answers, follow_path, read_query, read_semantics
 from dihedral.inference.calibration import Calibration, fit_calibration, measure_judgements
 from dihedral.inference.evidence import CountedRules, Evidence
@@ -342,8 +344,18 @@ class Predictor:
         prefixes = self.graph.entities.prefixes
         rows = Transitions(self.scorer, self.known.index if facts == "all" else self.train_index)
         options: dict[str, Any] = {"top": top, "known": known, "semantics": read_semantics(semantics)}
+        options |= {"model": self._answer_model, "fact_probabilities": self._fact_probabilities}
         queries = [read_query(question, prefixes) for question in questions]
-        return list(find_answers(self.graph, rows, queries, fact_probabilities=self._fact_probabilities, **options))
+        return list(find_answers(self.graph, rows, queries, **options))
+
+    @property
+    def _answer_model(self) -> AdditiveModel | None:
+        """The probabilities of answers to queries; None if the graph was too small to fit them."""
+        content = self.metrics.get("calibration", {}).get("queries")
+        try:
+            return read_answers(content) if content else None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
 
     def _fact_probabilities(self, triples: Tensor) -> list[Any]:
         heads, relations, tails = triples.unbind(1)
@@ -417,8 +429,10 @@ class Predictor:
         calibration = fit_calibration(self.scorer, self.graph, seed)
         measured = measure_judgements(self.scorer, self.graph, calibration, seed + 1)
         answers = compare_orders(self.scorer, self.graph, calibration, seed=seed)
+        of_queries = fit_answers(self.scorer, self.graph, seed)
         self.metrics["calibration"] = {
             "models": calibration.to_dict(), "judgements": {"test": measured}, "answers": answers,
+            "queries": of_queries.to_dict() if of_queries else None,
         }  # fmt: skip
         self._calibration = None  # read again as it is stored
         vars(self).pop("evidence", None)

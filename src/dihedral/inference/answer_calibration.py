@@ -1,0 +1,141 @@
+"""Probabilities of answers to queries of several facts: the share of such answers that hold.
+
+The value that `queries.evaluation` gives to an answer orders the answers of one query. How often answers of a value
+hold is measured on queries that are drawn from the training facts, in nine shapes: an answer is true if the facts of
+train and valid give it. A small model (`inference.additive`) turns values into probabilities. Within a query it never
+changes the order. As for single facts, the probability assumes that as many facts are missing as valid holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.graph import Graph, GraphIndex
+from dihedral.graph.steps import inverse_ids
+from dihedral.inference import calibration
+from dihedral.inference.additive import AdditiveModel, fit_additive
+from dihedral.inference.scorer import Scorer
+from dihedral.inference.transitions import Transitions
+from dihedral.queries.evaluation import Message, Semantics, complement, evaluate
+from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
+
+SHAPES = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
+MAX_QUERIES, MIN_QUERIES = 60, 4  # of each shape
+SHOWN = 20  # answers of each query
+MAX_STEPS = 3  # queries with as many steps or more are treated alike
+FEATURES = 2
+LIMIT = 15.0  # of log-odds
+
+
+class KnownRows:
+    """Rows in which facts are certain and nothing else holds."""
+
+    def __init__(self, facts: GraphIndex) -> None:
+        self.facts, self.num_entities, self.device = facts, facts.num_entities, facts.keys.device
+
+    def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+        return self.facts.answers(entities, steps)
+
+    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
+        likely = torch.full((len(entities), self.num_entities), -math.inf, device=self.device)
+        likely[self.known(entities, steps)] = 0.0
+        return likely
+
+
+def num_steps(plan: Node) -> int:
+    return isinstance(plan, Walk) + sum(map(num_steps, inputs(plan)))
+
+
+def answer_features(message: Message, answers: Tensor) -> NDArray[np.float32]:
+    """The log-odds of the values of answers [n], and how few candidates the query has: [n, FEATURES]."""
+    likely = message.likely[answers]
+    odds = (likely - complement(likely)).clamp(-LIMIT, LIMIT).cpu().numpy()
+    few = np.full(len(odds), -math.log(1 + message.candidates))
+    return np.stack([odds, few], axis=1).astype(np.float32)
+
+
+def group_of(plan: Node) -> int:
+    """Queries of one group share an offset."""
+    return min(num_steps(plan), MAX_STEPS) - 1
+
+
+def probabilities(model: AdditiveModel, plan: Node, message: Message, answers: Tensor) -> list[float]:
+    """The probabilities of answers [n]; one that known facts alone give is certain."""
+    group = np.full(len(answers), group_of(plan))
+    found = model.probabilities(answer_features(message, answers), group)
+    certain = (message.best[answers] == 0).cpu().numpy()
+    return np.where(certain, 1.0, found).tolist()
+
+
+def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | None:
+    """The model of probabilities; None if too few of the answers are true."""
+    count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 20))
+    plans = draw_queries(graph.train_index, count, seed)
+    seen = graph.index.select(graph.index.splits <= 1).to(scorer.device)
+    rows = Transitions(scorer, graph.train_index.to(scorer.device))
+    parts, groups, truths = [], [], []
+    values, answers = evaluate(plans, rows, Semantics()), evaluate(plans, KnownRows(seen), Semantics(width=1))
+    for (plan, messages), (_, known) in zip(values, answers, strict=True):
+        message = messages[plan]
+        unknown = message.likely.masked_fill(message.best == 0, -math.inf)
+        best = unknown.topk(min(SHOWN, len(unknown))).indices
+        best = best[unknown[best] > -math.inf]
+        parts.append(answer_features(message, best))
+        groups.append(np.full(len(best), group_of(plan)))
+        truths.append((known[plan].best[best] == 0).cpu().numpy())
+    features, group, truth = np.concatenate(parts), np.concatenate(groups), np.concatenate(truths)
+    if truth.sum() < calibration.MIN_TRUE:
+        return None
+    model, _ = fit_additive(features, group, truth, MAX_STEPS, seed=seed, growth=calibration.GROWTH)
+    ratio = len(graph.test) / len(graph.valid)
+    return replace(model, probability=calibration.given_unseen(model.probability, ratio))
+
+
+def read_answers(content: Any) -> AdditiveModel:
+    """A model as it was stored."""
+    return AdditiveModel.from_dict(content, FEATURES, MAX_STEPS)
+
+
+# --- drawing queries -----------------------------------------------------------------------------
+
+
+def draw_queries(facts: GraphIndex, count: int, seed: int = 0) -> list[Node]:
+    """Queries of every shape that facts answer: each is drawn backwards from an answer."""
+    rng = np.random.default_rng(seed)
+    steps, ends = facts.steps.cpu().numpy(), facts.ends.cpu().numpy()
+    starts = facts.entity_starts.cpu().numpy()
+
+    def path(answer: int, length: int) -> Node:
+        """A path that leads to an answer."""
+        edge = int(rng.integers(starts[answer], starts[answer + 1]))
+        step = int(inverse_ids(int(steps[edge]), facts.num_relations))
+        source = int(ends[edge])
+        return Walk(step, Given((source,)) if length == 1 else path(source, length - 1), None)
+
+    def after(answer: int, kind: type[Every] | type[Either]) -> Node:
+        """Two branches, then one step to an answer."""
+        step = path(answer, 1)
+        assert isinstance(step, Walk) and isinstance(step.source, Given)
+        middle = step.source.entities[0]
+        return replace(step, source=kind((path(middle, 1), path(middle, 1))))
+
+    makers = {
+        "1p": lambda answer: path(answer, 1),
+        "2p": lambda answer: path(answer, 2),
+        "3p": lambda answer: path(answer, 3),
+        "2i": lambda answer: Every((path(answer, 1), path(answer, 1))),
+        "3i": lambda answer: Every((path(answer, 1), path(answer, 1), path(answer, 1))),
+        "pi": lambda answer: Every((path(answer, 2), path(answer, 1))),
+        "ip": lambda answer: after(answer, Every),
+        "2u": lambda answer: Either((path(answer, 1), path(answer, 1))),
+        "up": lambda answer: after(answer, Either),
+    }
+    answers = rng.integers(len(ends), size=(len(SHAPES), count))
+    return [makers[shape](int(ends[edge])) for shape, row in zip(SHAPES, answers, strict=True) for edge in row.tolist()]
