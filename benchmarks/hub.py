@@ -10,6 +10,7 @@ import argparse
 import http.client
 import json
 import multiprocessing
+import os
 import resource
 import statistics
 import sys
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
@@ -32,6 +33,12 @@ from dihedral.serving.server import listen
 MAX_SECONDS, MAX_GB = 30.0, 2.0
 RELATIONS = ["member", "next", "previous"]
 RECIPE = dh.Recipe(dimension=32, epochs=1)
+
+
+class Measured(NamedTuple):
+    seconds: float
+    gb: float  # peak memory
+    cpu_seconds: float | None = None  # of all cores, with imports: less depends on what else the machine does
 
 
 def make_hub(leaves: int, seed: int = 0) -> Graph:
@@ -88,22 +95,22 @@ OPERATIONS: dict[str, Callable[[Path, int], None]] = {
 def _measured(name: str, folder: Path, leaves: int, results: Any) -> None:
     started = time.perf_counter()
     OPERATIONS[name](folder, leaves)
-    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    results.put((time.perf_counter() - started, gigabytes))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    results.put((time.perf_counter() - started, used.ru_maxrss / 1e6, used.ru_utime + used.ru_stime))
 
 
-def measure(name: str, folder: Path, leaves: int) -> tuple[float, float]:
-    """Seconds and peak memory in GB of an operation in another process."""
+def measure(name: str, folder: Path, leaves: int) -> Measured:
+    """Time and memory of an operation in another process."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     process = context.Process(target=_measured, args=(name, folder, leaves, results))
     process.start()
-    found: tuple[float, float] = results.get(timeout=600)
+    found = Measured(*results.get(timeout=600))
     process.join()
     return found
 
 
-def pages(folder: Path) -> dict[str, tuple[float, float]]:
+def pages(folder: Path) -> dict[str, Measured]:
     """The slowest request of each page of the explorer, and the server's memory after it."""
     questions = [
         {"head": "e0", "relation": name, "top": 4, "known": "exclude"} for name in ("member", "next", "previous")
@@ -130,7 +137,7 @@ def pages(folder: Path) -> dict[str, tuple[float, float]]:
                 content = answer.read()
                 slowest = max(slowest, time.perf_counter() - started)
                 assert answer.status == 200, (path, answer.status, content[:500])
-            found[name] = slowest, server.peak_mb() / 1e3
+            found[name] = Measured(slowest, server.peak_mb() / 1e3)
     return found
 
 
@@ -140,24 +147,25 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    measured: dict[str, list[tuple[float, float]]] = {}
+    measured: dict[str, list[Measured]] = {}
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         for _ in range(options.runs):
             found = {name: measure(name, model, options.edges) for name in OPERATIONS} | pages(model)
             for name, each in found.items():
                 measured.setdefault(name, []).append(each)
-    rows = {
-        name: {
-            "seconds": round(statistics.median(seconds for seconds, _ in each), 2),
-            "max_seconds": round(max(seconds for seconds, _ in each), 2),
-            "gb": round(max(gigabytes for _, gigabytes in each), 2),
-        }
-        for name, each in measured.items()
-    }
+    rows = {}
+    for name, runs in measured.items():
+        rows[name] = {"seconds": round(statistics.median(run.seconds for run in runs), 2),
+                      "max_seconds": round(max(run.seconds for run in runs), 2),
+                      "gb": round(max(run.gb for run in runs), 2)}  # fmt: skip
+        cpu = [run.cpu_seconds for run in runs if run.cpu_seconds is not None]
+        if cpu:
+            rows[name]["cpu_seconds"] = round(statistics.median(cpu), 2)
     beyond = [name for name, row in rows.items() if row["seconds"] > MAX_SECONDS or row["gb"] > MAX_GB]
     note = "medians; other processes used the machine"
-    about = {"edges": options.edges, "runs": options.runs, "note": note, "beyond_limits": beyond}
+    load = [round(each, 1) for each in os.getloadavg()]
+    about = {"edges": options.edges, "runs": options.runs, "note": note, "load": load, "beyond_limits": beyond}
     path = save("hub", about | {"rows": rows}, options.out)
     for name, row in rows.items():
         print(f"{name:16} {row['seconds']:7.2f} s  {row['gb']:5.2f} GB")

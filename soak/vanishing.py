@@ -10,6 +10,7 @@ import argparse
 import http.client
 import json
 import multiprocessing
+import os
 import random
 import socket
 import sys
@@ -128,6 +129,7 @@ def run(folder: Path, abandoned: int, seed: int) -> tuple[dict[str, Any], list[s
     statuses = Counter(status for status, _ in honest + warm)
     p50, p99 = (round(float(each), 1) for each in np.percentile(milliseconds, [50, 99]))
     measured = {
+        "load": [round(each, 1) for each in os.getloadavg()],
         "abandoned": abandoned, "predictions": len(honest), "statuses": dict(statuses),
         "latency_ms": {"p50": p50, "p99": p99, "max": round(float(milliseconds.max()), 1)},
         "memory_mb": {"before": round(before, 1), "peak": round(memory, 1)},

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 import anyio
+import scipy.sparse  # noqa: F401  here, because the library would import it during a request
+import torch
 import uvicorn
 from fastapi import FastAPI
 
+from dihedral.engine import compiled
 from dihedral.errors import DihedralError
 from dihedral.serving.app import create_app, set_threads
 from dihedral.serving.batching import Batcher
@@ -23,7 +26,7 @@ from dihedral.serving.workers import MAX_SECONDS
 
 OnReady = Callable[[list[str], str], None]  # names of the models, address
 Note = Callable[[str], None]
-MAX_SHUTDOWN_SECONDS = 9  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
+MAX_SHUTDOWN_SECONDS = 8  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
 SWITCH_SECONDS = 0.0001  # a busy thread lets the event loop take over after this time; Python's default is 5 ms
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -64,6 +67,8 @@ def serve(
             note("note: other machines can send requests without a key; set --api-key")
         set_threads()
         sys.setswitchinterval(SWITCH_SECONDS)
+        if compiled.available():  # load the kernels now: during a request that would hold up all others
+            compiled.count_ranks(torch.zeros(1, 1), torch.zeros(1))
         app = create_app(  # the only reference to the models, so that a replaced one is freed
             read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client
         )

@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 WORKERS = max(1, min(4, num_cores()))
 MAX_WAITING = 100  # requests in one queue; more get status 503
 MAX_SECONDS = 60.0  # for one request, waiting included
-MAX_STOP_SECONDS = 7.0  # for current requests when the server stops
+MAX_STOP_SECONDS = 5.0  # for current requests when the server stops
 RETRY_SECONDS = 5  # when to try again after 503
 
 
