@@ -29,10 +29,13 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import Step
+from dihedral.inference.additive import AdditiveModel, fit_additive
+from dihedral.inference.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities, read_answers
+from dihedral.inference.calibration import GROWTH, expected_error, reliability
 from dihedral.inference.evidence import Evidence
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.transitions import Transitions
-from dihedral.queries.evaluation import Semantics, evaluate
+from dihedral.queries.evaluation import FLOOR, Message, Semantics, evaluate
 from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
@@ -128,41 +131,77 @@ class Measured:
         return found
 
 
+@dataclass
+class Shown:
+    """The best answers of queries: what their probability is made of, and whether they hold."""
+
+    features: list[Any]
+    groups: list[Any]
+    truth: list[Any]
+    stored: list[Any]  # probabilities by the fit that the model holds
+    held_out: list[Any]  # those of every second query
+
+    def add(self, number: int, query: Asked, message: Message, outside: Tensor, model: AdditiveModel | None) -> None:
+        unknown = message.likely.masked_fill(outside | (message.best == 0), -math.inf)
+        best = unknown.topk(SHOWN).indices
+        best = best[unknown[best] > -math.inf]
+        self.features.append(answer_features(message, best))
+        self.groups.append(np.full(len(best), group_of(query.plan)))
+        self.truth.append(np.isin(best.numpy(), query.all))
+        self.stored.append(np.array(probabilities(model, query.plan, message, best) if model else [0.0] * len(best)))
+        self.held_out.append(np.full(len(best), number % 2 == 1))
+
+    def errors(self, kinds: list[str]) -> dict[str, Any]:
+        """Expected calibration errors on every second query, of a fit on the others and of the fit of the model."""
+        parts = (self.features, self.groups, self.truth, self.stored, self.held_out)
+        features, groups, truth, stored, held_out = map(np.concatenate, parts)
+        kind = np.concatenate([np.full(len(part), name) for part, name in zip(self.truth, kinds, strict=True)])
+        fitted, _ = fit_additive(features[~held_out], groups[~held_out], truth[~held_out], MAX_STEPS, growth=GROWTH)
+        found = {"fitted on half of the queries": fitted.probabilities(features, groups), "stored": stored}
+        rows = {
+            name: {
+                each: expected_error(reliability(values[chosen], truth[chosen]))
+                for each in ("all", *dict.fromkeys(kinds))
+                for chosen in [held_out & ((kind == each) | (each == "all"))]
+            }
+            for name, values in found.items()
+        }
+        return {"answers": int(held_out.sum()), "true": float(truth[held_out].mean()), **rows}
+
+
 def measure(
-    rows: Transitions, asked: list[Asked], entities: list[int], semantics: Semantics
-) -> tuple[dict[str, Any], list[tuple[int, float, bool]]]:
-    """The metrics and times of queries of one type, and (query, log-probability, true) of their best answers."""
+    rows: Transitions, asked: list[Asked], entities: list[int], semantics: Semantics,
+    shown: Shown | None, model: AdditiveModel | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The metrics and times of queries of one type; their best answers are added to `shown`."""
     outside = torch.ones(rows.num_entities, dtype=torch.bool)
     outside[entities] = False
-    measured, shown, exact = Measured(), [], 0
-    began = time.perf_counter()
-    seconds = 0.0
+    measured, exact = Measured(), 0
+    seconds = used = 0.0
     for start in range(0, len(asked), BATCH):
         part = asked[start : start + BATCH]
-        began = time.perf_counter()
+        began, before = time.perf_counter(), time.process_time()
         found = [messages[plan] for plan, messages in evaluate([each.plan for each in part], rows, semantics)]
         seconds += time.perf_counter() - began
+        used += time.process_time() - before
         for number, (query, message) in enumerate(zip(part, found, strict=True)):
             exact += message.exact
             scores = message.likely.masked_fill(outside, -math.inf)
-            unknown = scores.masked_fill(message.best == 0, -math.inf).topk(SHOWN)
-            true = set(query.all)
-            shown += [
-                (start + number, value, entity in true)
-                for value, entity in zip(unknown.values.tolist(), unknown.indices.tolist(), strict=True)
-                if value > -math.inf
-            ]
+            if shown is not None:
+                shown.add(start + number, query, message, outside, model)
             hard = scores[query.hard]
             scores[query.all] = -math.inf
             rank = 1 + (scores[None] > hard[:, None]).sum(1) + 0.5 * (scores[None] == hard[:, None]).sum(1)
             measured.add(rank.float(), query.missing)
     single = []
     for query in asked[:SINGLE]:
-        began = time.perf_counter()
+        began, before = time.perf_counter(), time.process_time()
         list(evaluate([query.plan], rows, semantics))
-        single.append(1000 * (time.perf_counter() - began))
-    times = {"ms_one": float(np.median(single)), "ms_in_batch": 1000 * seconds / len(asked)}
-    return {**measured.summary(), "exact": exact / len(asked), **times}, shown
+        single.append((1000 * (time.perf_counter() - began), 1000 * (time.process_time() - before)))
+    wall, cpu = np.median(np.array(single), axis=0).tolist()
+    times = {"ms_one": wall, "cpu_ms_one": cpu, "ms_in_batch": 1000 * seconds / len(asked),
+             "cpu_ms_in_batch": 1000 * used / len(asked)}  # fmt: skip
+    return {**measured.summary(), "exact": exact / len(asked), **times}
 
 
 def main() -> None:
@@ -172,6 +211,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--max-queries", type=int, default=0, help="queries drawn of each type; 0 means all")
     parser.add_argument("--widths", type=int, nargs="+", default=[32])
+    parser.add_argument("--floor", type=float, default=FLOOR)
     parser.add_argument("--conjunction", nargs="+", default=["product"])
     parser.add_argument("--ways", nargs="+", default=["noisy-or"])
     parser.add_argument("--probabilities", nargs="+", default=["normalised"], choices=["normalised", "calibrated"])
@@ -180,25 +220,33 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     predictor = dh.load(options.model)
-    records = []
+    model = read_answers(stored) if (stored := predictor.metrics.get("calibration", {}).get("queries")) else None
+    shown, kinds, records = Shown([], [], [], [], []), [], []
+    first = options.probabilities[0], options.widths[0], options.conjunction[0], options.ways[0]
     for kind in options.kinds:
         asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
-        for probabilities in options.probabilities:
-            rows = transitions(predictor, probabilities)
+        for probabilities_ in options.probabilities:
+            rows = transitions(predictor, probabilities_)
             for width, conjunction, ways in (
                 (w, c, s) for w in options.widths for c in options.conjunction for s in options.ways
             ):
-                found, _ = measure(rows, asked, entities, Semantics(conjunction, ways, width=width))
-                setup = {"probabilities": probabilities, "width": width, "conjunction": conjunction, "ways": ways}
+                chosen = shown if (probabilities_, width, conjunction, ways) == first else None
+                kinds += [kind] * len(asked) if chosen else []
+                semantics = Semantics(conjunction, ways, width=width, floor=options.floor)
+                found = measure(rows, asked, entities, semantics, chosen, model)
+                setup = {"probabilities": probabilities_, "width": width, "conjunction": conjunction, "ways": ways}
                 records.append({"kind": kind, **setup, "queries": len(asked), **found})
                 print(json.dumps(records[-1]), flush=True)
+    errors = shown.errors(kinds)
+    print(json.dumps(errors))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    content = {"recipe": predictor.recipe, "valid_mrr": _valid_mrr(predictor), "peak_mb": memory, "rows": records}
+    content = {"recipe": predictor.recipe, "valid_mrr": _valid_mrr(predictor), "peak_mb": memory,
+               "calibration": errors, "rows": records}  # fmt: skip
     save(options.name, content, options.out)
 
 
 def _valid_mrr(predictor: Predictor) -> Any:
-    return predictor.metrics.get("valid", {}).get("mrr")
+    return predictor.metrics.get("valid", {}).get("both", {}).get("mrr")
 
 
 def transitions(predictor: Predictor, probabilities: str) -> Transitions:
