@@ -9,6 +9,7 @@ selects. `--fresh` takes the graphs that were not looked at while the defaults w
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import random
 import time
@@ -65,7 +66,7 @@ def recipe_of(graph: Graph, settings: dict[str, Any]) -> Recipe:
     settings = dict(settings)
     steps = settings.pop("steps", None)
     if steps:
-        settings["batch_size"] = min(1024, max(32, 2 ** round(torch.tensor(len(graph.train) / steps).log2().item())))
+        settings["batch_size"] = min(1024, max(32, 2 ** round(math.log2(len(graph.train) / steps))))
     base = chosen.replace(objective="softmax", epochs=100, validate_every=5, patience=3)
     return base.replace(**settings)
 

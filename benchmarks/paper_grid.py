@@ -27,6 +27,7 @@ from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
 from dihedral.runtime.device import choose_device
+from dihedral.training.identity import run_identity
 from dihedral.training.recipe import Recipe, load_recipe
 from dihedral.tuning.grid import PAPER_GRIDS, Row, plan, train_row
 
@@ -67,7 +68,7 @@ def cost(row: Row) -> float:
 
 
 def is_done(row: Row, log: Path) -> bool:
-    return any(each["recipe"] == row["recipe"] and each["data"] == row["data"] for each in read_lines(log))
+    return any(same_run(each, row["recipe"]) and each["data"] == row["data"] for each in read_lines(log))
 
 
 def train_all(rows: Iterable[Row], out: Path, workers: int, deadline: float) -> None:
@@ -97,8 +98,8 @@ def _train(row: Row, deadline: float) -> Row | None:
 
 def best_of(rows: list[Row], out: Path) -> Row | None:
     """The trained row of these with the highest valid MRR."""
-    settings = [row["recipe"] for row in rows]
-    found = [row for row in read_lines(log_of(rows[0], out)) if row["recipe"] in settings and "valid" in row]
+    logged = (row for row in read_lines(log_of(rows[0], out)) if "valid" in row)
+    found = [row for row in logged if any(same_run(row, each["recipe"]) for each in rows)]
     return max(found, key=lambda row: row["valid"]["mrr"], default=None)
 
 
@@ -136,7 +137,7 @@ def trained_cells(graph: str, estimator: str, out: Path) -> dict[Cell, float]:
         settings = {"regulariser_weight": weight, "entity_lr": rate, "relation_lr": rate}
         cell = recipe(graph, estimator).replace(**settings, regularise_negatives=reading).to_dict()
         for row in logged:
-            if same_run(row["recipe"], cell):
+            if same_run(row, cell):
                 found[reading, weight, rate] = float(row["valid"]["mrr"])
     return found
 
@@ -162,9 +163,9 @@ def _draw_plane(axis: Any, estimator: str, reading: bool, found: dict[Cell, floa
     axis.set_xlabel("learning rate", size=8)
 
 
-def same_run(logged: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
-    """Whether settings are equal, apart from names and those that the log's version did not have."""
-    return all(value == cell[key] for key, value in logged.items() if key not in ("name", "about"))
+def same_run(logged: Row, cell: Mapping[str, Any]) -> bool:
+    """Whether a logged row has these settings."""
+    return run_identity(logged["recipe"], 0, "") == run_identity(cell, 0, "")
 
 
 def main() -> None:

@@ -160,6 +160,12 @@ def test_complex_is_trained_beside_the_model_to_compare(cli, data, tmp_path):
     assert dh.load(tmp_path / "run").recipe["model"] != "complex"
 
 
+def test_several_processes_do_not_compare(cli, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("dihedral.cli.train.world_size", lambda: 2)
+    done = cli("train", data, *QUICK, "--compare", "--out", tmp_path / "run")
+    assert done.code == 2 and "this run has 2 processes" in done.err and not (tmp_path / "run").exists()
+
+
 def test_a_tuned_recipe_for_the_benchmark_is_suggested_but_not_used(cli, family, tmp_path):
     write_folder(family, tmp_path / "umls")
     done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run")

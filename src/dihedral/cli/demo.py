@@ -37,9 +37,7 @@ def command(
     say("\n6. Predictions: the top three answers with their probabilities; 'held out' marks the test fact")
     for head, relation, tail in list(graph.labels(graph.test))[:3]:
         best = predictor.predict(head=head, relation=relation, top=3)
-        answers = ", ".join(
-            f"{p.tail} ({p.probability or 0:.0%}{', held out' if p.tail == tail else ''})" for p in best
-        )
+        answers = ", ".join(f"{p.tail} ({_sure(p)}{', held out' if p.tail == tail else ''})" for p in best)
         say(f"   ({head}, {relation}, ?)  {answers}")
     say(f"\n   model: {out}")
     try:
@@ -51,6 +49,10 @@ def command(
         draw_relations(algebra, figure, title="FAMILY: what D4-Gumbel learned")
         say(f"   figure: {figure}")
     say(f"   finished in {time.perf_counter() - started:.0f} s")
+
+
+def _sure(answer: dh.Prediction) -> str:
+    return f"score {answer.score:.1f}" if answer.probability is None else f"{answer.probability:.0%}"
 
 
 def _print_inverses(algebra: Algebra, counted: Reversals) -> None:

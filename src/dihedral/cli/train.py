@@ -15,7 +15,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.inference.predictor import Predictor
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.distributed import rank
+from dihedral.runtime.distributed import rank, world_size
 from dihedral.storage.folder import holds_model
 from dihedral.training import Interrupted, Recipe, choose_recipe, load_recipe, train
 from dihedral.training.defaults import DEFAULT_MINUTES, best_recipe
@@ -70,6 +70,8 @@ def command(
     """
     if rank() > 0:  # only rank zero prints
         console.quiet = notes.quiet = True
+    if compare and world_size() > 1:
+        raise DihedralError(f"--compare trains two models in one process; this run has {world_size()} processes")
     settings = parse_settings(set_ or [])
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None

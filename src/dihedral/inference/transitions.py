@@ -10,7 +10,6 @@ Known facts are certain. There are two kinds of probabilities for the others:
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from dihedral.inference.calibration import Calibration
 from dihedral.inference.evidence import Evidence
 from dihedral.inference.scorer import Scorer
 
-Kind = Literal["normalised", "calibrated"]
 MAX_UNKNOWN = 0.9  # the highest normalised probability of a fact that is not known
 POOL = 100  # answers of a question with a calibrated probability
 
