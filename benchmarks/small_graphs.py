@@ -45,7 +45,8 @@ def snowball(graph: Graph, count: int, seed: int) -> np.ndarray:
     generator = np.random.default_rng(seed)
     index = graph.train_index
     starts, ends = index.entity_starts.numpy(), index.ends.numpy()
-    chosen, queue = np.zeros(graph.num_entities, dtype=bool), []
+    chosen = np.zeros(graph.num_entities, dtype=bool)
+    queue: list[int] = []
     while chosen.sum() < count:
         if not queue:
             queue = [int(generator.integers(graph.num_entities))]

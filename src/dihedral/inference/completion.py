@@ -123,7 +123,7 @@ def _table(
     """Answers [n, 3] by id as a table of names."""
     graph = predictor.graph
     head, relation, tail = triples.T
-    is_known = predictor.known.contains(head, relation, tail)
+    is_known = predictor.known.contains(*triples.to(predictor.device).T)
     names = [
         vocabulary.array.take(pa.array(ids.cpu().numpy()))
         for vocabulary, ids in ((graph.entities, head), (graph.relations, relation), (graph.entities, tail))
