@@ -11,6 +11,7 @@ once.
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
@@ -46,8 +47,8 @@ class Setting:
 
 SETTINGS = {
     "umls": Setting(iterations=1000, steps=2),
-    "WN18RR": Setting(iterations=2000),
-    "FB15k-237": Setting(iterations=3000, entities=False, entropy=0.02),
+    "WN18RR": Setting(iterations=2000, validate_every=100),
+    "FB15k-237": Setting(iterations=3000, entities=False, entropy=0.02, validate_every=100),
 }
 
 
@@ -204,7 +205,7 @@ class Agent:
         return scores.scatter_reduce_(1, here, total, "amax")
 
 
-def train(graph: dh.Graph, setting: Setting, seed: int, device: str) -> dict[str, Any]:
+def train(graph: dh.Graph, setting: Setting, seed: int, device: str, minutes: float = math.inf) -> dict[str, Any]:
     """Train an agent, validate it on up to 1000 questions, and rank test with the best policy."""
     agent = Agent(graph, setting, seed, device)
     splits = {name: torch.from_numpy(graph.split(name)).long() for name in ("train", "valid", "test")}
@@ -223,6 +224,8 @@ def train(graph: dh.Graph, setting: Setting, seed: int, device: str) -> dict[str
             if found["mrr"] > best["mrr"]:
                 best = found | {"iteration": number}
                 weights = {name: tensor.clone() for name, tensor in agent.policy.state_dict().items()}
+            if perf_counter() - started > 60 * minutes:
+                break
     seconds = perf_counter() - started
     agent.policy.load_state_dict(weights)
     return {"graph": graph.name, "seed": seed, "setting": asdict(setting), "valid_sample": best, "curve": curve,
@@ -235,6 +238,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=list(SETTINGS), default=["umls"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--iterations", type=int, help="instead of the graph's setting")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="limit on the time of each run")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -244,7 +248,7 @@ def main() -> None:
         if options.iterations:
             setting = Setting(**asdict(setting) | {"iterations": options.iterations})
         for seed in options.seeds:
-            rows.append(train(dh.load_graph(name), setting, seed, options.device))
+            rows.append(train(dh.load_graph(name), setting, seed, options.device, options.minutes))
             save("minerva", {"rows": rows}, options.out)
         print(name, "test MRR", round(mean(row["test"]["mrr"] for row in rows if row["graph"] == rows[-1]["graph"]), 4))
 
