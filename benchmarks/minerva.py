@@ -3,9 +3,9 @@
 A compact implementation of Das et al. (ICLR 2018), which the paper's tables quote. An agent starts at the head of
 (h, r, ?) and walks a fixed number of signed steps, or stays where it is. REINFORCE rewards it for ending at the tail.
 The policy is an LSTM over the steps taken. Answers are the entities that a beam search ends at, ranked by the
-probability of their best walk. As in the original, only tails are asked for, the edge of the question itself is hidden
-in training, and an answer that no walk reaches has reciprocal rank 0. The iteration is chosen on valid; test is ranked
-once.
+probability of their best walk. As in the original, only tails are asked for, the edge of the question itself and
+other answers at the last step are hidden in training, and an answer that no walk reaches has reciprocal rank 0. The
+iteration is chosen on valid; test is ranked once.
 """
 
 from __future__ import annotations
@@ -139,17 +139,17 @@ class Agent:
         chosen_log, entropy = [], []
         for step in range(setting.steps):
             steps, ends = self.actions.steps[here], self.actions.ends[here]
-            if step == 0:  # hide the edge that the question is about
-                steps = steps.masked_fill(
-                    (steps == question[:, None]) & (ends == tail[:, None]), self.policy.relations.num_embeddings - 1
-                )
+            # hide the edge that the question is about, wherever the walk meets it, and other answers at the end
+            hidden = (here == head)[:, None] & (steps == question[:, None]) & (ends == tail[:, None])
+            if step == setting.steps - 1:
+                hidden |= (ends != tail[:, None]) & self._answers(head, question, ends)
+            steps = steps.masked_fill(hidden, self.policy.relations.num_embeddings - 1)
             log = self.policy(state, question, here, steps, ends)
             action = torch.multinomial(log.detach().exp(), 1)
             chosen_log.append(log.gather(1, action)[:, 0])
             entropy.append(-(log.exp() * log).sum(1).mean())
             taken, here = steps.gather(1, action)[:, 0], ends.gather(1, action)[:, 0]
             state = self.policy.memory(self.policy.embed(taken, here), state)
-        # as in the original, ending at another known tail is neither rewarded nor hidden
         reward = (here == tail).float()
         advantage = reward - self.baseline
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
@@ -161,6 +161,12 @@ class Agent:
         nn.utils.clip_grad_norm_(self.policy.parameters(), 5.0)
         self.optimiser.step()
         return float(reward.mean())
+
+    def _answers(self, head: Tensor, question: Tensor, ends: Tensor) -> Tensor:
+        """Whether each end [n, A] answers its question in training."""
+        width = ends.shape[1]
+        found = self.index.locate(head.repeat_interleave(width), question.repeat_interleave(width), ends.flatten())
+        return (found >= 0).view(ends.shape)
 
     @torch.no_grad()
     def rank(self, triples: Tensor, chunk: int = 128) -> dict[str, float]:
