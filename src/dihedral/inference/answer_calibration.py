@@ -78,13 +78,15 @@ def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | 
     """The model of probabilities; None if too few of the answers are true."""
     count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 20))
     plans = draw_queries(graph.train_index, count, seed)
-    seen = graph.index.select(graph.index.splits <= 1).to(scorer.device)
+    seen, all_facts = graph.index.select(graph.index.splits <= 1).to(scorer.device), graph.index.to(scorer.device)
     rows = Transitions(scorer, graph.train_index.to(scorer.device))
     parts, groups, truths = [], [], []
-    values, answers = evaluate(plans, rows, Semantics()), evaluate(plans, KnownRows(seen), Semantics(width=1))
-    for (plan, messages), (_, known) in zip(values, answers, strict=True):
+    values = evaluate(plans, rows, Semantics())
+    answers, all_answers = (evaluate(plans, KnownRows(facts), Semantics(width=1)) for facts in (seen, all_facts))
+    for (plan, messages), (_, known), (_, ever) in zip(values, answers, all_answers, strict=True):
         message = messages[plan]
-        unknown = message.likely.masked_fill(message.best == 0, -math.inf)
+        only_test = (ever[plan].best == 0) & (known[plan].best != 0)  # left out, as in filtered ranking
+        unknown = message.likely.masked_fill((message.best == 0) | only_test, -math.inf)
         best = unknown.topk(min(SHOWN, len(unknown))).indices
         best = best[unknown[best] > -math.inf]
         parts.append(answer_features(message, best))
@@ -93,9 +95,7 @@ def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | 
     features, group, truth = np.concatenate(parts), np.concatenate(groups), np.concatenate(truths)
     if truth.sum() < calibration.MIN_TRUE:
         return None
-    model, _ = fit_additive(features, group, truth, MAX_STEPS, seed=seed, growth=calibration.GROWTH)
-    ratio = len(graph.test) / len(graph.valid)
-    return replace(model, probability=calibration.given_unseen(model.probability, ratio))
+    return fit_additive(features, group, truth, MAX_STEPS, seed=seed, growth=calibration.GROWTH)[0]
 
 
 def read_answers(content: Any) -> AdditiveModel:

@@ -5,14 +5,15 @@ facts (`inference.evidence`):
 
 - Proposals: facts that the graph does not hold (`inference.proposals`). The probability is the share of such proposals
   that hold if as many facts are missing from the graph as the valid split holds. If more are missing it is too low, if
-  fewer are missing it is too high. This is the probability of answers to a question and of missing facts.
+  fewer are missing it is too high. This is the probability of answers to a question and of missing facts. Facts of test
+  are neither true nor false in the fit: they are left out, as in filtered ranking.
 - Judgements: true and false in equal parts, where a false triple has one entity replaced by another that fits that side
   of the relation. This is the probability of a yes or no.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,7 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
         raise DihedralError(f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_TRUE} or more")
     evidence = Evidence(scorer, graph.train_index, CountedRules.count(graph.train_index))
     triples = candidates_of(evidence, seed)
+    triples = triples[torch.from_numpy(~is_among(triples, graph.test, graph.num_entities))]
     held = is_among(triples, graph.valid, graph.num_entities)
     true, false = false_triples(evidence, graph, graph.valid, seed)
     if min(int(held.sum()), len(true)) < MIN_TRUE:
@@ -108,14 +110,12 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
         )
     relations = triples[:, 1].numpy()
     features = evidence.features(triples)
-    model, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
-    ratio = len(graph.test) / len(graph.valid)  # true proposals that valid does not hold, for each that it holds
-    proposals = replace(model, probability=given_unseen(model.probability, ratio))
+    proposals, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
     judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
     truth = np.arange(len(judged)) < len(true)
     features = evidence.features(judged)
     judgements, _ = fit_additive(features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed)
-    return Calibration(evidence.rules, proposals, judgements, _cuts(given_unseen(unseen, ratio)))
+    return Calibration(evidence.rules, proposals, judgements, _cuts(unseen))
 
 
 def candidates_of(evidence: Evidence, seed: int = 0) -> Tensor:
@@ -130,16 +130,6 @@ def candidates_of(evidence: Evidence, seed: int = 0) -> Tensor:
         share = min(MAX_PROPOSALS / max(expected, 1), MAX_SCORES / max(scores, 1))
         found.append(propose(evidence, relation, heads, tails, share=share, seed=seed))
     return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
-
-
-def given_unseen(share: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
-    """The share of proposals that hold where no true one is counted as false.
-
-    In the fit, V of V + T + F proposals are in valid. The T that are in no split that the fit may look at count as
-    false, which the F false ones are. A user's proposals hold no valid facts and as many true ones: V of V + F.
-    """
-    result: NDArray[np.float64] = (share / np.maximum(1 - ratio * share, share)).clip(0, 0.999)
-    return result
 
 
 def given_missing(probabilities: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
