@@ -6,19 +6,19 @@ as the default has. `--fresh` takes the graphs that were not looked at while the
 
     python -m benchmarks.defaults --workers 8
     python -m benchmarks.defaults --workers 8 --extend
-    python -m benchmarks.defaults --summary
+    python -m benchmarks.defaults --table
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import multiprocessing
 import random
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -28,12 +28,14 @@ from benchmarks.small_graphs import FRESH_GRAPHS, GRAPHS, open_graph
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
+from dihedral.reproduction.tables import markdown
 from dihedral.runtime.device import choose_device, device_name
 from dihedral.training.defaults import choose_recipe
 from dihedral.training.loop import Trainer
 from dihedral.training.recipe import Recipe
 from dihedral.training.train import finish
 
+LOG = RESULTS / "defaults-search.jsonl"
 TRIALS = 40
 SPACE: dict[str, list[Any]] = {
     "K": [4, 4, 8],
@@ -122,24 +124,31 @@ def best_trials(log: Path, names: list[str]) -> list[Job]:
     return [(name, f"{row['trial']} extended", row["settings"] | EXTENDED) for name, row in found.items()]
 
 
-def summary(log: Path) -> list[dict[str, Any]]:
-    """For each graph the default beside the best of the trials."""
+def table(log: Path = LOG) -> str:
+    """The table of docs/how-to/tune.md: for each graph the default beside the best of the trials."""
     graphs: dict[str, list[dict[str, Any]]] = {}
     for row in read_lines(log):
         if "valid" in row:
             graphs.setdefault(row["graph"], []).append(row)
-    rows = []
+    rows, shares = [], []
     for name, tried in graphs.items():
         default = next((row for row in tried if row["trial"] == 0), None)
-        if default is None:
-            continue
-        best = max(tried, key=lambda row: row["valid"])
-        rows.append(
-            {"graph": name, "triples": default["triples"], "trials": len(tried), "best": best["trial"],
-             "valid": default["valid"], "best_valid": best["valid"], "share": default["valid"] / best["valid"],
-             "test": default["test"], "best_test": best["test"], "seconds": default["seconds"]}
-        )  # fmt: skip
-    return rows
+        if default is not None:
+            best = max(tried, key=lambda row: row["valid"])
+            shares.append(default["valid"] / best["valid"])
+            values = (f"{row[split]:.3f}" for split in ("valid", "test") for row in (default, best))
+            rows.append([name, f"{default['triples']:,}", *values, f"{shares[-1]:.3f}"])
+    rows.append(["mean", "", "", "", "", "", f"{mean(shares):.3f}"])
+    header = [
+        "graph",
+        "training triples",
+        "valid MRR, default",
+        "best found",
+        "test MRR, default",
+        "best found",
+        "share",
+    ]
+    return markdown(header, rows)
 
 
 def main() -> None:
@@ -149,13 +158,12 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6, help="No run starts after this time.")
-    parser.add_argument("--log", type=Path, default=RESULTS / "defaults-search.jsonl")
+    parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--extend", action="store_true")
-    parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.summary:
-        for row in summary(arguments.log):
-            print(json.dumps(row))
+    if arguments.table:
+        print(table(arguments.log))
         return
     names = FRESH_GRAPHS if arguments.fresh else arguments.graphs
     jobs: list[Job] = [(name, trial, drawn(trial)) for name in names for trial in range(arguments.trials)]

@@ -144,6 +144,12 @@ def test_the_table_of_shares_against_chance_is_that_of_the_record():
     assert table() in read("docs/concepts/algebra.md"), "copy what `benchmarks.chance.table()` returns"
 
 
+def test_the_table_of_defaults_is_that_of_the_search():
+    from benchmarks.defaults import table
+
+    assert table() in read("docs/how-to/tune.md"), "copy what `python -m benchmarks.defaults --table` prints"
+
+
 def test_http_reference_lists_every_endpoint():
     pytest.importorskip("fastapi")
     from dihedral.serving.app import create_app
