@@ -5,6 +5,7 @@ of valid; the other test facts are held out. So as many facts are missing as the
 are true but in no split count as wrong, so all values are lower bounds.
 
     python -m benchmarks.missing --graphs umls family-neural-lp
+    python -m benchmarks.missing --models out/fb15k-237
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dihedral.inference.evidence import CountedRules
 from dihedral.inference.ordering import compare_orders
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.proposals import propose
+from dihedral.runtime.device import choose_device
 
 SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
 CUTS = (20, 100, 500, 1000)
@@ -121,6 +123,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
+    parser.add_argument("--models", nargs="+", type=Path, default=[], help="Trained models instead of graphs.")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--name", default="missing", help="The name of the record.")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="Settings of the recipe.")
@@ -128,8 +131,11 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = dict(each.split("=", 1) for each in arguments.set)
     rows = []
-    for name in arguments.graphs:
-        trained = dh.train(dh.load_graph(name), device=arguments.device, progress=False, **settings)
+    for each in arguments.models or arguments.graphs:
+        if arguments.models:
+            trained = dh.load(each, device=choose_device(arguments.device))
+        else:
+            trained = dh.train(dh.load_graph(each), device=arguments.device, progress=False, **settings)
         rows.append(measure(trained))
         print({key: value for key, value in rows[-1].items() if key not in ("per_relation", "recipe")}, flush=True)
         save(arguments.name, {"rows": rows}, arguments.out)
