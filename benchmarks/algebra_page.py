@@ -1,6 +1,6 @@
 """Write docs/algebra.md with real output: `python -m benchmarks.algebra_page FB15K237_MODEL [--out docs]`.
 
-The script trains a FAMILY model. FB15K237_MODEL is a model folder trained with `algebra/fb15k-237-d4-gumbel`. The
+The script trains a FAMILY model. FB15K237_MODEL is a model folder trained with `algebra/fb15k-237-d4-graded`. The
 tables come from results/rules-*.json, results/faithfulness-*.json and results/path-queries.json.
 """
 
@@ -145,7 +145,7 @@ def freebase_part(folder: Path, images: Path) -> str:
     name = "out/fb15k-237"
     return (
         "## FB15k-237: a graph with unknown rules\n\n"
-        "```console\n$ dihedral train FB15k-237 --recipe algebra/fb15k-237-d4-gumbel --out out/fb15k-237\n```\n\n"
+        "```console\n$ dihedral train FB15k-237 --recipe algebra/fb15k-237-d4-graded --out out/fb15k-237\n```\n\n"
         + shell(folder, name, "rules", "--top", "10", "--no-inverses", "--kind", "composition")
         + "\nThe explanation of a test triple that ranks first:\n\n"
         + shell(folder, name, "explain", *found.triple, "--top", "4")
