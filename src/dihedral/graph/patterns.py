@@ -1,7 +1,7 @@
 """Patterns counted in a graph: symmetric relations, inverse pairs, chains r₁ · r₂ ⇒ r₃.
 
 Counts are over distinct (head, tail) pairs. A pair is two different entities: facts about an entity and itself
-(head = tail) are left out of every count, and so are bodies that lead back to their start. The standard confidence of a
+(head = tail) are left out of every count, and so are ways along a body that visit an entity twice. The standard confidence of a
 rule is support / body: the share of the pairs joined by the body that the head relation also holds. PCA confidence
 divides only by the body pairs whose head entity has any fact of the head relation.
 
@@ -359,10 +359,9 @@ def count_rules(
         return [_estimate(sample, held) for held in rules]
     counts = np.zeros((len(rules), 3), np.int64)
     for starts, ends in steps.joined():
-        kept = starts != ends
         if own is not None:
-            kept &= (starts != own[0]) | (ends != own[1])
-        starts, ends = starts[kept], ends[kept]
+            kept = (starts != own[0]) | (ends != own[1])
+            starts, ends = starts[kept], ends[kept]
         for row, held in zip(counts, rules, strict=True):
             row += int(held.has(starts, ends).sum()), len(starts), int(contains(held.heads, starts).sum())
     return [RuleCount(support, pairs, pca_pairs) for support, pairs, pca_pairs in counts.tolist()]

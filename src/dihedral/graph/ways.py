@@ -4,6 +4,9 @@ A way h → m → … → t follows one fact per step, none of them about an ent
 hub grows with the square of its degree, but it is a product of degrees and needs no list. A way drawn at random leads
 to the pair (h, t) with a probability proportional to the number of ways between the two. Weighted by the inverse of
 that number, sampled ways therefore stand for distinct pairs.
+
+The pairs that a body joins are those of ways through different entities only. Of a body of three steps this leaves out
+ways that turn back, such as h → m → t → m': they would let a fact imply itself.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ class Body:
         return float(self._onwards[0].sum())
 
     def joined(self) -> Iterator[tuple[Ids, Ids]]:
-        """The distinct (head, tail) that the body joins, in tiles of heads; some may be the same entity."""
+        """The distinct (head, tail) of different entities that the body joins, in tiles of heads."""
         first = self.forwards[0]
         heads, begin = np.unique(first.heads, return_index=True)
         if not len(heads):
@@ -108,20 +111,51 @@ class Body:
             interruption.check()
             paths = first.matrix[heads[tile]]
             for step in self.forwards[1:]:
-                paths = paths @ step.matrix
-                paths.data[:] = 1  # joined or not: the number of ways would grow without bound
-            yield np.repeat(heads[tile], np.diff(paths.indptr)), paths.indices.astype(np.int64)
+                paths = paths @ step.matrix  # at most as many ways between two entities as facts of the middle step
+                if len(self.forwards) > 3:
+                    paths.data[:] = 1  # joined or not: the number of ways would grow without bound
+            starts, ends = np.repeat(heads[tile], np.diff(paths.indptr)), paths.indices.astype(np.int64)
+            kept = (starts != ends) & (paths.data > self.repeats(starts, ends))
+            yield starts[kept], ends[kept]
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """The first and last entities of random ways, each way with the same probability."""
+    def repeats(self, heads: Ids, tails: Ids) -> Ids:
+        """The number of ways of three steps between different entities that visit one of the two again."""
+        if len(self.forwards) != 3:
+            return np.zeros(len(heads), np.int64)
+        first, second, third = self.forwards
+        from_head, to_tail = self._loops
+        starts, ends = first.has(heads, tails), third.has(heads, tails)
+        both = starts & ends & second.has(tails, heads)
+        found: Ids = starts * to_tail[tails] + ends * from_head[heads] - both
+        return found
+
+    @cached_property
+    def _loops(self) -> tuple[Ids, Ids]:
+        """The ways from each entity back to itself along the first two steps, and along the last two: [N] each."""
+        both = ((self.forwards[i], self.backwards[i + 1]) for i in (0, 1))
+        returning = (np.intersect1d(there.codes, back.codes, assume_unique=True) for there, back in both)
+        counts = (np.bincount(codes // self.num_entities, minlength=self.num_entities) for codes in returning)
+        from_head, to_tail = counts
+        return from_head, to_tail
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[Ids, Ids, NDArray[np.bool_]]:
+        """The first and last entities of random ways, and whether each way visits one of the two again.
+
+        Each way has the same probability.
+        """
         heads = ends = np.zeros(count, np.int64)
+        between: list[Ids] = []
         for number, (step, onwards) in enumerate(zip(self.forwards, self._onwards, strict=True)):
             total = np.concatenate([[0.0], onwards.cumsum()])
             first, last = step.places(ends) if number else (np.zeros_like(ends), np.full_like(ends, len(step)))
             drawn = total[first] + rng.random(count) * (total[last] - total[first])
             place = (np.searchsorted(total, drawn, side="right") - 1).clip(first, last - 1)
             heads, ends = heads if number else step.heads[place], step.tails[place]
-        return heads, ends
+            between.append(ends)
+        again = np.zeros(count, bool)
+        for there in between[:-1]:
+            again |= (there == heads) | (there == ends)
+        return heads, ends, again
 
     def ways_between(self, heads: Ids, tails: Ids) -> Ids:
         """The number of ways from each head to each tail, looked up from whichever of the two has fewer facts."""
@@ -137,13 +171,15 @@ class Body:
     def sample(self, seed: int = 0) -> Sample:
         """Random ways: SAMPLES, or fewer if entities with many facts make each one expensive."""
         rng = np.random.default_rng(seed)
-        heads, tails = self.draw(PILOT, rng)
+        heads, tails, _ = self.draw(PILOT, rng)
         cost = self._lookups(heads, tails).mean()
         size = int(min(SAMPLES, max(PILOT, MAX_LOOKUPS / max(cost, 1.0))))
-        heads, tails = self.draw(size, rng)
+        heads, tails, again = self.draw(size, rng)
         pairs, place = np.unique(heads * self.num_entities + tails, return_inverse=True)
-        between = self.ways_between(*np.divmod(pairs, self.num_entities))[place]
-        return Sample(self.num_ways, heads, tails, np.where(heads != tails, 1 / np.maximum(between, 1), 0.0))
+        ends = np.divmod(pairs, self.num_entities)
+        between = (self.ways_between(*ends) - self.repeats(*ends))[place]
+        kept = (heads != tails) & ~again
+        return Sample(self.num_ways, heads, tails, np.where(kept, 1 / np.maximum(between, 1), 0.0))
 
 
 class Sample(NamedTuple):
@@ -152,7 +188,7 @@ class Sample(NamedTuple):
     num_ways: float  # in the graph
     heads: Ids  # [n]
     tails: Ids  # [n]
-    weights: Values  # [n]: 1 / number of ways between head and tail, and 0 where they are the same
+    weights: Values  # [n]: 1 / number of ways between head and tail, and 0 if an entity is visited twice
 
     def pairs(self, holds: NDArray[np.bool_] | None = None) -> float:
         """How many pairs the body joins in the graph, of those for which something holds."""

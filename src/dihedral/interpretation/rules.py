@@ -294,11 +294,11 @@ class RuleMiner:
         ways = starts[:, None]
         for step in steps[:-1]:
             row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step), MAX_WAYS // BATCH)
-            two = there != ways[row, -1]  # not a fact about an entity and itself
-            row, there = row[two][:MAX_WAYS], there[two][:MAX_WAYS]
+            new = (there[:, None] != ways[row]).all(dim=1)  # no entity twice
+            row, there = row[new][:MAX_WAYS], there[new][:MAX_WAYS]
             ways, ends = torch.cat([ways[row], there[:, None]], dim=1), ends[row]
         closed = self.index.locate(ways[:, -1], torch.full((len(ways),), steps[-1]), ends) >= 0
-        closed &= ways[:, -1] != ends
+        closed &= (ways != ends[:, None]).all(dim=1)
         ways_found: list[list[int]] = torch.cat([ways, ends[:, None]], dim=1)[closed].tolist()
         return ways_found
 
