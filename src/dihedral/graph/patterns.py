@@ -1,9 +1,9 @@
 """Patterns counted in a graph: symmetric relations, inverse pairs, chains r₁ · r₂ ⇒ r₃.
 
 Counts are over distinct (head, tail) pairs. A pair is two different entities: facts about an entity and itself
-(head = tail) are left out of every count, and so are ways along a body that visit an entity twice. The standard confidence of a
-rule is support / body: the share of the pairs joined by the body that the head relation also holds. PCA confidence
-divides only by the body pairs whose head entity has any fact of the head relation.
+(head = tail) are left out of every count, and so are ways along a body that visit an entity twice. The standard
+confidence of a rule is support / body: the share of the pairs joined by the body that the head relation also holds. PCA
+confidence divides only by the body pairs whose head entity has any fact of the head relation.
 
 Counts are exact, by sparse products in tiles, as long as the ways along a body (`graph.ways`) are few enough to be
 listed: at most MAX_WAYS for one body and MAX_TOTAL for all bodies of two steps. A body with more ways, such as one

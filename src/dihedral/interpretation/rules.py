@@ -50,9 +50,11 @@ class MinedRule:
     agreement: Share  # share of components in which the product of the body is the head, against chance
     support: int  # pairs that the body joins and the head relation holds
     body_pairs: int  # pairs that the body joins
+    pca_pairs: int  # those (x, y) of which x is the head of any fact of the head relation
+    head_facts: int  # facts of the head relation between two entities
     confidence: float  # support / body_pairs
-    pca_confidence: float  # the same among pairs (x, y) of which x is the head of any fact of the head relation
-    head_coverage: float  # support / number of facts of the head relation
+    pca_confidence: float  # support / pca_pairs
+    head_coverage: float  # support / head_facts
     interval: Interval | None = None  # the counts are estimates from a sample of ways; None if they are exact
     order_matters: bool | None = None  # of a composition: whether the swapped body scores clearly less
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
@@ -180,9 +182,10 @@ class RuleMiner:
         pca_body = self._reversed_with_head(other, head)
         if kind == "skew-symmetric":  # the support are the pairs that are not held reversed
             support, pca_body = size - support, size
+        facts = int(counted.size[head])
         return MinedRule(
-            kind, (self.name(step),), self.name(head), score, share, support, size,
-            support / size, support / pca_body, support / int(counted.size[head]),
+            kind, (self.name(step),), self.name(head), score, share, support, size, pca_body, facts,
+            support / size, support / pca_body, support / facts,
             examples=self._examples([step], head) if kind != "skew-symmetric" else (),
         )  # fmt: skip
 
@@ -265,9 +268,10 @@ class RuleMiner:
     ) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         support, joined, pca_body, interval = counts
+        facts = int(self.reversals.size[head])
         return MinedRule(
-            "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined,
-            support / joined, support / pca_body, support / int(self.reversals.size[head]), interval,
+            "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined, pca_body, facts,
+            support / joined, support / pca_body, support / facts, interval,
             order_matters=body != body[::-1] and swapped < ORDER_MATTERS * score,
             examples=self._examples(list(body), head),
         )  # fmt: skip

@@ -1,0 +1,186 @@
+"""What rules derive from a graph: new facts, each with the confidence of its best rule and one reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.graph.triples import Triples, sort_triples
+from dihedral.inference.tables import write_table
+from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter, Term
+from dihedral.interpretation.iris import BASE, check_base, to_iri
+from dihedral.io.files import atomic_path, make_folder
+
+SUFFIXES = (".tsv", ".csv", ".parquet", ".nt", ".nq")
+PARTS = ("head", "relation", "tail")
+XSD = "http://www.w3.org/2001/XMLSchema#"
+RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """New facts of a graph, and the rules that derive them; the best facts come first."""
+
+    graph: Graph
+    rules: list[HornRule]  # counted in the graph, by descending confidence
+    facts: Triples  # [n, 3]
+    best: NDArray[np.int64]  # [n]: the rule with the highest confidence
+    num_rules: NDArray[np.int64]  # [n]: how many rules derive each fact
+    reasons: list[
+        NDArray[np.int64]
+    ]  # per rule [m, 1 + variables]: the fact, and the entities of one way along the body
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def to_arrow(self) -> pa.Table:
+        """One row per fact: head, relation, tail, confidence, pca_confidence, support, rules, rule and reason."""
+        graph, best = self.graph, [self.rules[i] for i in self.best.tolist()]
+        reasons = [""] * len(self)
+        for number, (rule, rows) in enumerate(zip(self.rules, self.reasons, strict=True)):
+            for fact, *entities in rows[self.best[rows[:, 0]] == number].tolist():
+                reasons[fact] = _grounded(rule, entities, graph)
+        names = list(graph.labels(self.facts))
+        text = {rule: str(rule) for rule in set(best)}
+        return pa.table(
+            {name: pa.array([fact[i] for fact in names], pa.string()) for i, name in enumerate(PARTS)}
+            | {
+                "confidence": pa.array([rule.confidence for rule in best], pa.float64()),
+                "pca_confidence": pa.array([rule.pca_confidence for rule in best], pa.float64()),
+                "support": pa.array([rule.counts.support if rule.counts else 0 for rule in best], pa.int64()),
+                "rules": pa.array(self.num_rules, pa.int64()),
+                "rule": pa.array([text[rule] for rule in best], pa.string()),
+                "reason": pa.array(reasons, pa.string()),
+            }
+        )
+
+    def to_triples(self, base: str = BASE) -> str:
+        """N-Triples without provenance."""
+        return "".join(f"{line} .\n" for line in self._statements(base))
+
+    def to_quads(self, base: str = BASE) -> str:
+        """N-Quads: each fact in the graph of each rule that derives it, and statements about these rules."""
+        lines, statements = [], self._statements(base)
+        for number, (rule, rows) in enumerate(zip(self.rules, self.reasons, strict=True), 1):
+            if not len(rows) or rule.counts is None:
+                continue
+            name, text = f"<{base}rule#{number}>", str(rule).replace("\\", "\\\\").replace('"', '\\"')
+            text = text.replace("\n", "\\n").replace("\r", "\\r")
+            lines.append(f'{name} <{RDFS_LABEL}> "{text}" .\n')
+            for key, value, kind in (
+                ("confidence", rule.confidence, "double"),
+                ("pca_confidence", rule.pca_confidence, "double"),
+                ("support", rule.counts.support, "integer"),
+                ("body_pairs", rule.counts.pairs, "integer"),
+            ):
+                lines.append(f'{name} <{base}vocabulary#{key}> "{value}"^^<{XSD}{kind}> .\n')
+            lines += [f"{statements[fact]} {name} .\n" for fact in rows[:, 0].tolist()]
+        return "".join(lines)
+
+    def _statements(self, base: str) -> list[str]:
+        return [" ".join(f"<{to_iri(name, base)}>" for name in fact) for fact in self.graph.labels(self.facts)]
+
+    def write(self, path: Path, base: str = BASE) -> None:
+        """Write a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq)."""
+        check_path(path)
+        if path.suffix in (".tsv", ".csv", ".parquet"):
+            write_table(self.to_arrow(), path)
+            return
+        text = (self.to_triples if path.suffix == ".nt" else self.to_quads)(check_base(base))
+        make_folder(path.parent)
+        with atomic_path(path) as part:
+            part.write_text(text, "utf-8")
+
+
+def check_path(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise DihedralError(f"out is {str(path)!r}; its name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+
+
+def materialise(
+    rules: Sequence[HornRule],
+    graph: Graph,
+    *,
+    min_confidence: float = 0.0,
+    min_support: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Derived:
+    """Derive the facts that rules imply and that the training facts of a graph do not hold.
+
+    Rules are counted in the graph. Each is applied once to the known facts, not to derived ones.
+
+    min_confidence, min_support: leave out rules with less.
+    """
+    if not 0 <= min_confidence <= 1:
+        raise DihedralError(f"min_confidence is {min_confidence}; it must be between 0 and 1")
+    counter = RuleCounter(graph)
+    counted = []
+    for number, rule in enumerate({rule.key: rule for rule in rules}.values(), 1):
+        if on_progress:
+            on_progress(number, 2 * len(rules))
+        counted.append(counter.count(rule))
+    kept = [rule for rule in counted if rule.counts and rule.counts.support >= min_support]
+    kept = sorted((rule for rule in kept if rule.confidence >= min_confidence), key=_rank)
+    triples, ways = [np.zeros((0, 3), np.int32)], []
+    for number, rule in enumerate(kept):
+        if on_progress:
+            on_progress(len(rules) + number, 2 * len(rules))
+        found, way = _new_facts(counter, rule)
+        triples.append(found)
+        ways.append(way)
+    return _best(graph, kept, np.concatenate(triples), ways)
+
+
+def _rank(rule: HornRule) -> tuple[float, int, str]:
+    return -rule.confidence, -(rule.counts.support if rule.counts else 0), str(rule)
+
+
+def _new_facts(counter: RuleCounter, rule: HornRule) -> tuple[Triples, NDArray[np.int64]]:
+    relation = counter.graph.relations.id(rule.head.relation)
+    held = counter.pairs_of(relation)
+    facts, ways = [np.zeros((0, 3), np.int64)], [np.zeros((0, len(rule.variables)), np.int64)]
+    for heads, tails, way in counter.ground(rule):
+        new = ~held.has(heads, tails)
+        facts.append(np.stack([heads[new], np.full(int(new.sum()), relation), tails[new]], axis=1))
+        ways.append(way[new])
+    return np.concatenate(facts).astype(np.int32), np.concatenate(ways)
+
+
+def _best(graph: Graph, rules: list[HornRule], triples: Triples, ways: list[NDArray[np.int64]]) -> Derived:
+    """Put the derivations of each fact together; facts are ordered by their best rule."""
+    sizes = [len(way) for way in ways]
+    rule = np.repeat(np.arange(len(ways)), sizes)
+    order = sort_triples(triples, graph.num_entities, graph.num_relations)  # stable: best rule first
+    same = (triples[order[1:]] == triples[order[:-1]]).all(axis=1)
+    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else np.zeros(0, np.int64)
+    group = np.zeros(len(order), np.int64)
+    group[order] = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
+    facts, best = triples[order[first]], rule[order[first]]
+    counts = np.bincount(group, minlength=len(first))
+    ranked = np.argsort(best, kind="stable")
+    place = np.empty_like(ranked)
+    place[ranked] = np.arange(len(ranked))
+    stops = np.cumsum([0, *sizes])
+    reasons = [
+        np.concatenate([place[group[a:b]][:, None], way], axis=1)
+        for (a, b), way in zip(pairwise(stops.tolist()), ways, strict=True)
+    ]
+    return Derived(graph, rules, facts[ranked], best[ranked], counts[ranked], reasons)
+
+
+def _grounded(rule: HornRule, entities: Sequence[int], graph: Graph) -> str:
+    """The body of a rule with entities for variables."""
+    of = {name: Constant(graph.entities[i]) for name, i in zip(rule.variables, entities, strict=True)}
+
+    def term(each: Term) -> Term:
+        return of[each] if isinstance(each, str) else each
+
+    return ", ".join(str(Atom(term(atom.subject), atom.relation, term(atom.object))) for atom in rule.body)

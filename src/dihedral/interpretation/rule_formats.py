@@ -1,0 +1,331 @@
+"""Rules as text: AMIE, AnyBURL, JSON, SPARQL, SHACL and Datalog. AMIE, AnyBURL and JSON are read back.
+
+- AMIE 3: a table with `?a  r  ?c  ?c  s  ?b   => ?a  h  ?b` and its counts; terms are separated by two blanks
+- AnyBURL and PyClause: pairs of the body, support, confidence and `h(X,Y) <= r(X,A), s(A,Y)`, separated by tabs
+- SPARQL: one CONSTRUCT query per rule, which derives facts that the data does not hold
+- SHACL: shapes with a sh:SPARQLRule (SHACL Advanced Features)
+- Datalog: Soufflé's dialect, over the relation fact(subject, relation, object)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dihedral.errors import DihedralError
+from dihedral.graph.patterns import Interval, RuleCount
+from dihedral.interpretation.horn import BETWEEN, Atom, Constant, HornRule, Term, make_rule
+from dihedral.interpretation.iris import BASE, check_base, to_iri
+
+AMIE_COLUMNS = (
+    "Rule", "Head Coverage", "Std Confidence", "PCA Confidence", "Positive Examples", "Body size", "PCA Body size",
+    "Functional variable",
+)  # fmt: skip
+AMIE_VARIABLES = {"X": "?a", "Y": "?b"} | {name: f"?{chr(ord(name) + 2).lower()}" for name in BETWEEN}
+ANYBURL_VARIABLE = re.compile("[A-Z]")
+
+
+class Parsed(NamedTuple):
+    """A rule as a file has it."""
+
+    number: int  # of its line
+    body: list[Atom]
+    head: Atom
+    functional: Term | None = None
+    known: dict[str, Any] | None = None  # counts and examples
+
+
+def write_rules(rules: Sequence[HornRule], format: str, *, base: str = BASE) -> str:
+    """Rules in one of the formats FORMATS.
+
+    base: where names that are no IRIs get theirs, in SPARQL and SHACL.
+    """
+    if format not in FORMATS:
+        raise DihedralError(f"format is {format!r}; choose {', '.join(FORMATS)}")
+    return FORMATS[format](rules, check_base(base))
+
+
+# --- AMIE ------------------------------------------------------------------------------------------
+
+
+def write_amie(rules: Sequence[HornRule], base: str = BASE) -> str:
+    lines = ["\t".join(AMIE_COLUMNS)]
+    for rule in rules:
+        text = f"{'  '.join(map(_amie_atom, rule.body))}   => {_amie_atom(rule.head)}"
+        count = _counts(rule)
+        shares = (f"{share:.9g}" for share in (rule.head_coverage, rule.confidence, rule.pca_confidence))
+        functional = "?a" if rule.functional == "head" else "?b"
+        lines.append("\t".join([text, *shares, *map(str, count[:3]), functional]))
+    return "\n".join(lines) + "\n"
+
+
+def _amie_atom(atom: Atom) -> str:
+    terms = [
+        AMIE_VARIABLES[atom.subject] if isinstance(atom.subject, str) else atom.subject.name,
+        atom.relation,
+        AMIE_VARIABLES[atom.object] if isinstance(atom.object, str) else atom.object.name,
+    ]
+    for name in [atom.relation, *atom.constants]:
+        if re.search(r"\s\s|[^\S ]|^\s|\s$|^\?|=>", name):
+            raise DihedralError(f"AMIE's format cannot hold the name {name!r}; choose json, sparql, shacl or datalog")
+    return "  ".join(terms)
+
+
+def read_amie(text: str) -> Iterator[Parsed]:
+    for number, line in enumerate(text.splitlines(), 1):
+        rule, *columns = line.split("\t")
+        body, arrow, head = rule.partition("=>")
+        if not arrow:
+            continue  # the header, and what AMIE says about its run
+        terms = re.split(r"\s{2,}", body.strip()), re.split(r"\s{2,}", head.strip())
+        if len(terms[0]) % 3 or len(terms[1]) != 3:
+            raise DihedralError(f"line {number}: {rule.strip()!r} is no AMIE rule; two blanks separate its terms")
+        atoms = [
+            Atom(_amie_term(one), relation, _amie_term(other))
+            for part in terms
+            for one, relation, other in zip(*[iter(part)] * 3, strict=True)
+        ]
+        functional = columns[6].strip() if len(columns) > 6 else ""  # ?a and ?b, or their numbers -1 and -2
+        named = atoms[-1].object if functional == "-2" else functional.removeprefix("?")
+        yield Parsed(number, atoms[:-1], atoms[-1], named)
+
+
+def _amie_term(text: str) -> Term:
+    return text[1:] if text.startswith("?") else Constant(text)
+
+
+# --- AnyBURL and PyClause --------------------------------------------------------------------------
+
+
+def write_anyburl(rules: Sequence[HornRule], base: str = BASE) -> str:
+    lines = []
+    for rule in rules:
+        for name in rule.constants:
+            if ANYBURL_VARIABLE.fullmatch(name):
+                raise DihedralError(f"AnyBURL's format reads the entity {name!r} as a variable; choose json")
+        if re.search(r"[\t\r\n]", str(rule)):
+            raise DihedralError(f"AnyBURL's format cannot hold tabs and line breaks, as in {str(rule)!r}; choose json")
+        count = _counts(rule)
+        lines.append(f"{count.pairs}\t{count.support}\t{rule.confidence:.9g}\t{rule}\n")
+    return "".join(lines)
+
+
+def read_anyburl(text: str) -> Iterator[Parsed]:
+    for number, line in enumerate(text.splitlines(), 1):
+        *_, rule = line.split("\t")
+        if not rule.strip():
+            continue
+        head, arrow, body = rule.partition(" <=")
+        if not arrow:
+            raise DihedralError(f"line {number}: {rule.strip()[:200]!r} is no AnyBURL rule; it has no ` <= `")
+        parts = re.split(r"(?<=\)), (?=[^ ])", body.strip()) if body.strip() else []
+        yield Parsed(number, [_anyburl_atom(part, number) for part in parts], _anyburl_atom(head, number))
+
+
+def _anyburl_atom(text: str, number: int) -> Atom:
+    """relation(subject,object): at least one of the two is a capital letter, so names may have commas and brackets."""
+    text = text.strip()
+    places = [place for place, letter in enumerate(text) if letter == "("] if text.endswith(")") else []
+    for place in reversed(places):
+        inside = text[place + 1 : -1]
+        for subject, comma, object_ in (inside.partition(","), inside.rpartition(",")):
+            terms = [name if ANYBURL_VARIABLE.fullmatch(name) else Constant(name) for name in (subject, object_)]
+            if comma and place and any(isinstance(term, str) for term in terms):
+                return Atom(terms[0], text[:place], terms[1])
+    raise DihedralError(f"line {number}: {text[:200]!r} is no atom such as relation(X,A)")
+
+
+# --- JSON ------------------------------------------------------------------------------------------
+
+
+def write_json(rules: Sequence[HornRule], base: str = BASE) -> str:
+    return json.dumps([to_dict(rule) for rule in rules], indent=2, ensure_ascii=False) + "\n"
+
+
+def to_dict(rule: HornRule) -> dict[str, Any]:
+    count = _counts(rule)
+    return {
+        "rule": str(rule),
+        "body": [_atom_dict(atom) for atom in rule.body],
+        "head": _atom_dict(rule.head),
+        "support": count.support,
+        "body_pairs": count.pairs,
+        "pca_pairs": count.pca_pairs,
+        "head_facts": rule.head_size,
+        "confidence": rule.confidence,
+        "pca_confidence": rule.pca_confidence,
+        "head_coverage": rule.head_coverage,
+        "functional": rule.functional,
+        "interval": count.interval and count.interval._asdict(),
+        "score": rule.score,
+        "examples": [[list(fact) for fact in example] for example in rule.examples],
+    }
+
+
+def _atom_dict(atom: Atom) -> dict[str, Any]:
+    terms = (
+        {"variable": term} if isinstance(term, str) else {"entity": term.name} for term in (atom.subject, atom.object)
+    )
+    subject, object_ = terms
+    return {"subject": subject, "relation": atom.relation, "object": object_}
+
+
+def read_json(text: str) -> Iterator[Parsed]:
+    try:
+        for number, each in enumerate(json.loads(text), 1):
+            head = _dict_atom(each["head"])
+            named = head.object if each.get("functional") == "tail" else head.subject
+            body = [_dict_atom(atom) for atom in each["body"]]
+            interval = each["interval"] and Interval(**each["interval"])
+            count = RuleCount(each["support"], each["body_pairs"], each["pca_pairs"], interval)
+            examples = tuple(tuple((h, r, t) for h, r, t in example) for example in each["examples"])
+            known = {"counts": count, "head_size": each["head_facts"], "score": each["score"], "examples": examples}
+            yield Parsed(number, body, head, named, known)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DihedralError(f"the file is no JSON list of rules: {error!r}") from None
+
+
+def _dict_atom(content: dict[str, Any]) -> Atom:
+    terms = [
+        Constant(str(term["entity"])) if "entity" in term else str(term["variable"])
+        for term in (content["subject"], content["object"])
+    ]
+    return Atom(terms[0], str(content["relation"]), terms[1])
+
+
+# --- SPARQL, SHACL and Datalog ---------------------------------------------------------------------
+
+
+def write_sparql(rules: Sequence[HornRule], base: str = BASE) -> str:
+    """CONSTRUCT queries, separated by empty lines."""
+    return "\n".join(f"# {number}. {_summary(rule)}\n{construct(rule, base)}" for number, rule in enumerate(rules, 1))
+
+
+def construct(rule: HornRule, base: str = BASE, focus: str = "") -> str:
+    """One query.
+
+    focus: a variable that is written as $this.
+    """
+
+    def term(each: Term) -> str:
+        if isinstance(each, str):
+            return "$this" if each == focus else f"?{each.lower()}"
+        return f"<{to_iri(each.name, base)}>"
+
+    def triple(atom: Atom) -> str:
+        return f"{term(atom.subject)} <{to_iri(atom.relation, base)}> {term(atom.object)}"
+
+    apart = " && ".join(f"{term(one)} != {term(other)}" for one, other in _different(rule))
+    body = "".join(f"  {triple(atom)} .\n" for atom in rule.body)
+    head = triple(rule.head)
+    return f"CONSTRUCT {{ {head} }}\nWHERE {{\n{body}  FILTER ({apart})\n  FILTER NOT EXISTS {{ {head} }}\n}}\n"
+
+
+def write_shacl(rules: Sequence[HornRule], base: str = BASE) -> str:
+    """Turtle: a shape per rule, whose targets are the entities of a variable of its head."""
+    parts = ["@prefix sh: <http://www.w3.org/ns/shacl#> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"]
+    for number, rule in enumerate(rules, 1):
+        focus = rule.head.variables[0]
+        first = next(atom for atom in rule.body if focus in atom.variables)
+        target = "targetSubjectsOf" if first.subject == focus else "targetObjectsOf"
+        query = construct(rule, base, focus).replace("\\", "\\\\").rstrip()
+        parts.append(
+            f"<{base}shape#{number}> a sh:NodeShape ;\n  sh:{target} <{to_iri(first.relation, base)}> ;\n"
+            f"  sh:rule [\n    a sh:SPARQLRule ;\n    rdfs:label {_turtle_string(_summary(rule))} ;\n"
+            f'    sh:construct """{query}"""\n  ] .\n'
+        )
+    return "\n".join(parts)
+
+
+def _turtle_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # the same escapes
+
+
+def write_datalog(rules: Sequence[HornRule], base: str = BASE) -> str:
+    def term(each: Term) -> str:
+        return each if isinstance(each, str) else json.dumps(each.name, ensure_ascii=False)
+
+    def triple(atom: Atom) -> str:
+        return f"{term(atom.subject)}, {json.dumps(atom.relation, ensure_ascii=False)}, {term(atom.object)}"
+
+    parts = [
+        ".decl fact(subject: symbol, relation: symbol, object: symbol)\n.input fact\n"
+        ".decl derived(subject: symbol, relation: symbol, object: symbol, confidence: float, rule: number)\n"
+        ".output derived\n"
+    ]
+    for number, rule in enumerate(rules, 1):
+        body = [f"fact({triple(atom)})" for atom in rule.body]
+        body += [f"{term(one)} != {term(other)}" for one, other in _different(rule)]
+        body.append(f"!fact({triple(rule.head)})")
+        head = f"derived({triple(rule.head)}, {rule.confidence:.6f}, {number})"
+        parts.append(f"// {number}. {_summary(rule)}\n{head} :-\n  {', '.join(body)}.\n")
+    return "\n".join(parts)
+
+
+def _different(rule: HornRule) -> list[tuple[Term, Term]]:
+    """The terms that stand for different entities."""
+    terms: list[Term] = [*rule.variables, *map(Constant, rule.constants)]
+    return [pair for pair in combinations(terms, 2) if any(isinstance(term, str) for term in pair)]
+
+
+def _summary(rule: HornRule) -> str:
+    """The rule and its counts in one line."""
+    count = _counts(rule)
+    sample = ", estimated" if count.interval else ""
+    numbers = f"support {count.support}, pairs {count.pairs}, confidence {rule.confidence:.4f}{sample}"
+    return " ".join(f"{rule} | {numbers}, PCA confidence {rule.pca_confidence:.4f}".split())
+
+
+def _counts(rule: HornRule) -> RuleCount:
+    if rule.counts is None:
+        raise DihedralError(f"the rule {rule} has no counts; count it first")
+    return rule.counts
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+class RuleFile(NamedTuple):
+    """Rules read from a file."""
+
+    rules: list[HornRule]
+    left_out: list[str]  # why other lines were left out
+
+
+def read_rules(path: str | Path) -> RuleFile:
+    """The rules of a file by AMIE, AnyBURL or PyClause, or in the JSON of `write_rules`.
+
+    The counts of JSON files are read. Those of the others depend on how they were made, so rules are to be counted
+    again. Rules without a body and rules about an entity and itself are left out.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except FileNotFoundError:
+        raise DihedralError(f"file {str(path)!r} does not exist; give a file of rules") from None
+    except UnicodeDecodeError as error:
+        raise DihedralError(f"file {str(path)!r} is not UTF-8: {error}") from None
+    reader = read_json if text.lstrip().startswith("[") else read_amie if "=>" in text else read_anyburl
+    found = RuleFile([], [])
+    try:
+        for number, body, head, functional, known in reader(text):
+            try:
+                found.rules.append(replace(make_rule(body, head, functional), **(known or {})))
+            except DihedralError as error:
+                found.left_out.append(f"{number}: {error}")
+    except DihedralError as error:
+        raise DihedralError(f"{str(path)!r}, {error}") from None
+    if not found.rules and not found.left_out:
+        raise DihedralError(f"file {str(path)!r} holds no rules; it must be a file by AMIE or AnyBURL, or JSON")
+    return found
+
+
+Writer = Callable[[Sequence[HornRule], str], str]
+FORMATS: dict[str, Writer] = {
+    "amie": write_amie, "anyburl": write_anyburl, "json": write_json, "sparql": write_sparql, "shacl": write_shacl,
+    "datalog": write_datalog,
+}  # fmt: skip
