@@ -61,19 +61,14 @@ def write_amie(rules: Sequence[HornRule], base: str = BASE) -> str:
         shares = (f"{share:.9g}" for share in (rule.head_coverage, rule.confidence, rule.pca_confidence))
         functional = "?a" if rule.functional == "head" else "?b"
         lines.append("\t".join([text, *shares, *map(str, count[:3]), functional]))
+        _check_readable(rule, lines[-1], read_amie, "AMIE")
     return "\n".join(lines) + "\n"
 
 
 def _amie_atom(atom: Atom) -> str:
-    terms = [
-        AMIE_VARIABLES[atom.subject] if isinstance(atom.subject, str) else atom.subject.name,
-        atom.relation,
-        AMIE_VARIABLES[atom.object] if isinstance(atom.object, str) else atom.object.name,
-    ]
-    for name in [atom.relation, *atom.constants]:
-        if re.search(r"\s\s|[^\S ]|^\s|\s$|^\?|=>", name):
-            raise DihedralError(f"AMIE's format cannot hold the name {name!r}; choose json, sparql, shacl or datalog")
-    return "  ".join(terms)
+    terms = (AMIE_VARIABLES[term] if isinstance(term, str) else term.name for term in (atom.subject, atom.object))
+    subject, object_ = terms
+    return f"{subject}  {atom.relation}  {object_}"
 
 
 def read_amie(text: str) -> Iterator[Parsed]:
@@ -105,14 +100,10 @@ def _amie_term(text: str) -> Term:
 def write_anyburl(rules: Sequence[HornRule], base: str = BASE) -> str:
     lines = []
     for rule in rules:
-        for name in rule.constants:
-            if ANYBURL_VARIABLE.fullmatch(name):
-                raise DihedralError(f"AnyBURL's format reads the entity {name!r} as a variable; choose json")
-        if re.search(r"[\t\r\n]", str(rule)):
-            raise DihedralError(f"AnyBURL's format cannot hold tabs and line breaks, as in {str(rule)!r}; choose json")
         count = _counts(rule)
-        lines.append(f"{count.pairs}\t{count.support}\t{rule.confidence:.9g}\t{rule}\n")
-    return "".join(lines)
+        lines.append(f"{count.pairs}\t{count.support}\t{rule.confidence:.9g}\t{rule}")
+        _check_readable(rule, lines[-1], read_anyburl, "AnyBURL")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def read_anyburl(text: str) -> Iterator[Parsed]:
@@ -285,6 +276,16 @@ def _counts(rule: HornRule) -> RuleCount:
     if rule.counts is None:
         raise DihedralError(f"the rule {rule} has no counts; count it first")
     return rule.counts
+
+
+def _check_readable(rule: HornRule, line: str, read: Callable[[str], Iterator[Parsed]], name: str) -> None:
+    """Refuse names that a format cannot hold."""
+    try:
+        same = [make_rule(each.body, each.head).key for each in read(line)] == [rule.key]
+    except DihedralError:
+        same = False
+    if not same:
+        raise DihedralError(f"{name}'s format cannot hold the names of {str(rule)!r}; choose json, sparql or datalog")
 
 
 # --- reading ---------------------------------------------------------------------------------------

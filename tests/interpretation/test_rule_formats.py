@@ -1,0 +1,239 @@
+"""Rule files: what AMIE and AnyBURL write is read, formats lead back, and SPARQL derives what `materialise` does."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.interpretation.derivation import materialise
+from dihedral.interpretation.horn import Atom, Constant, RuleCounter, in_graph, make_rule, path_rule
+from dihedral.interpretation.iris import BASE, from_iri, to_iri
+from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
+
+ox = pytest.importorskip("pyoxigraph")
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "rules"
+FACTS = [
+    ("anna", "spouse", "bob"), ("bob", "spouse", "anna"), ("carl", "spouse", "dora"), ("dora", "spouse", "carl"),
+    ("eve", "spouse", "fred"), ("anna", "child", "gil"), ("bob", "child", "gil"), ("anna", "child", "hal"),
+    ("carl", "child", "ida"), ("carl", "child", "jim"), ("gil", "sibling", "hal"), ("ida", "sibling", "jim"),
+    ("jim", "sibling", "ida"), ("anna", "lives_in", "paris"), ("carl", "lives_in", "rome"),
+    ("gil", "lives_in", "paris"),
+    ("ida", "lives_in", "rome"), ("fred", "lives_in", "paris"), ("anna", "speaks", "french"),
+    ("gil", "speaks", "french"), ("carl", "speaks", "italian"), ("hal", "child", "hal"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return dh.Graph.from_labels(FACTS)
+
+
+@pytest.fixture(scope="module")
+def counted(graph):
+    rules, _ = in_graph([*read_rules(FIXTURES / "amie.tsv").rules, *read_rules(FIXTURES / "anyburl.txt").rules], graph)
+    rules.append(path_rule(["spouse", "child", "~sibling"], "child", graph.relations))
+    return [RuleCounter(graph).count(rule) for rule in dict.fromkeys(rules)]
+
+
+def test_the_output_of_amie_is_read():
+    rules, left_out = read_rules(FIXTURES / "amie.tsv")
+    assert list(map(str, rules)) == [
+        "<spouse>(X,Y) <= <spouse>(Y,X)",
+        "<child>(X,Y) <= <spouse>(X,A), <child>(A,Y)",
+        "<sibling>(X,Y) <= <child>(A,X), <child>(A,Y)",
+        "<lives_in>(X,<paris>) <= <child>(A,X), <lives_in>(A,<paris>)",
+    ]
+    assert [rule.functional for rule in rules] == ["head", "head", "tail", "head"] and left_out == []
+
+
+def test_the_output_of_anyburl_is_read():
+    rules, left_out = read_rules(FIXTURES / "anyburl.txt")
+    assert list(map(str, rules))[3:] == [
+        "lives_in(X,paris) <= child(A,X), lives_in(A,paris)",
+        "speaks(X,french) <= lives_in(X,paris)",
+        "speaks(X,french) <= child(X,A)",
+        "lives_in(anna,Y) <= lives_in(A,Y), spouse(anna,A)",
+    ]
+    assert [reason.split(":")[0] for reason in left_out] == ["8", "9"]  # without a body; about an entity and itself
+
+
+def test_rules_of_amie_are_counted_again(graph):
+    rules, unknown = in_graph(read_rules(FIXTURES / "amie.tsv").rules, graph)
+    assert unknown == []
+    spouse, child, sibling, lives = (RuleCounter(graph).count(rule) for rule in rules)
+    assert spouse.counts[:3] == (4, 5, 4) and spouse.head_coverage == 4 / 5
+    assert child.counts[:3] == (2, 5, 3)
+    assert sibling.counts[:3] == (3, 4, 3)  # PCA over the tail, as the file says
+    assert lives.counts[:3] == (1, 2, 1) and lives.head_size == 3
+
+
+@pytest.mark.parametrize("name", ["amie", "anyburl", "json"])
+def test_a_format_leads_back_to_the_same_rules(counted, tmp_path, name):
+    path = tmp_path / "rules"
+    path.write_text(write_rules(counted, name), "utf-8")
+    again, left_out = read_rules(path)
+    assert left_out == [] and [rule.key for rule in again] == [rule.key for rule in counted]
+    if name == "json":
+        assert again == counted
+    if name == "amie":
+        assert [rule.functional for rule in again] == [rule.functional for rule in counted]
+
+
+def test_amie_and_anyburl_tables_have_their_columns(counted):
+    header, first, *_ = write_rules(counted, "amie").splitlines()
+    assert header == (
+        "Rule\tHead Coverage\tStd Confidence\tPCA Confidence\tPositive Examples\tBody size\tPCA Body size\t"
+        "Functional variable"
+    )
+    assert first == "?b  spouse  ?a   => ?a  spouse  ?b\t0.8\t0.8\t1\t4\t5\t4\t?a"
+    assert write_rules(counted, "anyburl").splitlines()[1] == "5\t2\t0.4\tchild(X,Y) <= spouse(X,A), child(A,Y)"
+
+
+NAMES = ["r(a)", "a, b", "x <= y", "ü ö", "comma,", "(", 'quo"te', "back\\slash", "#5"]
+
+
+@pytest.mark.parametrize("constant", NAMES)
+def test_constants_with_commas_and_brackets_lead_back(tmp_path, constant):
+    rule = make_rule([Atom("X", "likes", Constant(constant))], Atom("X", "is", Constant("it")))
+    rule = replace(rule, counts=(RuleCounter(dh.Graph.from_labels([("a", "likes", "b")]))).count(
+        make_rule([Atom("Y", "likes", "X")], Atom("X", "likes", "Y"))).counts)  # fmt: skip
+    for name in ("anyburl", "json"):
+        path = tmp_path / name
+        path.write_text(write_rules([rule], name), "utf-8")
+        assert read_rules(path).rules[0].key == rule.key
+
+
+def store_of(graph):
+    store = ox.Store()
+    for fact in graph.labels(graph.train):
+        store.add(ox.Quad(*(ox.NamedNode(to_iri(name)) for name in fact)))
+    return store
+
+
+def derived_by(graph, rule):
+    found = materialise([rule], graph, min_support=0)
+    return set(found.graph.labels(found.facts))
+
+
+def triples(store, query):
+    return {tuple(from_iri(term.value) for term in (t.subject, t.predicate, t.object)) for t in store.query(query)}
+
+
+def test_construct_queries_derive_what_materialise_does(graph, counted):
+    queries, store = write_rules(counted, "sparql").split("\n\n"), store_of(graph)
+    assert len(queries) == len(counted)
+    assert [triples(store, query) for query in queries] == [derived_by(graph, rule) for rule in counted]
+    assert sum(bool(derived_by(graph, rule)) for rule in counted) >= 6
+
+
+def test_mined_rules_run_as_construct_queries():
+    graph = dh.make_family(60, seed=3)
+    store, counter, names = store_of(graph), RuleCounter(graph), list(graph.relations)
+    steps = [*names, *(f"~{name}" for name in names)]
+    bodies = [[one, other] for one, other in product(steps[::2], steps[1::2])] + [["~child", "spouse", "sibling"]]
+    rules = [counter.count(path_rule(body, names[i % len(names)], graph.relations)) for i, body in enumerate(bodies)]
+    for rule, query in zip(rules, write_rules(rules, "sparql").split("\n\n"), strict=True):
+        assert triples(store, query) == derived_by(graph, rule)
+
+
+def test_shacl_rules_are_valid_turtle_and_derive_the_same(graph, counted):
+    sh = "http://www.w3.org/ns/shacl#"
+    shapes = ox.Store()
+    shapes.load(input=write_rules(counted, "shacl").encode(), format=ox.RdfFormat.TURTLE)
+    found = shapes.query(
+        f"""PREFIX sh: <{sh}> SELECT ?shape ?how ?of ?query {{
+            ?shape a sh:NodeShape ; ?how ?of ; sh:rule [ a sh:SPARQLRule ; sh:construct ?query ] .
+            FILTER (?how IN (sh:targetSubjectsOf, sh:targetObjectsOf)) }}"""
+    )
+    rows = {int(row["shape"].value.rpartition("#")[2]): row for row in found}
+    store = store_of(graph)
+    for number, rule in enumerate(counted, 1):
+        row, query = rows[number], rows[number]["query"].value
+        side = "subject" if row["how"].value.endswith("SubjectsOf") else "object"
+        targets = {getattr(q, side) for q in store.quads_for_pattern(None, row["of"], None)}
+        inferred = set()
+        for target in targets:  # a SHACL engine binds $this to each target
+            bound = query.replace("WHERE {", f"WHERE {{ VALUES $this {{ {target} }}")
+            inferred |= triples(store, bound)
+        assert inferred == derived_by(graph, rule)
+
+
+def test_datalog_rules_derive_the_same(graph, counted):
+    facts, entities = set(graph.labels(graph.train)), list(graph.entities)
+    clauses = re.findall(r"^derived\((.*), ([\d.]+), (\d+)\) :-\n  (.*)\.$", write_rules(counted, "datalog"), re.M)
+    assert [float(clause[1]) for clause in clauses] == [pytest.approx(rule.confidence, abs=1e-6) for rule in counted]
+    for (head, _, _, body), rule in zip(clauses, counted, strict=True):
+        atoms = re.findall(r"(!?)fact\((.*?)\)", body)
+        unequal = re.findall(r"(\S+) != (\S+?)(?:,|$)", body)
+        names = sorted({term for _, atom in atoms for term in atom.split(", ") if not term.startswith('"')})
+        derived = set()
+        for chosen in product(entities, repeat=len(names)):
+            of = dict(zip(names, chosen, strict=True))
+
+            def ground(atom, of=of):
+                return tuple(of[term] if term in of else json.loads(term) for term in atom.split(", "))
+
+            if all((ground(atom) in facts) != bool(negated) for negated, atom in atoms) and all(
+                ground(one) != ground(other) for one, other in unequal
+            ):
+                derived.add(ground(head))
+        assert derived == derived_by(graph, rule)
+
+
+@given(st.one_of(st.text(min_size=1), st.from_regex(r"\A[a-z]{1,3}:[\w:/?#%@. \[\]]*\Z"), st.just(f"{BASE}x")))
+def test_every_name_has_an_iri_that_leads_back(name):
+    iri = to_iri(name)
+    assert from_iri(iri) == name
+    line = f"<{iri}> <{iri}> <{iri}> ."
+    (quad,) = ox.parse(input=line.encode("utf-8"), format=ox.RdfFormat.N_TRIPLES)
+    assert quad.subject.value == iri
+    assert ox.Store().query(f"ASK {{ <{iri}> ?p ?o }}") is not None
+
+
+def test_iris_are_written_as_they_are():
+    assert to_iri("http://example.org/a%20b?x#y") == "http://example.org/a%20b?x#y"
+    assert to_iri("Ann") == "urn:dihedral:Ann" and to_iri("..", "http://example.org/") == "http://example.org/%2E%2E"
+    with pytest.raises(DihedralError, match="base is 'no base'"):
+        write_rules([], "sparql", base="no base")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("nothing\n", "line 1: 'nothing' is no AnyBURL rule"),
+        ("?a r ?b => ?a s ?b\n", "line 1: '.a r .b => .a s .b' is no AMIE rule; two blanks"),
+        ("r(X,Y) <= s(c,d)\n", r"line 1: 's\(c,d\)' is no atom such as relation"),
+        ('[{"head": 1}]', "is no JSON list of rules"),
+        ("", "holds no rules"),
+    ],
+)
+def test_files_that_are_no_rules_are_refused(tmp_path, content, message):
+    path = tmp_path / "rules.txt"
+    path.write_text(content)
+    with pytest.raises(DihedralError, match=message):
+        read_rules(path)
+
+
+@pytest.mark.parametrize("names", [("a\tb", "two  blanks"), ("C", "?c  "), ("a(X,b)", "x  => y")])
+def test_names_that_a_format_cannot_hold_are_refused(counted, names):
+    odd = make_rule([Atom("X", "likes", Constant(names[0]))], Atom("X", names[1], Constant("d")))
+    odd = replace(odd, counts=counted[0].counts)
+    for name in ("amie", "anyburl"):
+        with pytest.raises(DihedralError, match="format cannot hold the names of"):
+            write_rules([odd], name)
+    for name in FORMATS.keys() - {"amie", "anyburl"}:
+        assert write_rules([odd], name)
+
+
+def test_unknown_formats_are_refused():
+    with pytest.raises(DihedralError, match="format is 'prolog'; choose amie"):
+        write_rules([], "prolog")
