@@ -15,3 +15,39 @@ def test_rules_are_printed_as_tables_json_and_csv(cli, model_folder):
     assert {"share", "chance", "kappa", "p"} <= rules[0]["agreement"].keys()
     refused = cli(*options, "--kind", "odd")
     assert refused.code == 2 and "kind is 'odd'; choose symmetric" in refused.err
+
+
+def test_mined_rules_are_printed_in_other_formats_and_read_back(cli, model_folder, tmp_path):
+    options = ("rules", model_folder, "--min-support", 1, "--top", 5)
+    amie = cli(*options, "--format", "amie")
+    assert amie.code == 0 and amie.out.startswith("Rule\tHead Coverage\tStd Confidence")
+    path = tmp_path / "rules.tsv"
+    path.write_text(amie.out, "utf-8")
+    again = cli("rules", model_folder, "--read", path)
+    assert again.code == 0 and again.out == amie.out
+    anyburl = cli("rules", model_folder, "--read", path, "--format", "anyburl").out
+    assert " <= " in anyburl and len(anyburl.splitlines()) == len(amie.out.splitlines()) - 1
+    assert cli(*options, "--format", "shacl").out.startswith("@prefix sh:")
+    refused = cli(*options, "--format", "prolog")
+    assert refused.code == 2 and "format is 'prolog'; choose one of amie, anyburl" in refused.err
+
+
+def test_a_file_of_rules_is_counted_in_a_graph_without_a_model(cli, tmp_path):
+    (tmp_path / "graph.tsv").write_text("ann\tspouse\tbob\nbob\tspouse\tann\neve\tspouse\tfred\n")
+    rules = tmp_path / "rules.txt"
+    rules.write_text(
+        "9\t9\t1.0\tspouse(X,Y) <= spouse(Y,X)\n9\t9\t1.0\tspouse(X,Y) <= married(X,Y)\n9\t9\t1.0\tr(X,a) <= \n"
+    )
+    done = cli("rules", tmp_path / "graph.tsv", "--read", rules, "--format", "anyburl")
+    assert done.out == "3\t2\t0.666666667\tspouse(X,Y) <= spouse(Y,X)\n"
+    assert "left out 1 rules with names that the graph does not have, such as 'married'" in done.err
+    assert "such as line 3: the body is empty" in done.err
+    derived = json.loads(cli("materialise", rules, tmp_path / "graph.tsv", "--json").out)
+    assert [(row["head"], row["relation"], row["tail"], row["reason"]) for row in derived] == [
+        ("fred", "spouse", "eve", "spouse(eve,fred)")
+    ]
+    out = tmp_path / "new.nt"
+    assert cli("materialise", rules, tmp_path / "graph.tsv", "--out", out, "--base", "http://example.org/").code == 0
+    assert out.read_text() == "<http://example.org/fred> <http://example.org/spouse> <http://example.org/eve> .\n"
+    refused = cli("materialise", rules, tmp_path / "graph.tsv", "--out", tmp_path / "new.xml")
+    assert refused.code == 2 and "its name must end in .tsv, .csv, .parquet, .nt or .nq" in refused.err

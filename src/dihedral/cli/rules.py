@@ -1,24 +1,31 @@
-"""`dihedral rules`: mine rules from the relations of a model and check them against a graph."""
+"""`dihedral rules`: mine rules from the relations of a model, or read them, and count them in a graph."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Columns, Device, Json, ModelFolder
-from dihedral.cli.output import counted_bar, print_json, print_table, read_data, say, shown_kappa
+from dihedral.cli.options import Columns, Device, Json
+from dihedral.cli.output import counted_bar, print_json, print_table, read_data, remark, say, shown_kappa
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.interpretation.horn import HornRule, RuleCounter, from_mined, in_graph
+from dihedral.interpretation.iris import BASE
+from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
+Base = Annotated[str, typer.Option(help="In RDF, what comes before names that are no IRIs.")]
 
 
 def command(
-    model: ModelFolder,
+    model: Annotated[Path, typer.Argument(help="A model folder; with --read it may also be a graph.")],
     data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
     kind: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; by default all but skew-symmetric.")
@@ -29,6 +36,11 @@ def command(
     length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
     min_score: Annotated[float, typer.Option(help="Leave out rules that the model scores lower.")] = MIN_SCORE,
     device: Device = "cpu",
+    read: Annotated[
+        Path | None, typer.Option(help="Count the rules of this file by AMIE or AnyBURL instead of mining rules.")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help=f"Print the rules as {', '.join(FORMATS)}.")] = None,
+    base: Base = BASE,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     columns: Columns = None,
     json: Json = False,
@@ -37,6 +49,12 @@ def command(
 
     Example: dihedral rules out/demo --top 5
     """
+    if format is not None and (format not in FORMATS or json or as_csv):
+        wrong = f"format is {format!r}" if format not in FORMATS else "--format is given with --json or --csv"
+        raise DihedralError(f"{wrong}; choose one of {', '.join(FORMATS)}")
+    if read is not None:
+        _count_file(read, _graph_of(model, data, columns), format or ("json" if json else "amie"), base)
+        return
     predictor = dh.load(model, device=device)
     graph = None if data is None else read_data(data, columns, all_as="train")
     kinds: tuple[Any, ...] = tuple(kind) if kind else ("symmetric", "inverse", "composition")
@@ -45,13 +63,45 @@ def command(
             predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length,
             min_score=min_score, on_progress=on_progress,
         )  # fmt: skip
-    if json:
+    if format is not None:
+        horn = from_mined(rules, predictor.graph if graph is None else graph)
+        sys.stdout.write(write_rules(horn, format, base=base))
+    elif json:
         print_json([rule.to_dict() for rule in rules])
     elif as_csv:
         _print_csv(rules)
     else:
         for each in kinds:
             _print_kind(TITLES[each], [rule for rule in rules if rule.kind == each], predictor.graph.relations.short)
+
+
+def _graph_of(source: Path, data: str | None, columns: str | None) -> Graph:
+    """The graph to count in: that of --data, or that of a model folder, or the source itself."""
+    if data is None and (source / "model.json").is_file():
+        return dh.load(source).graph
+    return read_data(data or str(source), columns, all_as="train")
+
+
+def _count_file(path: Path, graph: Graph, format: str, base: str) -> None:
+    rules, counter, counted = read_rules_of(path, graph), RuleCounter(graph), []
+    with counted_bar("counting rules") as on_progress:
+        for number, rule in enumerate(rules, 1):
+            counted.append(counter.count(rule))
+            on_progress(number, len(rules))
+    sys.stdout.write(write_rules(counted, format, base=base))
+
+
+def read_rules_of(path: Path, graph: Graph) -> Sequence[HornRule]:
+    """The rules of a file that are about the names of a graph; others are counted in a remark."""
+    found = read_rules(path)
+    rules, unknown = in_graph(found.rules, graph)
+    if found.left_out:
+        remark(f"left out {len(found.left_out)} rules of {path}, such as line {found.left_out[0]}")
+    if unknown:
+        remark(f"left out {len(unknown)} rules with names that the graph does not have, such as {unknown[0]!r}")
+    if not rules:
+        raise DihedralError(f"no rule of {str(path)!r} can be used with graph {graph.name!r}")
+    return rules
 
 
 def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str]) -> None:
