@@ -15,6 +15,7 @@ from dihedral.cli.options import Columns, Device, Json
 from dihedral.cli.output import counted_bar, print_json, print_table, read_data, remark, say, shown_kappa
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.interpretation.constants import find_constant_rules
 from dihedral.interpretation.horn import HornRule, RuleCounter, from_mined, in_graph
 from dihedral.interpretation.iris import BASE
 from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
@@ -35,6 +36,10 @@ def command(
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
     min_score: Annotated[float, typer.Option(help="Leave out rules that the model scores lower.")] = MIN_SCORE,
+    constants: Annotated[
+        str | None,
+        typer.Option(help="head or tail: mine rules h(c,Y) <= r(Y,d), or h(X,c) <= r(X,d), with constants c and d."),
+    ] = None,
     device: Device = "cpu",
     read: Annotated[
         Path | None, typer.Option(help="Count the rules of this file by AMIE or AnyBURL instead of mining rules.")
@@ -57,6 +62,13 @@ def command(
         return
     predictor = dh.load(model, device=device)
     graph = None if data is None else read_data(data, columns, all_as="train")
+    if constants is not None:
+        if kind or as_csv:
+            raise DihedralError(f"--constants is given with {'--kind' if kind else '--csv'}; leave one of the two out")
+        limits: dict[str, Any] = {"min_support": min_support, "top": top, "min_score": min_score}
+        found = find_constant_rules(predictor, graph, side=constants, inverses=inverses, **limits)  # type: ignore[arg-type]
+        _print_constants(found, format or ("json" if json else None), base, predictor.graph.relations.short)
+        return
     kinds: tuple[Any, ...] = tuple(kind) if kind else ("symmetric", "inverse", "composition")
     with counted_bar("scoring bodies") as on_progress:
         rules = find_rules(
@@ -123,6 +135,19 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
     print_table(f"\n{title}", header, rows, short)
     if any(rule.interval for rule in rules):
         say("counts with an interval, which is that of the confidence, are estimates from a sample of paths")
+
+
+def _print_constants(rules: list[HornRule], format: str | None, base: str, short: Callable[[str], str]) -> None:
+    if format is not None:
+        sys.stdout.write(write_rules(rules, format, base=base))
+        return
+    header = ["rule", "score", "support", "head cov.", "confidence", "PCA conf."]
+    rows = [
+        [str(rule), rule.score, rule.counts and rule.counts.support, rule.head_coverage, rule.confidence,
+         rule.pca_confidence]
+        for rule in rules
+    ]  # fmt: skip
+    print_table("\nrules with constants", header, rows, short)
 
 
 def _interval(rule: MinedRule) -> str:

@@ -35,20 +35,21 @@ class Beliefs:
         self, scorer: Scorer, graph: Graph, *, starts: int = NUM_STARTS, ends: int = NUM_ENDS, seed: int = 0
     ) -> None:
         self.scorer, self.num_ends, self.num_relations = scorer, ends, graph.num_relations
-        self.level = self._levels(graph)
+        self.level = self.levels(scorer, graph)
         rng = np.random.default_rng(seed)
         members = [graph.train_index.members(step) for step in range(2 * graph.num_relations)]
         self.starts = [torch.from_numpy(rng.permutation(each.numpy())[:starts]).to(scorer.device) for each in members]
         inverses = inverse_ids(np.arange(len(members)), graph.num_relations)
         self.ranges = [members[step].to(scorer.device) for step in inverses]
 
-    def _levels(self, graph: Graph) -> Tensor:
+    @staticmethod
+    def levels(scorer: Scorer, graph: Graph) -> Tensor:
         """The mean score of each relation's facts between two entities."""
-        sums = torch.zeros(self.num_relations, device=self.scorer.device)
+        sums = torch.zeros(graph.num_relations, device=scorer.device)
         two = graph.train[graph.train[:, 0] != graph.train[:, 2]]
         for part in torch.from_numpy(two.astype(np.int64)).to(sums.device).split(CHUNK):
-            sums.index_add_(0, part[:, 1], self.scorer.score(part))
-        facts = torch.from_numpy(np.bincount(two[:, 1], minlength=self.num_relations)).to(sums)
+            sums.index_add_(0, part[:, 1], scorer.score(part))
+        facts = torch.from_numpy(np.bincount(two[:, 1], minlength=graph.num_relations)).to(sums)
         return torch.where(facts > 0, sums / facts, float("inf"))  # no belief in a relation without facts
 
     def score(self, bodies: NDArray[np.int64], starts: int | None = None) -> NDArray[np.float32]:
@@ -59,9 +60,7 @@ class Beliefs:
         turned = inverse_ids(bodies[:, ::-1], self.num_relations)  # r₁ · r₂ ⇒ r₃ from its other end: ~r₂ · ~r₁ ⇒ ~r₃
         return np.sqrt(self._follow(bodies, starts) * self._follow(turned, starts, backwards=True))
 
-    def _follow(
-        self, bodies: NDArray[np.int64], starts: int | None, *, backwards: bool = False
-    ) -> NDArray[np.float32]:
+    def _follow(self, bodies: NDArray[np.int64], starts: int | None, *, backwards: bool = False) -> NDArray[np.float32]:
         """The mean belief in each relation, or in its inverse, where a body leads."""
         scores = np.zeros((len(bodies), self.num_relations), np.float32)
         sizes = np.array([len(self.starts[step][:starts]) for step in bodies[:, 0]], np.int64)

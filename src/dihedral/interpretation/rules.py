@@ -6,6 +6,7 @@ Counts (`graph.patterns`) check a rule: one that fewer than `min_support` pairs 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import matmul
@@ -23,6 +24,7 @@ from dihedral.graph.ways import TILE, tiles
 from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
+from dihedral.interpretation.pruning import Pruning, Steps
 from dihedral.interpretation.rows import algebra
 from dihedral.interpretation.shares import Share
 from dihedral.runtime import interruption
@@ -30,10 +32,13 @@ from dihedral.runtime import interruption
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
-BATCH = 256  # bodies scored between two progress reports
+BATCH = 256  # relations or facts looked at together
+SCORED = 2048  # bodies scored between two progress reports
 MAX_LONGER = 20_000  # bodies of three steps: those that join most
 MIN_SCORE = 0.1  # rules with a lower belief score are left out
-MORE = 4  # bodies of three steps counted per rule wanted, because not all have enough support
+MAX_SCORED = 1000  # bodies; of more, those with the best rough scores
+ROUGH_STARTS = 8  # entities that a body is followed from for a rough score
+MORE = 4  # rules considered per rule wanted, because not all have enough support or say something new
 MAX_BATCHES = 200  # of facts that are looked at for examples
 MAX_WAYS = 100_000  # partial paths looked at together for examples
 ORDER_MATTERS = 0.8  # order matters if the swapped body has less than this share of the score
@@ -199,16 +204,24 @@ class RuleMiner:
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
         chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
         counted = dict(zip(map(tuple, chains.rules.tolist()), chains.counts(), strict=True))
-        found = [
-            self._composition(body, head, score, swapped, counted[*body, head])
-            for body, head, score, swapped in self._best(*_bodies(chains, self.num_relations), self.top)
-        ]
+        pruning = Pruning(self.index, self.reversals, self.min_support)
+        found: list[tuple[float, Steps, int, RuleCount]] = []
+        for body, head, score in self._best(*_bodies(chains, self.num_relations), MORE * self.top):
+            if len(found) < self.top and pruning.is_new(body, head):
+                numbers = counted[*body, head]
+                pruning.keep(body, head, numbers.support / numbers.pairs)
+                found.append((score, body, head, numbers))
         if length == 3:
-            for body, head, score, swapped in self._best(self._longer(chains.joined), None, MORE * self.top):
+            for body, head, score in self._best(self._longer(chains.joined), None, MORE * self.top):
+                if len(found) >= self.top and score <= sorted(found, reverse=True)[self.top - 1][0]:
+                    break  # the list is full, and what follows scores less
+                if not pruning.is_new(body, head):
+                    continue
                 numbers = count_rule(self.index, body, head)
-                if numbers.support >= self.min_support:
-                    found.append(self._composition(body, head, score, swapped, numbers))
-        return sorted(found, key=lambda rule: -rule.score)[: self.top]
+                if numbers.support >= self.min_support and pruning.adds(body, head, numbers.support / numbers.pairs):
+                    found.append((score, body, head, numbers))
+        found = sorted(found, key=lambda rule: -rule[0])[: self.top]
+        return [self._composition(body, head, score, numbers) for score, body, head, numbers in found]
 
     def _longer(self, joined: Any) -> NDArray[np.int64]:
         """Bodies of three steps whose parts join enough pairs; those that join most.
@@ -234,46 +247,49 @@ class RuleMiner:
             found, best = found[kept], best[kept]
         return found
 
-    def _best(
-        self, bodies: NDArray[np.int64], heads_of: Any, top: int
-    ) -> list[tuple[tuple[int, ...], int, float, float]]:
-        """The best heads among all bodies: (body, head, score, score of the reversed body).
+    def _best(self, bodies: NDArray[np.int64], heads_of: Any, top: int) -> list[tuple[Steps, int, float]]:
+        """The best heads among all bodies: (body, head, score).
 
         heads_of: sparse [n, R], the heads that each body may have; any if None.
         """
-        best: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
-        for start in range(0, len(bodies), BATCH):
-            scores = self.beliefs.score(bodies[start : start + BATCH])
-            if heads_of is not None:
-                scores *= heads_of[start : start + BATCH].toarray()
+        most = max(MAX_SCORED, 2 * top)
+        if len(bodies) > most:  # a rough score selects those that are scored
+            rough = [scores.max(axis=1) for _, scores in self._scores(bodies, heads_of, ROUGH_STARTS)]
+            chosen = np.sort(np.argsort(-np.concatenate(rough), kind="stable")[:most])
+            bodies, heads_of = bodies[chosen], None if heads_of is None else heads_of[chosen]
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
+        for start, scores in self._scores(bodies, heads_of):
             flat = np.argpartition(-scores, min(top, scores.size - 1), axis=None)[:top]
-            flat = flat[scores.flat[flat] > 0]
+            flat = flat[scores.flat[flat] >= max(self.min_score, 1e-30)]
             place, heads = np.unravel_index(flat, scores.shape)
-            best.append((bodies[start + place], heads, scores[place, heads]))
-            if self.on_progress:
-                self.on_progress(min(start + BATCH, len(bodies)), len(bodies))
-        if not best:
+            found.append((bodies[start + place], heads, scores[place, heads]))
+        if not found:
             return []
-        chosen, heads, values = (np.concatenate(part) for part in zip(*best, strict=True))
+        best, heads, values = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(-values, kind="stable")[:top]
-        order = order[values[order] >= self.min_score]
-        swapped = self.beliefs.score(chosen[order][:, ::-1])
-        return [
-            (tuple(chosen[i].tolist()), int(heads[i]), float(values[i]), float(swapped[n, heads[i]]))
-            for n, i in enumerate(order)
-        ]
+        return [(tuple(best[i].tolist()), int(heads[i]), float(values[i])) for i in order]
 
-    def _composition(
-        self, body: tuple[int, ...], head: int, score: float, swapped: float, counts: RuleCount
-    ) -> MinedRule:
+    def _scores(
+        self, bodies: NDArray[np.int64], heads_of: Any, starts: int | None = None
+    ) -> Iterator[tuple[int, Matrix]]:
+        """Belief scores of bodies in batches: the first body, and the scores of the heads that each may have [n, R]."""
+        for start in range(0, len(bodies), SCORED):
+            scores = self.beliefs.score(bodies[start : start + SCORED], starts)
+            if heads_of is not None:
+                scores *= heads_of[start : start + SCORED].toarray()
+            yield start, scores
+            if self.on_progress:
+                self.on_progress(min(start + SCORED, len(bodies)), len(bodies))
+
+    def _composition(self, body: Steps, head: int, score: float, counts: RuleCount) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         support, joined, pca_body, interval = counts
         facts = int(self.reversals.size[head])
+        swapped = float(self.beliefs.score(np.array([body[::-1]]))[0, head]) if body != body[::-1] else score
         return MinedRule(
             "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined, pca_body, facts,
             support / joined, support / pca_body, support / facts, interval,
-            order_matters=body != body[::-1] and swapped < ORDER_MATTERS * score,
-            examples=self._examples(list(body), head),
+            order_matters=swapped < ORDER_MATTERS * score, examples=self._examples(list(body), head),
         )  # fmt: skip
 
     def _examples(self, steps: list[int], head: int) -> tuple[tuple[str, ...], ...]:

@@ -1,0 +1,159 @@
+"""Rules with a constant in one argument of each atom: h(X,c) ⇐ r(X,d), such as "who lives in Paris speaks French".
+
+Candidates are counted: pairs of properties (a step and where it leads) that enough entities share, those with the
+highest confidence first. The score is the model's mean belief in the head for entities that have the body's property,
+as in `interpretation.beliefs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.graph.patterns import find_reversals
+from dihedral.graph.steps import SIDES, Side, Step
+from dihedral.graph.ways import TILE, tiles
+from dihedral.inference.predictor import Predictor
+from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
+from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
+from dihedral.interpretation.pruning import Pruning
+from dihedral.interpretation.rules import MIN_SCORE
+from dihedral.runtime import interruption
+
+Ids = NDArray[np.int64]
+PRIOR = 5.0  # entities without the head's property that each rule starts with
+CANDIDATES = 20  # counted rules that are scored per rule wanted
+
+
+def find_constant_rules(
+    predictor: Predictor,
+    graph: Graph | None = None,
+    *,
+    side: Side = "tail",
+    inverses: bool = True,
+    min_support: int = 10,
+    top: int = 100,
+    min_score: float = MIN_SCORE,
+    examples: int = 2,
+) -> list[HornRule]:
+    """The best rules with constants, by descending score.
+
+    graph: count rules in the training triples of this graph instead of the model's own.
+    side: the argument of the head that is a constant.
+    inverses: the body may be r(d,X) as well as r(X,d), or r(Y,d) for a head h(c,Y).
+    """
+    if side not in SIDES:
+        raise DihedralError(f"constants is {side!r}; choose head or tail")
+    for name, value in (("min_support", min_support), ("top", top)):
+        if value < 1:
+            raise DihedralError(f"{name} is {value}; it must be 1 or more")
+    facts = predictor.graph if graph is None else predictor.align(graph)
+    properties = Properties.of(facts, min_support)
+    heads = (properties.step < facts.num_relations) == (side == "tail")
+    bodies = (properties.step < facts.num_relations) | inverses
+    body, head = properties.pairs(np.flatnonzero(bodies), np.flatnonzero(heads), min_support, CANDIDATES * top)
+    scores = _beliefs(predictor, properties, body, head, side)
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] >= min_score][:top]
+    counter, found = RuleCounter(facts), []
+    for i in order.tolist():
+        rule = properties.rule(int(body[i]), int(head[i]), side)
+        shown = properties.examples(int(body[i]), int(head[i]), rule, examples)
+        found.append(replace(counter.count(rule), score=float(scores[i]), examples=shown))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Properties:
+    """Steps and the entities that they lead to, of which enough other entities have each."""
+
+    graph: Graph
+    step: Ids  # [K]
+    end: Ids  # [K]
+    members: Any  # sparse 0/1 [N, K]: which entities have which property
+
+    @classmethod
+    def of(cls, graph: Graph, min_support: int) -> Properties:
+        from scipy import sparse  # on first use: its import takes longer than that of this package
+
+        index = graph.train_index
+        source, step, end = (each.long().numpy() for each in (index.sources, index.steps, index.ends))
+        two = source != end
+        keys, column, size = np.unique(
+            step[two] * graph.num_entities + end[two], return_inverse=True, return_counts=True
+        )
+        enough = size >= min_support
+        members = sparse.csr_array(
+            (np.ones(len(column), np.int32), (source[two], column)), shape=(graph.num_entities, len(keys))
+        )[:, np.flatnonzero(enough)]
+        return cls(graph, *np.divmod(keys[enough], graph.num_entities), members)
+
+    def pairs(self, bodies: Ids, heads: Ids, min_support: int, top: int) -> tuple[Ids, Ids]:
+        """Bodies and heads that enough entities have together, those with the highest smoothed confidence first."""
+        reversals = find_reversals(self.graph.train_index, min_support=min_support)
+        same = Pruning(self.graph.train_index, reversals, min_support).step[self.step] * self.graph.num_entities
+        same += self.end  # a rule without constants says that these are the same property
+        size = self.members.sum(axis=0)
+        with_head, ways = self.members[:, heads], np.diff(self.members.indptr)
+        by_property = self.members.T.tocsr()
+        found = np.zeros((2, 0), np.int64)
+        best = np.zeros(0)
+        for part in tiles(by_property[bodies] @ ways, TILE):
+            interruption.check()
+            both = (by_property[bodies[part]] @ with_head).tocoo()
+            body, head = bodies[part][both.coords[0]], heads[both.coords[1]]
+            kept = (both.data >= min_support) & (same[body] != same[head])
+            here = np.stack([body[kept], head[kept]])
+            found = np.concatenate([found, here], axis=1)
+            best = np.concatenate([best, both.data[kept] / (size[here[0]] + PRIOR)])
+            order = np.argsort(-best, kind="stable")[:top]
+            found, best = found[:, order], best[order]
+        return found[0], found[1]
+
+    def members_of(self, number: int) -> Ids:
+        members: Ids = self.members[:, [number]].tocoo().coords[0].astype(np.int64)
+        return members
+
+    def rule(self, body: int, head: int, side: Side) -> HornRule:
+        variable = "X" if side == "tail" else "Y"
+        return HornRule((self._atom(body, variable),), self._atom(head, variable))
+
+    def _atom(self, number: int, variable: str) -> Atom:
+        step = Step.from_id(int(self.step[number]), self.graph.num_relations)
+        constant, name = Constant(self.graph.entities[self.end[number]]), self.graph.relations[step.relation]
+        return Atom(constant, name, variable) if step.backwards else Atom(variable, name, constant)
+
+    def examples(
+        self, body: int, head: int, rule: HornRule, count: int
+    ) -> tuple[tuple[tuple[str, str, str], ...], ...]:
+        both = np.intersect1d(self.members_of(body), self.members_of(head))[:count]
+        (atom,) = rule.body
+        found = []
+        for name in (self.graph.entities[i] for i in both):
+            terms = (name if isinstance(term, str) else term.name for term in (atom.subject, atom.object))
+            subject, object_ = terms
+            found.append(((subject, atom.relation, object_),))
+        return tuple(found)
+
+
+def _beliefs(predictor: Predictor, properties: Properties, body: Ids, head: Ids, side: Side) -> NDArray[np.float64]:
+    """The mean belief in the head for some entities with the body's property, other than the head's constant."""
+    rng, found = np.random.default_rng(0), np.zeros(len(body))
+    level, relations = Beliefs.levels(predictor.scorer, predictor.graph), predictor.graph.num_relations
+    some = {i: rng.permutation(properties.members_of(i))[:NUM_STARTS] for i in np.unique(body).tolist()}
+    for i, (one, other) in enumerate(zip(body.tolist(), head.tolist(), strict=True)):
+        relation, end = int(properties.step[other]) % relations, int(properties.end[other])
+        entities = some[one][some[one] != end]
+        if not len(entities):
+            continue
+        columns = [entities, np.full_like(entities, relation), np.full_like(entities, end)]
+        triples = torch.from_numpy(np.stack(columns if side == "tail" else columns[::-1], axis=1))
+        above = predictor.scorer.score(triples.to(predictor.scorer.device)) - level[relation]
+        found[i] = float(above.clamp(max=0).exp().mean())
+    return found
