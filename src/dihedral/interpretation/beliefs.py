@@ -25,7 +25,7 @@ from dihedral.runtime import interruption
 
 NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
-MAX_ROWS = 512  # starts followed together: larger tables do not fit into a CPU's cache
+MAX_ROWS = 1024  # starts followed together: larger tables do not fit into a CPU's cache
 
 
 class Beliefs:

@@ -33,11 +33,11 @@ Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
 BATCH = 256  # relations or facts looked at together
-SCORED = 2048  # bodies scored between two progress reports
+MAX_SCORES = 1 << 21  # of bodies and heads between two progress reports; many bodies together take less time
 MAX_LONGER = 20_000  # bodies of three steps: those that join most
 MIN_SCORE = 0.1  # rules with a lower belief score are left out
-MAX_SCORED = 1000  # bodies; of more, those with the best rough scores
-ROUGH_STARTS = 8  # entities that a body is followed from for a rough score
+MAX_SCORED = 1000  # bodies of three steps; of more, those with the best rough scores
+ROUGH_STARTS = 4  # entities that a body is followed from for a rough score
 MORE = 4  # rules considered per rule wanted, because not all have enough support or say something new
 MAX_BATCHES = 200  # of facts that are looked at for examples
 MAX_WAYS = 100_000  # partial paths looked at together for examples
@@ -212,7 +212,7 @@ class RuleMiner:
                 pruning.keep(body, head, numbers.support / numbers.pairs)
                 found.append((score, body, head, numbers))
         if length == 3:
-            for body, head, score in self._best(self._longer(chains.joined), None, MORE * self.top):
+            for body, head, score in self._best(self._promising(self._longer(chains.joined)), None, MORE * self.top):
                 if len(found) >= self.top and score <= sorted(found, reverse=True)[self.top - 1][0]:
                     break  # the list is full, and what follows scores less
                 if not pruning.is_new(body, head):
@@ -247,16 +247,19 @@ class RuleMiner:
             found, best = found[kept], best[kept]
         return found
 
+    def _promising(self, bodies: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bodies with the best rough scores."""
+        most = max(MAX_SCORED, 2 * MORE * self.top)
+        if len(bodies) <= most:
+            return bodies
+        rough = np.concatenate([scores.max(axis=1) for _, scores in self._scores(bodies, None, ROUGH_STARTS)])
+        return bodies[np.sort(np.argsort(-rough, kind="stable")[:most])]
+
     def _best(self, bodies: NDArray[np.int64], heads_of: Any, top: int) -> list[tuple[Steps, int, float]]:
         """The best heads among all bodies: (body, head, score).
 
         heads_of: sparse [n, R], the heads that each body may have; any if None.
         """
-        most = max(MAX_SCORED, 2 * top)
-        if len(bodies) > most:  # a rough score selects those that are scored
-            rough = [scores.max(axis=1) for _, scores in self._scores(bodies, heads_of, ROUGH_STARTS)]
-            chosen = np.sort(np.argsort(-np.concatenate(rough), kind="stable")[:most])
-            bodies, heads_of = bodies[chosen], None if heads_of is None else heads_of[chosen]
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
         for start, scores in self._scores(bodies, heads_of):
             flat = np.argpartition(-scores, min(top, scores.size - 1), axis=None)[:top]
@@ -273,13 +276,14 @@ class RuleMiner:
         self, bodies: NDArray[np.int64], heads_of: Any, starts: int | None = None
     ) -> Iterator[tuple[int, Matrix]]:
         """Belief scores of bodies in batches: the first body, and the scores of the heads that each may have [n, R]."""
-        for start in range(0, len(bodies), SCORED):
-            scores = self.beliefs.score(bodies[start : start + SCORED], starts)
+        size = max(BATCH, MAX_SCORES // self.num_relations)
+        for start in range(0, len(bodies), size):
+            scores = self.beliefs.score(bodies[start : start + size], starts)
             if heads_of is not None:
-                scores *= heads_of[start : start + SCORED].toarray()
+                scores *= heads_of[start : start + size].toarray()
             yield start, scores
             if self.on_progress:
-                self.on_progress(min(start + SCORED, len(bodies)), len(bodies))
+                self.on_progress(min(start + size, len(bodies)), len(bodies))
 
     def _composition(self, body: Steps, head: int, score: float, counts: RuleCount) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
