@@ -62,9 +62,7 @@ def test_a_rule_without_constants_is_not_repeated_for_each_entity():
 
 def test_the_score_is_the_mean_belief_in_the_head(people):
     graph, scorer = people.graph, people.scorer
-    rule = by_text(find_constant_rules(people, min_support=5, min_score=0.0))[
-        "speaks(X,italian) <= lives_in(X,rome)"
-    ]
+    rule = by_text(find_constant_rules(people, min_support=5, min_score=0.0))["speaks(X,italian) <= lives_in(X,rome)"]
     r, c = graph.relations.id("speaks"), graph.entities.id("italian")
 
     def scores(triples):

@@ -76,7 +76,7 @@ def command(
             min_score=min_score, on_progress=on_progress,
         )  # fmt: skip
     if format is not None:
-        horn = from_mined(rules, predictor.graph if graph is None else graph)
+        horn = from_mined(rules, predictor.graph if graph is None else predictor.align(graph))
         sys.stdout.write(write_rules(horn, format, base=base))
     elif json:
         print_json([rule.to_dict() for rule in rules])

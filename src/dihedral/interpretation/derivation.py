@@ -43,24 +43,24 @@ class Derived:
 
     def to_arrow(self) -> pa.Table:
         """One row per fact: head, relation, tail, confidence, pca_confidence, support, rules, rule and reason."""
-        graph, best = self.graph, [self.rules[i] for i in self.best.tolist()]
-        reasons = [""] * len(self)
+        graph = self.graph
+        reasons = np.full(len(self), "", object)
         for number, (rule, rows) in enumerate(zip(self.rules, self.reasons, strict=True)):
             for fact, *entities in rows[self.best[rows[:, 0]] == number].tolist():
                 reasons[fact] = _grounded(rule, entities, graph)
         names = list(graph.labels(self.facts))
-        text = {rule: str(rule) for rule in set(best)}
-        return pa.table(
-            {name: pa.array([fact[i] for fact in names], pa.string()) for i, name in enumerate(PARTS)}
-            | {
-                "confidence": pa.array([rule.confidence for rule in best], pa.float64()),
-                "pca_confidence": pa.array([rule.pca_confidence for rule in best], pa.float64()),
-                "support": pa.array([rule.counts.support if rule.counts else 0 for rule in best], pa.int64()),
-                "rules": pa.array(self.num_rules, pa.int64()),
-                "rule": pa.array([text[rule] for rule in best], pa.string()),
-                "reason": pa.array(reasons, pa.string()),
+        of_rules = pa.table(
+            {
+                "confidence": pa.array([rule.confidence for rule in self.rules], pa.float64()),
+                "pca_confidence": pa.array([rule.pca_confidence for rule in self.rules], pa.float64()),
+                "support": pa.array([rule.counts.support if rule.counts else 0 for rule in self.rules], pa.int64()),
+                "rule": pa.array([str(rule) for rule in self.rules], pa.string()),
             }
-        )
+        ).take(self.best)
+        columns = {name: pa.array([fact[i] for fact in names], pa.string()) for i, name in enumerate(PARTS)}
+        columns |= {name: of_rules.column(name) for name in ("confidence", "pca_confidence", "support")}
+        columns |= {"rules": pa.array(self.num_rules, pa.int64()), "rule": of_rules.column("rule")}
+        return pa.table(columns | {"reason": pa.array(reasons.tolist(), pa.string())})
 
     def to_triples(self, base: str = BASE) -> str:
         """N-Triples without provenance."""
