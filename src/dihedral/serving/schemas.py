@@ -272,6 +272,8 @@ class Rule(BaseModel):
     agreement: Share
     support: int
     body_pairs: int
+    pca_pairs: int
+    head_facts: int
     confidence: float
     pca_confidence: float
     head_coverage: float
