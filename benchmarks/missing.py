@@ -11,6 +11,7 @@ are true but in no split count as wrong, so all values are lower bounds.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from dihedral.inference.evidence import CountedRules
 from dihedral.inference.ordering import compare_orders
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.proposals import propose
+from dihedral.reproduction.tables import markdown
 from dihedral.runtime.device import choose_device
 
 SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
@@ -118,6 +120,18 @@ def measure(trained: Predictor) -> dict[str, Any]:
         "answers": {split: compare_orders(*parts, split) for split in SPLITS},
         "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe,
     }  # fmt: skip
+
+
+def table() -> str:
+    """The table of docs/concepts/probabilities.md, from the record."""
+    rows = []
+    for row in json.loads((RESULTS / "missing.json").read_text(encoding="utf-8"))["rows"]:
+        cells = (f"{row['precision'][cut]:.2f} / {row['claimed'][cut]:.2f}" for cut in map(str, CUTS))
+        rows.append(
+            [row["graph"], f"{row['held_out']:,}", *cells, f"{row['rules']['100']:.2f}", f"{row['reachable']:.3f}"]
+        )
+    header = ["graph", "held-out facts", *(f"best {cut}" for cut in CUTS), "rules alone, best 100", "reachable"]
+    return markdown(header, rows)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import signal
 import socket
@@ -69,6 +70,8 @@ def serve(
         sys.setswitchinterval(SWITCH_SECONDS)
         if compiled.available():  # load the kernels now: during a request that would hold up all others
             compiled.count_ranks(torch.zeros(1, 1), torch.zeros(1))
+        gc.collect()
+        gc.freeze()  # a full collection holds up all requests: leave out the modules, which live until the end
         app = create_app(  # the only reference to the models, so that a replaced one is freed
             read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client
         )
