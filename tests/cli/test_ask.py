@@ -28,7 +28,19 @@ def test_the_table_shows_variables_and_facts(cli, model_folder):
 
 def test_csv_has_a_row_per_answer(cli, model_folder):
     rows = list(csv.reader(io.StringIO(cli("ask", model_folder, f"{QUERY} LIMIT 4", "--csv").out)))
-    assert rows[0] == ["answer", "probability", "known", "?y", "rests on"] and len(rows) == 5
+    assert rows[0] == ["answer", "value", "probability", "known", "?y", "rests on"] and len(rows) == 5
+
+
+def test_a_value_that_is_not_fitted_is_not_called_probability(cli, model_folder):
+    for more in ([], ["--ways", "max"]):
+        fitted = dh.load(model_folder).ask(QUERY, **({"ways": "max"} if more else {}))[0].probability is not None
+        header = cli("ask", model_folder, QUERY, *more).out.splitlines()[0].split()
+        assert header[1] == ("probability" if fitted else "value")
+        row = json.loads(cli("ask", model_folder, QUERY, *more, "--json").out)[0]
+        assert (row["probability"] is not None) == fitted and row["value"] > 0
+        csv_row = next(csv.DictReader(io.StringIO(cli("ask", model_folder, QUERY, *more, "--csv").out)))
+        assert (csv_row["probability"] != "") == fitted
+    assert not fitted
 
 
 def test_explain_prints_the_plan_with_candidates(cli, model_folder):

@@ -66,3 +66,16 @@ def test_a_damaged_fit_is_named(trained):
 def test_a_graph_with_few_valid_facts_has_no_fit(family, predictor, monkeypatch):
     monkeypatch.setattr("dihedral.inference.calibration.MIN_TRUE", 10**6)
     assert fit_answers(predictor.scorer, family) is None
+
+
+def test_a_value_that_is_not_fitted_is_no_probability(trained):
+    query = Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "parent", X))
+    assert all(0 < answer.probability <= 1 for answer in trained.ask(query))
+    for options in ({"conjunction": "minimum"}, {"ways": "max"}):  # the fit is made of values that combine by default
+        assert all(answer.probability is None and answer.value > 0 for answer in trained.ask(query, **options))
+    metrics = trained.metrics | {"calibration": trained.metrics["calibration"] | {"queries": None}}
+    small = dh.Predictor(trained.model, trained.graph, metrics=metrics)
+    assert [(answer.entity, answer.value) for answer in small.ask(query)] == [
+        (answer.entity, answer.value) for answer in trained.ask(query)
+    ]
+    assert all(answer.probability is None for answer in small.ask(query))

@@ -35,9 +35,9 @@ def test_known_answers_rest_on_known_facts(predictor):
         assert answer.known == all(fact.known for fact in answer.facts)
         assert all(fact.probability == 1 for fact in answer.facts if fact.known)
         assert len(answer.facts) == 2 and answer.facts[0].tail == answer.facts[1].head == answer.variables["y"]
-        assert 0 < answer.probability <= 1
-    probabilities = [answer.probability for answer in found]
-    assert probabilities == sorted(probabilities, reverse=True)
+        assert 0 < answer.value <= 1
+    values = [answer.value for answer in found]
+    assert values == sorted(values, reverse=True)
     assert any(answer.known for answer in found)
     new = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "child", X)), top=40, known="exclude")
     assert not any(answer.known for answer in new)
@@ -82,7 +82,9 @@ def test_invalid_options_are_named(predictor, options, message):
         predictor.ask(Query(X, Fact("man_0000", "spouse", X)), **options)
 
 
-def test_a_model_without_probabilities_says_so(family):
+def test_a_model_that_is_not_calibrated_gives_values_only(family):
     model = build_model("dihedral-ste", family.num_entities, family.num_relations, dimension=8)
-    with pytest.raises(DihedralError, match="this model has no probabilities: it was not calibrated"):
-        dh.Predictor(model, family).ask(Query(X, Fact("man_0000", "spouse", X)))
+    found = dh.Predictor(model, family).ask(Query(X, Fact("man_0000", "spouse", X)))
+    assert found and all(answer.probability is None and answer.value > 0 for answer in found)
+    for answer in found:
+        assert [fact.probability for fact in answer.facts] == [1.0 if fact.known else None for fact in answer.facts]

@@ -43,8 +43,10 @@ def command(
     options: dict[str, Any] = {"conjunction": conjunction, "ways": ways, "width": width}
     (found,) = predictor.ask_many([_read(question)], top=top, known=known, **options)  # type: ignore[arg-type]
     variables = list(dict.fromkeys(name for answer in found.answers for name in answer.variables))
-    header = ["answer", "probability", "known", *(f"?{name}" for name in variables), "rests on"]
-    rows = [[*_cells(answer, variables), " · ".join(map(_fact, answer.facts))] for answer in found.answers]
+    fitted = any(answer.probability is not None for answer in found.answers)
+    shown = ["value", "probability"] if as_csv else ["probability" if fitted else "value"]
+    header = ["answer", *shown, "known", *(f"?{name}" for name in variables), "rests on"]
+    rows = [[*_cells(answer, shown, variables), " · ".join(map(_fact, answer.facts))] for answer in found.answers]
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
         return
@@ -71,13 +73,13 @@ def _read(question: str) -> Any:
         raise DihedralError("the query is nested too deeply") from None
 
 
-def _cells(answer: Answer, variables: list[str]) -> list[Any]:
+def _cells(answer: Answer, shown: list[str], variables: list[str]) -> list[Any]:
     names = [answer.variables.get(name, "") for name in variables]
-    return [answer.entity, answer.probability, cell(answer.known), *names]
+    return [answer.entity, *(getattr(answer, name) for name in shown), cell(answer.known), *names]
 
 
 def _fact(fact: AnswerFact) -> str:
-    sure = "known" if fact.known else f"{fact.probability:.2f}"
+    sure = "known" if fact.known else "predicted" if fact.probability is None else f"{fact.probability:.2f}"
     return f"{fact.head} {fact.relation} {fact.tail} ({sure})"
 
 

@@ -49,6 +49,12 @@ class KnownRows:
         return likely
 
 
+def is_fitted_for(semantics: Semantics) -> bool:
+    """Whether the fit holds for values of these semantics: it is made of values that combine as by default."""
+    default = Semantics()
+    return (semantics.conjunction, semantics.ways) == (default.conjunction, default.ways)
+
+
 def num_steps(plan: Node) -> int:
     return isinstance(plan, Walk) + sum(map(num_steps, inputs(plan)))
 

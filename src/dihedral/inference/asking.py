@@ -14,7 +14,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step
 from dihedral.inference.additive import AdditiveModel
-from dihedral.inference.answer_calibration import probabilities
+from dihedral.inference.answer_calibration import is_fitted_for, probabilities
 from dihedral.inference.questions import Known
 from dihedral.inference.transitions import Transitions
 from dihedral.queries.evaluation import Messages, Semantics, describe, evaluate, trace
@@ -24,6 +24,7 @@ from dihedral.queries.tree import Query
 
 Facts = Literal["all", "train"]
 FactProbabilities = Callable[[Tensor], list[Any]]  # of triples [n, 3]
+Found = tuple[int, float, float | None, bool]  # an answer: entity, value, probability, and whether facts give it
 DEFAULT_TOP = 10
 
 
@@ -34,14 +35,15 @@ class AnswerFact(NamedTuple):
     relation: str
     tail: str
     known: bool
-    probability: float
+    probability: float | None  # None if it is not known and the model is not calibrated
 
 
 class Answer(NamedTuple):
     """An answer of a query with its witness: the best choice of the other variables, and the facts that it needs."""
 
     entity: str
-    probability: float
+    value: float  # of the evaluation: orders the answers of one query
+    probability: float | None  # that it holds, fitted; None if it could not be fitted
     known: bool  # known facts alone give it
     variables: dict[str, str]
     facts: tuple[AnswerFact, ...]
@@ -97,9 +99,9 @@ def find_answers(
     model: AdditiveModel | None,
     fact_probabilities: FactProbabilities,
 ) -> Iterator[Answers]:
-    """The answers of queries, the most probable first.
+    """The answers of queries, the best first.
 
-    model: turns the values of answers into probabilities; without one, the values are shown.
+    model: turns the values of answers into probabilities; without one, answers have values only.
     """
     for value in (top, *(query.limit for query in queries)):
         if value is not None and value < 1:
@@ -112,23 +114,21 @@ def find_answers(
     results = evaluate(plans, rows, semantics)
     for query, (plan, messages) in zip(queries, results, strict=True):
         count = top or query.limit or DEFAULT_TOP
-        found = _best(messages, plan, count, known, model)
+        found = _best(messages, plan, count, known, model if is_fitted_for(semantics) else None)
         answers = _with_witnesses(graph, rows, plan, messages, found, fact_probabilities)
         yield Answers(answers, describe(plan, messages, step_name, graph.entities.__getitem__), messages[plan].exact)
 
 
-def _best(
-    messages: Messages, plan: Node, count: int, known: Known, model: AdditiveModel | None
-) -> list[tuple[int, float, bool]]:
-    """The best answers: entity, probability, and whether known facts alone give it."""
+def _best(messages: Messages, plan: Node, count: int, known: Known, model: AdditiveModel | None) -> list[Found]:
+    """The best answers of a plan."""
     message = messages[plan]
     likely, certain = message.likely, message.best == 0
     if known == "exclude":
         likely = likely.masked_fill(certain, -math.inf)
     order = torch.argsort(likely, descending=True, stable=True)[:count]
     order = order[likely[order] > -math.inf]
-    shown = probabilities(model, plan, message, order) if model else likely[order].exp().tolist()
-    return list(zip(order.tolist(), shown, certain[order].tolist(), strict=True))
+    fitted = probabilities(model, plan, message, order) if model else [None] * len(order)
+    return list(zip(order.tolist(), likely[order].exp().tolist(), fitted, certain[order].tolist(), strict=True))
 
 
 def _with_witnesses(
@@ -136,10 +136,10 @@ def _with_witnesses(
     rows: Transitions,
     plan: Node,
     messages: Messages,
-    found: list[tuple[int, float, bool]],
+    found: list[Found],
     fact_probabilities: FactProbabilities,
 ) -> list[Answer]:
-    witnesses = [trace(plan, messages, entity) for entity, _, _ in found]
+    witnesses = [trace(plan, messages, entity) for entity, *_ in found]
     triples = {}  # distinct, in their order
     for witness in witnesses:
         for source, step, end in witness.facts:
@@ -156,10 +156,11 @@ def _with_witnesses(
     return [
         Answer(
             names[entity],
+            value,
             probability,
             certain,
             {name: names[i] for name, i in witness.variables.items() if not name.startswith("_")},
             tuple(facts[key] for key in witness.facts),
         )
-        for (entity, probability, certain), witness in zip(found, witnesses, strict=True)
+        for (entity, value, probability, certain), witness in zip(found, witnesses, strict=True)
     ]

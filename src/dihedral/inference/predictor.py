@@ -314,7 +314,7 @@ class Predictor:
         ]
 
     def ask(self, question: str | Query | Mapping[str, Any], **options: Any) -> list[Answer]:
-        """The answers of a query of several facts, the most probable first.
+        """The answers of a query of several facts, the best first.
 
         question: SPARQL (`queries.sparql`), a `Query`, or the content of its JSON form. `ask_many` has the options.
         """
@@ -336,8 +336,6 @@ class Predictor:
         facts: the facts that are certain: "all" that the graph holds, or those of "train".
         semantics: conjunction, ways, width and floor of `queries.evaluation.Semantics`.
         """
-        if self.calibration is None:
-            raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
         if facts not in ("all", "train"):
             raise DihedralError(f"facts is {facts!r:.80}; choose all or train")
         check_options(top or 1, known)
@@ -373,8 +371,8 @@ class Predictor:
         """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
 
         mode: "beam" goes step by step, takes known facts as certain and follows predictions from the `width` most
-        probable entities after each step; scores are log-probabilities. "product" multiplies the relations and scores
-        all entities once.
+        probable entities after each step; scores are logarithms of the values that `ask` gives. "product" multiplies
+        the relations and scores all entities once.
         """
         if mode not in ("beam", "product"):
             raise DihedralError(f"mode is {mode!r}; choose beam or product")
