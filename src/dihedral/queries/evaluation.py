@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.queries.plan import Anything, Either, Every, Given, Node, Walk, height, inputs
+from dihedral.queries.plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
+from dihedral.runtime import interruption
 
 WIDTH = 32  # entities of a variable from which predictions are followed
 MAX_WIDTH = 100_000
@@ -98,9 +99,10 @@ def complement(logs: Tensor) -> Tensor:
 def evaluate(plans: Sequence[Node], rows: Rows, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
     """The messages of each plan with those of its nodes; plans that are evaluated together share equal nodes."""
     for batch in _batches(plans, rows.num_entities):
-        nodes = list(dict.fromkeys(node for plan in batch for node in _below(plan)))
+        nodes = list(dict.fromkeys(node for plan in batch for node in below(plan)))
         messages: Messages = {}
         for level in range(1 + max(map(height, nodes))):
+            interruption.check()
             here = [node for node in nodes if height(node) == level]
             messages |= _walk_all([node for node in here if isinstance(node, Walk)], messages, rows, semantics)
             for node in here:
@@ -110,19 +112,12 @@ def evaluate(plans: Sequence[Node], rows: Rows, semantics: Semantics) -> Iterato
             yield plan, messages
 
 
-def _below(node: Node) -> Iterator[Node]:
-    """The nodes of a plan, each after those that it needs."""
-    for each in inputs(node):
-        yield from _below(each)
-    yield node
-
-
 def _batches(plans: Sequence[Node], num_entities: int) -> Iterator[list[Node]]:
     """Plans in batches whose messages fit a few tiles."""
     batch: list[Node] = []
     size = 0
     for plan in plans:
-        count = sum(1 for _ in _below(plan)) * num_entities
+        count = sum(1 for _ in below(plan)) * num_entities
         if batch and size + count > 4 * TILE:
             yield batch
             batch, size = [], 0
@@ -252,6 +247,7 @@ def _walk_all(nodes: list[Walk], messages: Messages, rows: Rows, semantics: Sema
         pairs, place = torch.unique(steps * rows.num_entities + entities, return_inverse=True)
         size = max(1, TILE // rows.num_entities)
         for start in range(0, len(pairs), size):
+            interruption.check()
             tile = pairs[start : start + size]
             ways = rows.log_probabilities(tile % rows.num_entities, tile // rows.num_entities)
             inside = ((place >= start) & (place < start + size)).nonzero()[:, 0]

@@ -6,7 +6,7 @@ share is evaluated once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -67,6 +67,13 @@ def inputs(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Every):
         return (*node.parts, *node.without)
     return node.parts if isinstance(node, Either) else ()
+
+
+def below(node: Node) -> Iterator[Node]:
+    """The nodes of a plan, each after those that it needs."""
+    for each in inputs(node):
+        yield from below(each)
+    yield node
 
 
 def height(node: Node) -> int:

@@ -15,10 +15,12 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from dihedral.errors import DihedralError
-from dihedral.queries.tree import MAX_LIMIT, And, Fact, Not, OneOf, Or, Pattern, Query, Term, Variable
+from dihedral.queries.tree import MAX_FACTS, MAX_LIMIT, And, Fact, Not, OneOf, Or, Pattern, Query, Term, Variable
 
 MAX_LENGTH = 10_000  # characters
 MAX_NESTING = 12  # of braces, brackets and parentheses: the parser's time doubles with some levels
+MAX_SIGNS = 200  # separators, brackets and operators: the parser's time grows with their square
+SIGNS = re.compile(r"[;,/|^{}()\[\]+*!=<>&]|\.(?!\w)")
 QUOTED = "urn:dihedral:quoted:"  # how quoted text passes the parser
 BOUND = "urn:dihedral:base:"  # keeps the parser from changing IRIs such as </m/02mjmr>
 TOKENS = re.compile(
@@ -40,6 +42,7 @@ UNSUPPORTED = {  # names in the algebra, words in the text, in the order of prec
 }
 LISTS = tuple(f"http://www.w3.org/1999/02/22-rdf-syntax-ns#{name}" for name in ("first", "rest"))
 AGGREGATES = r"\b(?:GROUP\s+BY|HAVING|(?:COUNT|SUM|MIN|MAX|AVG|SAMPLE|GROUP_CONCAT)\s*\()"
+TOO_DEEP = f"the query has too many facts or is nested too deeply; use at most {MAX_FACTS} facts"
 EMPTY = "a group { } of the query is empty; state at least one fact in it"
 SUBSET = "use facts, UNION, MINUS, FILTER NOT EXISTS, VALUES, the paths ^ / |, and LIMIT"
 
@@ -85,7 +88,7 @@ class _Reader:
             shifts.append((length, done))
         rest = self.text[done:]
         bare_text = "".join(bare) + rest
-        self.check_nesting(bare_text)
+        self.check_signs(bare_text)
         return "".join(parts) + rest, bare_text, shifts
 
     def unescape(self, found: re.Match[str]) -> str:
@@ -104,12 +107,14 @@ class _Reader:
 
         return re.sub(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", plain, body, flags=re.S)
 
-    def check_nesting(self, bare: str) -> None:
+    def check_signs(self, bare: str) -> None:
         depth = 0
-        for place, letter in enumerate(bare):
-            depth += (letter in "{[(") - (letter in "}])")
+        for number, sign in enumerate(SIGNS.finditer(bare)):
+            depth += (sign[0] in "{[(") - (sign[0] in "}])")
             if depth > MAX_NESTING:
-                raise self.error(f"nesting of more than {MAX_NESTING} brackets", place, "use fewer")
+                raise self.error(f"nesting of more than {MAX_NESTING} brackets", sign.start(), "use fewer")
+            if number >= MAX_SIGNS:
+                raise self.error(f"a text of more than {MAX_SIGNS} separators and brackets", sign.start(), "use fewer")
 
     # --- messages ------------------------------------------------------------------------------
 
@@ -177,17 +182,22 @@ class _Reader:
             from rdflib.plugins.sparql.algebra import translateQuery
             from rdflib.plugins.sparql.parser import parseQuery
         except ImportError:
-            raise DihedralError("SPARQL needs rdflib; install it with: pip install 'dihedral[sparql]'") from None
+            raise DihedralError(
+                "SPARQL needs rdflib, which is not installed; run pip install 'dihedral[sparql]', or write the query "
+                "as JSON"
+            ) from None
         try:
             parsed = parseQuery(self.prepared)
         except ParseException as error:
             raise DihedralError(f"the query is not SPARQL: {self.syntax(error.loc)}") from None
-        except (RecursionError, ValueError, TypeError) as error:
-            raise DihedralError(f"the query is not SPARQL: {str(error)[:80] or 'it is nested too deeply'}") from None
+        except RecursionError:
+            raise DihedralError(TOO_DEEP) from None
+        except (ValueError, TypeError) as error:
+            raise DihedralError(f"the query is not SPARQL: {str(error)[:80]}") from None
         try:
             return translateQuery(parsed, initNs=dict(self.prefixes)).algebra
         except RecursionError:
-            raise DihedralError("the query is nested too deeply") from None
+            raise DihedralError(TOO_DEEP) from None
         except Exception as error:  # noqa: BLE001 - rdflib raises this class itself
             return self.refuse(str(error))
 

@@ -10,6 +10,7 @@ Text stands for an entity. `compile_query` turns a query into a tree of steps fr
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,13 @@ MAX_DEPTH = 12  # of and, or and not inside each other
 MAX_ENTITIES = 1000  # of one OneOf
 MAX_LIMIT = 100_000
 NAME = re.compile(r"\w{1,64}")
+_short = reprlib.Repr()  # cuts before it writes: content of a request may be nested deeply
+_short.maxstring = _short.maxother = 80
+
+
+def shown(value: object) -> str:
+    """A value for an error message."""
+    return _short.repr(value)[:80]
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Variable:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise DihedralError(f"variable name {self.name!r:.80} is invalid; use 1 to 64 letters, digits and _")
+            raise DihedralError(f"variable name {shown(self.name)} is invalid; use 1 to 64 letters, digits and _")
 
     def __str__(self) -> str:
         return f"?{self.name}"
@@ -64,11 +72,11 @@ class Fact(Pattern):
     def __post_init__(self) -> None:
         for term in (self.subject, self.object):
             if not isinstance(term, (Variable, str)):
-                raise DihedralError(f"{term!r:.80} is neither a Variable nor the name of an entity")
+                raise DihedralError(f"{shown(term)} is neither a Variable nor the name of an entity")
         if isinstance(self.relation, Variable):
             raise DihedralError(f"variable {self.relation} stands for a relation; name the relation")
         if not isinstance(self.relation, str):
-            raise DihedralError(f"relation {self.relation!r:.80} is not text; name the relation")
+            raise DihedralError(f"relation {shown(self.relation)} is not text; name the relation")
 
     def __str__(self) -> str:
         return f"{self.subject} {self.relation} {self.object}"
@@ -83,7 +91,9 @@ class OneOf(Pattern):
 
     def __post_init__(self) -> None:
         if not isinstance(self.variable, Variable):
-            raise DihedralError(f"{self.variable!r:.80} is not a Variable; only a variable can be one of some entities")
+            raise DihedralError(
+                f"{shown(self.variable)} is not a Variable; only a variable can be one of some entities"
+            )
         object.__setattr__(self, "entities", tuple(self.entities))
         if not 1 <= len(self.entities) <= MAX_ENTITIES:
             raise DihedralError(f"{self.variable} is one of {len(self.entities)} entities; give 1 to {MAX_ENTITIES}")
@@ -122,7 +132,7 @@ class Query:
 
     def __post_init__(self) -> None:
         if not isinstance(self.answer, Variable):
-            raise DihedralError(f"the answer is {self.answer!r:.80}; it must be a Variable")
+            raise DihedralError(f"the answer is {shown(self.answer)}; it must be a Variable")
         if not isinstance(self.where, Pattern):
             raise DihedralError(f"the pattern is a {type(self.where).__name__}; combine facts with &, | and ~")
         _check_limit(self.limit)
@@ -144,19 +154,19 @@ class Query:
             raise DihedralError('a query is an object with "select", "where" and, if wanted, "limit"')
         unknown = sorted(map(str, content.keys() - {"select", "where", "limit"}))
         if unknown:
-            raise DihedralError(f'the query has the field {unknown[0]!r:.80}; it has "select", "where" and "limit"')
+            raise DihedralError(f'the query has the field {shown(unknown[0])}; it has "select", "where" and "limit"')
         return cls(Variable(content["select"]), _pattern_from(content["where"], MAX_DEPTH), content.get("limit"))
 
 
 def _parts(pattern: Pattern, kind: type[And] | type[Or]) -> tuple[Pattern, ...]:
     if not isinstance(pattern, Pattern):
-        raise DihedralError(f"{pattern!r:.80} is not a pattern; combine facts with &, | and ~")
+        raise DihedralError(f"{shown(pattern)} is not a pattern; combine facts with &, | and ~")
     return pattern.parts if isinstance(pattern, kind) else (pattern,)
 
 
 def _check_limit(limit: Any) -> None:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT):
-        raise DihedralError(f"limit is {limit!r:.80}; it must be a whole number from 1 to {MAX_LIMIT}")
+        raise DihedralError(f"limit is {shown(limit)}; it must be a whole number from 1 to {MAX_LIMIT}")
 
 
 def children(pattern: Pattern) -> tuple[Pattern, ...]:
@@ -216,30 +226,30 @@ def _term_from(content: Any) -> Term:
         return content
     if isinstance(content, Mapping) and content.keys() == {"variable"}:
         return Variable(content["variable"])
-    raise DihedralError(f'{content!r:.80} is no part of a fact; give a name, or {{"variable": NAME}}')
+    raise DihedralError(f'{shown(content)} is no part of a fact; give a name, or {{"variable": NAME}}')
 
 
 def _pattern_from(content: Any, depth: int) -> Pattern:
     if depth < 0:
         raise DihedralError(f"and, or and not are nested more than {MAX_DEPTH} deep; use fewer")
     if not isinstance(content, Mapping) or len(content) != 1:
-        raise DihedralError(f"{content!r:.80} is no pattern; give an object with one of fact, one_of, and, or, not")
+        raise DihedralError(f"{shown(content)} is no pattern; give an object with one of fact, one_of, and, or, not")
     ((kind, value),) = content.items()
     if kind == "fact":
         if not isinstance(value, (list, tuple)) or len(value) != 3:
-            raise DihedralError(f"{value!r:.80} is not a fact; give head, relation and tail")
+            raise DihedralError(f"{shown(value)} is not a fact; give head, relation and tail")
         return Fact(_term_from(value[0]), value[1], _term_from(value[2]))
     if kind == "one_of":
         if not isinstance(value, Mapping) or value.keys() != {"variable", "entities"}:
-            raise DihedralError(f'one_of is {value!r:.80}; give an object with "variable" and "entities"')
+            raise DihedralError(f'one_of is {shown(value)}; give an object with "variable" and "entities"')
         if not isinstance(value["entities"], (list, tuple)):
-            raise DihedralError(f"entities is {value['entities']!r:.80}; give a list of names")
+            raise DihedralError(f"entities is {shown(value['entities'])}; give a list of names")
         return OneOf(Variable(value["variable"]), tuple(value["entities"]))
     if kind == "not":
         return Not(_pattern_from(value, depth - 1))
     if kind not in ("and", "or"):
-        raise DihedralError(f"{kind!r:.80} is no kind of pattern; choose fact, one_of, and, or, not")
+        raise DihedralError(f"{shown(kind)} is no kind of pattern; choose fact, one_of, and, or, not")
     if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= MAX_FACTS:
-        raise DihedralError(f"{kind} is {value!r:.80}; give a list of 1 to {MAX_FACTS} patterns")
+        raise DihedralError(f"{kind} is {shown(value)}; give a list of 1 to {MAX_FACTS} patterns")
     parts = tuple(_pattern_from(part, depth - 1) for part in value)
     return And(parts) if kind == "and" else Or(parts)

@@ -142,6 +142,7 @@ _WORDS = {
     ("list_type", "too_short"): "a list that is not empty",
     ("too_long",): "a list of at most {max_length}",
     ("literal_error",): "{expected}",
+    ("query_type",): "SPARQL as text, or an object with select and where",
     ("dict_type", "model_type", "model_attributes_type"): "an object with named fields",
 }
 """What a value must be, by the type of pydantic's error."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from dihedral.graph.triples import Split
+from dihedral.queries.evaluation import WIDTH
 
 MAX_TOP = 1000
 MAX_RELATIONS = 2000  # in one answer
 MAX_BATCH_ITEMS = 256  # questions or triples in one request
 MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few megabytes
 MAX_STEPS = 16
+MAX_ATOMS = 16  # facts of a query
+MAX_WIDTH = 256  # entities of a variable from which predictions are followed
 
 Name = Annotated[str, Field(min_length=1)]  # no maximum length: the limit on the body bounds it
 ModelName = Annotated[str | None, Field(description="Name of the model. Default: the first model.")]
@@ -114,6 +117,30 @@ class PathQueryRequest(RequestModel):
         "beam", description="beam: step by step, with the intermediate entities; product: all steps at once, faster."
     )
     model: ModelName = None
+
+
+class AskRequest(RequestModel):
+    """A query of several facts."""
+
+    query: str | dict[str, Any] = Field(description="SPARQL, or the JSON form of a query.")
+    top: Top | None = Field(None, description="Maximum number of answers. Default: the limit of the query, or 10.")
+    known: Literal["include", "exclude"] = Field(
+        "include", description="Whether to include answers that known facts alone give."
+    )
+    facts: Literal["all", "train"] = Field("all", description="The facts that are certain.")
+    conjunction: Literal["product", "minimum"] = Field("product", description="How facts that must all hold combine.")
+    ways: Literal["noisy-or", "max"] = Field("noisy-or", description="How several ways to an answer combine.")
+    width: int = Field(
+        WIDTH, ge=1, le=MAX_WIDTH, description="Entities of a variable from which predictions are followed."
+    )
+    model: ModelName = None
+
+    @field_validator("query", mode="before")
+    @classmethod
+    def _is_text_or_object(cls, query: Any) -> Any:
+        if not isinstance(query, (str, dict)):
+            raise PydanticCustomError("query_type", "it is no query")
+        return query
 
 
 class ComposeRequest(RequestModel):
@@ -222,6 +249,29 @@ class PathAnswer(BaseModel):
 
 class PathQueryResponse(ModelResponse):
     answers: list[PathAnswer]
+
+
+class AnswerFact(Fact):
+    known: bool
+    probability: float | None  # 1 if it is known; null if the model is not calibrated
+
+
+class Answer(BaseModel):
+    """An answer with its witness: the best choice of the other variables, and the facts that it rests on."""
+
+    entity: str
+    value: float  # orders the answers of one query
+    probability: float | None  # that it holds; null where it could not be fitted
+    known: bool  # known facts alone give it
+    variables: dict[str, str]
+    facts: list[AnswerFact]
+
+
+class AskResponse(ModelResponse):
+    query: dict[str, Any]  # the JSON form of the query
+    answers: list[Answer]
+    plan: list[str]  # a line per step, with its number of candidates
+    exact: bool  # no variable had more entities than predictions were followed from
 
 
 class Share(BaseModel):

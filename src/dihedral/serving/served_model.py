@@ -16,17 +16,21 @@ from dihedral.graph.patterns import Counts, count_mutual
 from dihedral.graph.prefixes import expand
 from dihedral.graph.steps import SIDES, split_step
 from dihedral.graph.vocabulary import Vocabulary
+from dihedral.inference.asking import Answers, read_query
 from dihedral.inference.completion import missing_facts
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.io.jsonl import read_lines
+from dihedral.queries.plan import below, compile_query
+from dihedral.queries.tree import Fact, OneOf, Query, check_size, leaves
 from dihedral.serving.entities import NameIndex, StoredNameIndex, index_names
-from dihedral.serving.schemas import MAX_TOP
+from dihedral.serving.schemas import MAX_ATOMS, MAX_TOP
 from dihedral.storage.folder import describe
 from dihedral.training.checkpoint import RunFolder
 
 MAX_COMPARED = 300  # names compared with an unknown name: an invalid request must stay cheap
 MAX_RULES = 200  # per kind
+MAX_VALUES = 50_000_000  # per query: about 1 GB
 MAX_SCORES = 1_500_000_000  # per request for missing facts: half a minute on one core at 2L = 200
 
 
@@ -121,6 +125,30 @@ class ServedModel:
         """All rules mined from the model; takes seconds for a large graph."""
         self.rows()
         return dh.find_rules(self.predictor, top=MAX_RULES)
+
+    def ask(self, question: str | dict[str, Any], top: int | None, **options: Any) -> tuple[Query, Answers]:
+        """A query of several facts, and its answers; an error if it needs too much work or memory."""
+        query = read_query(question, self.graph.entities.prefixes)
+        if query.limit is not None and query.limit > MAX_TOP:
+            raise DihedralError(f"the limit of the query is {query.limit}; the server gives at most {MAX_TOP} answers")
+        if (count := check_size(query.where)) > MAX_ATOMS:
+            raise DihedralError(f"the query has {count} facts; the server takes at most {MAX_ATOMS}")
+        for leaf in leaves(query.where):
+            names = leaf.entities if isinstance(leaf, OneOf) else (leaf.subject, leaf.object)
+            for name in names:
+                if isinstance(name, str):
+                    self.check_entity(name)
+            if isinstance(leaf, Fact):
+                self.check_relation(leaf.relation)
+        plan = compile_query(query, self.graph.entities, self.graph.relations)
+        steps, size = len(set(below(plan))), self.graph.num_entities
+        if steps * size > MAX_VALUES:
+            raise DihedralError(
+                f"the query has {steps} steps over {size:,} entities, and the limit is {MAX_VALUES:,} values; "
+                "use fewer facts and unions, or the command line"
+            )
+        (found,) = self.predictor.ask_many([query], top=top, **options)
+        return query, found
 
     def missing(self, relation: str | None, top: int, among: str, min_precision: float | None) -> list[dict[str, Any]]:
         """The most likely facts missing from the graph, of one relation or of all."""

@@ -1,4 +1,4 @@
-"""Predictions, triple classification, missing facts, explanations and path queries."""
+"""Predictions, triple classification, missing facts, explanations and queries."""
 
 from __future__ import annotations
 
@@ -159,3 +159,21 @@ def query(request: Request, body: schemas.PathQueryRequest) -> schemas.PathQuery
     found = served.predictor.query(body.start, body.via, top=body.top, mode=body.mode)
     answers = [schemas.PathAnswer(**each._asdict()) for each in found]
     return schemas.PathQueryResponse(model=served.name, answers=answers)
+
+
+@router.post("/ask", tags=["predictions"])
+async def ask(request: Request, body: schemas.AskRequest, model: ModelParam = None) -> schemas.AskResponse:
+    """The answers of a query of several facts, in SPARQL or in its JSON form, with the facts that each rests on."""
+    served = find_model(request, body.model or model)
+    answer: schemas.AskResponse = await queues(request).heavy.answer(partial(_ask, served, body))
+    return answer
+
+
+def _ask(served: ServedModel, body: schemas.AskRequest) -> schemas.AskResponse:
+    query, found = served.ask(body.query, **body.model_dump(exclude={"query", "model"}))
+    answers = [
+        schemas.Answer(**each._asdict() | {"facts": [fact._asdict() for fact in each.facts]}) for each in found.answers
+    ]
+    return schemas.AskResponse(
+        model=served.name, query=query.to_dict(), answers=answers, plan=found.plan, exact=found.exact
+    )
