@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.sync_api import sync_playwright
 
@@ -15,10 +17,16 @@ from benchmarks.serving import start_server
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 WHY = "#/why/woman_0328/spouse/man_0284?model=family"  # a fact of the test split
+ASKED = {  # who diagnoses something that a bacterium causes
+    "select": "x",
+    "where": {"and": [{"fact": ["bacterium", "causes", {"variable": "y"}]},
+                      {"fact": [{"variable": "x"}, "diagnoses", {"variable": "y"}]}]},
+}  # fmt: skip
 VIEWS = {  # name: address, width, height, scheme
     "entity": ("#/entity/virus", 1200, 860, "light"),
     "explanation": (WHY, 1200, 1040, "light"),
     "calculator": ("#/compose/spouse/parent?model=family", 1200, 860, "light"),
+    "ask": (f"#/ask/json/{quote(json.dumps(ASKED), safe='')}/new", 1200, 1000, "light"),
     "phone": (WHY, 360, 780, "light"),
     "dark": ("#/relation/parent?model=family", 1200, 800, "dark"),
 }

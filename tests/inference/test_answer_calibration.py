@@ -73,6 +73,8 @@ def test_a_value_that_is_not_fitted_is_no_probability(trained):
     assert all(0 < answer.probability <= 1 for answer in trained.ask(query))
     for options in ({"conjunction": "minimum"}, {"ways": "max"}):  # the fit is made of values that combine by default
         assert all(answer.probability is None and answer.value > 0 for answer in trained.ask(query, **options))
+    negated = Query(X, Fact("man_0000", "spouse", X) & ~Fact("man_0001", "spouse", X))  # no drawn query has a negation
+    assert all(answer.probability is None for answer in trained.ask(negated))
     metrics = trained.metrics | {"calibration": trained.metrics["calibration"] | {"queries": None}}
     small = dh.Predictor(trained.model, trained.graph, metrics=metrics)
     assert [(answer.entity, answer.value) for answer in small.ask(query)] == [

@@ -26,6 +26,18 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def fitted_folder(family_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model with probabilities of answers to queries, for which its graph is too small."""
+    predictor = dh.load(family_folder)
+    curves = [{"knots": [-15, 15], "heights": [0, 10]}, {"knots": [-10, 0], "heights": [0, 0]}]
+    fit = {"curves": curves, "offsets": [-5, -5, -5], "z": [-10, 10], "probability": [0.001, 0.9]}
+    predictor.metrics["calibration"]["queries"] = fit
+    folder = tmp_path_factory.mktemp("serving") / "fitted"
+    predictor.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def plain_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model without group elements."""
     folder = tmp_path_factory.mktemp("serving") / "plain"

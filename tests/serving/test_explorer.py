@@ -1,7 +1,8 @@
-"""The explorer in a real browser: search, facts, predictions, explanations; no request to another host."""
+"""The explorer in a real browser: search, facts, predictions, explanations, queries; no request to another host."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -22,9 +24,9 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
-def address(family_folder: Path, plain_folder: Path, odd_folder: Path) -> Iterator[str]:
+def address(family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path) -> Iterator[str]:
     """The address of a server in another process."""
-    folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}"]
+    folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}", f"fitted={fitted_folder}"]
     command = [sys.executable, "-m", "dihedral", "serve", *folders, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
@@ -300,3 +302,139 @@ def test_the_explorer_asks_for_the_key_and_uses_it(browser, family_folder):
     finally:
         server.terminate()
         server.wait()
+
+
+# --- queries of several facts ---------------------------------------------------------------------
+
+
+def answers_of(page) -> list[str]:
+    return page.locator(".answers tbody tr:not(.witness) td:first-child").all_inner_texts()
+
+
+def tree_of(page):
+    return json.loads(unquote(page.url.split("#/ask/json/")[1].split("?")[0].split("/")[0]))
+
+
+X, Y = {"variable": "x"}, {"variable": "y"}
+PATH = {"select": "y", "where": {"and": [{"fact": ["man_0000", "spouse", X]}, {"fact": [X, "parent", Y]}]}}
+
+
+def test_a_question_is_built_by_clicking_and_its_address_reopens_it(open_page, models):
+    page = open_page("")
+    page.click("nav >> text=Ask")
+    page.wait_for_selector("main[data-page=ask] form")
+    page.get_by_label("Subject of fact 1").fill("man_0000")
+    page.get_by_label("Relation of fact 1").select_option("spouse")
+    page.click("text=Continue from the answer")
+    page.get_by_label("Relation of fact 2").select_option("parent")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector(".answers .graph svg")
+    expected = models["family"].predictor.ask(PATH)
+    assert tree_of(page) == PATH and answers_of(page) == [answer.entity for answer in expected]
+    first = expected[0].facts
+    assert page.locator(".witness:visible .edge.known").count() == sum(fact.known for fact in first)
+    assert page.locator(".witness:visible .edge.guess").count() == sum(not fact.known for fact in first)
+    expect(page.locator("h2[data-focus]")).to_be_focused()
+    again = open_page(page.url.split("/", 3)[3])
+    again.wait_for_selector(".answers .graph svg")
+    assert answers_of(again) == answers_of(page)
+    assert again.get_by_label("Object of fact 2").input_value() == "?y"
+    assert again.get_by_label("Answer variable").input_value() == "y"
+
+
+def test_a_question_has_alternatives_and_negations(open_page, models):
+    page = open_page("#/ask")
+    page.get_by_label("Subject of fact 1").fill("man_0000")
+    page.get_by_label("Relation of fact 1").select_option("parent")
+    page.click("text=+ either … or")
+    page.get_by_label("Object of fact 2").fill("?y")
+    page.get_by_label("Object of fact 3").fill("?y")
+    page.get_by_label("Relation of fact 2").select_option("spouse")
+    page.get_by_label("Relation of fact 3").select_option("sibling")
+    page.click("text=+ not")
+    page.get_by_label("Relation of fact 4").select_option("child")
+    page.get_by_label("Object of fact 4").fill("man_0001")
+    page.click("text=+ and >> nth=-1")
+    page.get_by_role("button", name="Remove fact 5").click()
+    page.get_by_label("only answers that are not known").check()
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector(".answers")
+    assert tree_of(page) == {
+        "select": "x",
+        "where": {
+            "and": [
+                {"fact": ["man_0000", "parent", X]},
+                {"or": [{"fact": [X, "spouse", Y]}, {"fact": [X, "sibling", Y]}]},
+                {"not": {"and": [{"fact": [X, "child", "man_0001"]}]}},
+            ]
+        },
+    }
+    expected = models["family"].predictor.ask(tree_of(page), known="exclude")
+    assert page.url.endswith("/new") and answers_of(page) == [answer.entity for answer in expected]
+    assert page.get_by_label("only answers that are not known").is_checked()
+
+
+def test_sparql_and_the_builder_show_the_same_question(open_page):
+    page = open_page("#/ask/sparql")
+    page.get_by_label("SPARQL").fill(
+        "SELECT ?x { <man_0000> <spouse>/<parent> ?x MINUS { ?x <sibling> <man_0001> } VALUES ?x { <man_0007> } }"
+    )
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector(".answers .graph svg")
+    found = answers_of(page)
+    assert found == ["man_0007"]
+    page.click(".tabs >> text=Build")
+    page.wait_for_selector(".ask fieldset")
+    page.wait_for_selector(".answers .graph svg")
+    assert answers_of(page) == found and page.locator(".ask-group.not").count() == 1
+    assert "?x is one of man_0007" in page.inner_text(".ask")
+    page.click(".tabs >> text=SPARQL")
+    page.wait_for_selector("textarea")
+    page.wait_for_selector(".answers .graph svg")
+    assert answers_of(page) == found and "MINUS { ?x <sibling> <man_0001> . }" in page.input_value("textarea")
+
+
+def test_a_refused_question_stays_in_its_form(browser, address):
+    context = browser.new_context()
+    page = context.new_page()
+    text = "SELECT ?x { <man_0000> <spose> ?x }"
+    page.goto(f"{address}/#/ask/sparql/{quote(text, safe='')}")
+    expect(page.locator(".refusal")).to_contain_text("relation 'spose' is not known")
+    expect(page.locator(".refusal")).to_contain_text("Did you mean spouse?")
+    assert page.input_value("textarea") == text
+    for broken in ("%7B", "%7B%7D", "null", "%7B%22select%22%3A%22x%22%2C%22where%22%3A5%7D"):
+        page.goto(f"{address}/#/")
+        page.wait_for_selector("main[data-page=home]")
+        page.goto(f"{address}/#/ask/json/{broken}")
+        page.wait_for_selector("main[data-page=ask]:not([aria-busy]) form")
+    context.close()
+
+
+def test_only_what_is_fitted_is_called_probability(open_page):
+    negated = {"select": "x", "where": {"and": [PATH["where"]["and"][0], {"not": {"fact": [X, "child", "man_0001"]}}]}}
+    cases = (PATH, "fitted", "Probability"), (PATH, "family", "Value"), (negated, "fitted", "Value")
+    for query, model, header in cases:
+        page = open_page(f"#/ask/json/{quote(json.dumps(query), safe='')}?model={model}")
+        page.wait_for_selector(".answers .graph svg")
+        assert page.locator(".answers th").nth(1).inner_text() == header
+        assert ("probability" in page.inner_text("main").lower()) == (header == "Probability")
+
+
+def test_the_page_for_questions_works_with_the_keyboard_on_a_phone(open_page):
+    page = open_page("#/ask/json/" + quote(json.dumps(PATH), safe=""), width=390, height=800)
+    page.wait_for_selector(".answers .graph svg")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    nameless = page.locator("main :is(input, select, textarea, button)").evaluate_all(
+        "all => all.filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim())).length"
+    )
+    assert nameless == 0
+    second = page.locator(".answers td button").nth(1)
+    second.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#witness-1 svg")).to_be_visible()
+    assert second.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("Enter")
+    expect(page.locator("#witness-1")).to_be_hidden()
+    page.get_by_label("Object of fact 2").focus()
+    page.keyboard.press("Enter")  # submits the form
+    expect(page.locator("h2[data-focus]")).to_be_visible()

@@ -24,7 +24,7 @@ from dihedral.inference.additive import AdditiveModel, fit_additive
 from dihedral.inference.scorer import Scorer
 from dihedral.inference.transitions import Transitions
 from dihedral.queries.evaluation import Message, Semantics, complement, evaluate
-from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
+from dihedral.queries.plan import Either, Every, Given, Node, Walk, below, inputs
 
 SHAPES = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 MAX_QUERIES, MIN_QUERIES = 60, 4  # of each shape
@@ -49,10 +49,11 @@ class KnownRows:
         return likely
 
 
-def is_fitted_for(semantics: Semantics) -> bool:
-    """Whether the fit holds for values of these semantics: it is made of values that combine as by default."""
+def is_fitted_for(plan: Node, semantics: Semantics) -> bool:
+    """Whether the fit says something about a query: it is made of queries without negation, evaluated by default."""
     default = Semantics()
-    return (semantics.conjunction, semantics.ways) == (default.conjunction, default.ways)
+    combined = (semantics.conjunction, semantics.ways) == (default.conjunction, default.ways)
+    return combined and not any(isinstance(node, Every) and node.without for node in below(plan))
 
 
 def num_steps(plan: Node) -> int:

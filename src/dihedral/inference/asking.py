@@ -114,7 +114,7 @@ def find_answers(
     results = evaluate(plans, rows, semantics)
     for query, (plan, messages) in zip(queries, results, strict=True):
         count = top or query.limit or DEFAULT_TOP
-        found = _best(messages, plan, count, known, model if is_fitted_for(semantics) else None)
+        found = _best(messages, plan, count, known, model if is_fitted_for(plan, semantics) else None)
         answers = _with_witnesses(graph, rows, plan, messages, found, fact_probabilities)
         yield Answers(answers, describe(plan, messages, step_name, graph.entities.__getitem__), messages[plan].exact)
 

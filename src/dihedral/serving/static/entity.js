@@ -9,7 +9,7 @@ const MAX_QUESTIONS = 48;
 const NUM_FIRST_GROUPS = 6;
 const NUM_FIRST_FACTS = 12;
 
-const entityLink = (name) => el("a", { href: to("entity", name), title: name }, soft(name));
+export const entityLink = (name) => el("a", { href: to("entity", name), title: name }, soft(name));
 export const relationLink = (name) => el("a", { class: "relation", href: to("relation", name), title: name }, soft(name));
 
 // The value of a prediction: its probability if the model is calibrated, otherwise its score.

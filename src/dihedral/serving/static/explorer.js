@@ -1,7 +1,8 @@
 // The explorer: shows the page for the current URL.
 
-import { fetchJson, keyForm } from "./api.js";
 import { composePage, relationPage, relationsPage } from "./algebra.js";
+import { fetchJson, keyForm } from "./api.js";
+import { askPage } from "./ask.js";
 import { el, setPrefixes, short } from "./dom.js";
 import { entityPage, whyPage } from "./entity.js";
 import { homePage, modelPage } from "./model.js";
@@ -10,7 +11,7 @@ import { startSearch } from "./search.js";
 
 const PAGES = {
   "": homePage, entity: entityPage, why: whyPage, relations: relationsPage, relation: relationPage,
-  compose: composePage, model: modelPage,
+  compose: composePage, ask: askPage, model: modelPage,
 };
 const MIN_PARTS = { entity: 1, why: 3, relation: 1 };
 
@@ -79,8 +80,11 @@ function start() {
 }
 
 window.addEventListener("hashchange", () => {
-  const compose = read().page === "compose" && main.dataset.page === "compose";
-  show().then(() => { if (!compose) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); } });
+  const same = read().page === main.dataset.page && ["compose", "ask"].includes(main.dataset.page);
+  show().then(() => {
+    main.querySelector("[data-focus]")?.focus();
+    if (!same) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
+  });
 });
 startSearch();
 start();

@@ -1,6 +1,6 @@
-// SVG figures: the elements of D_K, the paths that support a triple, and training curves.
+// SVG figures: the elements of D_K, the paths that support a triple, the facts of an answer, and training curves.
 
-import { el, number, percent, plural, short, svg } from "./dom.js";
+import { el, formatProbability, number, percent, plural, short, svg } from "./dom.js";
 
 // --- elements of D_K -------------------------------------------------------------------------------
 
@@ -117,11 +117,12 @@ function graphAt(found, linkOf, width) {
   });
   const description = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
-    svg("defs", {}, ["known", "guess"].map((kind) =>
-      svg("marker", { id: `arrow-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
-        orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" })))),
-    explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
+    arrows("arrow"), explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
 }
+
+const arrows = (id) => svg("defs", {}, ["known", "guess"].map((kind) =>
+  svg("marker", { id: `${id}-${kind}`, class: kind, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7,
+    orient: "auto-start-reverse" }, svg("path", { d: "M0 1 10 5 0 9z" }))));
 
 // A path of one step is a straight line, with the others above and below it. `level` is its lane, or 0 without one.
 function lanesOf(paths) {
@@ -163,6 +164,76 @@ function node(at, name, linkOf, letters, kind) {
     svg("rect", { class: "hit", x: at.x - 34, y: at.y - 14, width: 68, height: 44 }),
     svg("circle", { cx: at.x, cy: at.y, r: kind === "end" ? 10 : 7 }),
     svg("text", { x: at.x, y: at.y + (kind === "end" ? 27 : 23), "text-anchor": "middle" }, short(name, letters)));
+}
+
+// --- the facts of an answer -----------------------------------------------------------------------
+
+// The answer at the end, each entity as many steps before it as there are facts between: from left to right, or from
+// top to bottom where that is too narrow.
+export function witnessGraph(answer, linkOf) {
+  const frame = el("div", { class: "graph" });
+  new ResizeObserver(() => {
+    if (frame.clientWidth) frame.replaceChildren(witnessAt(answer, linkOf, frame.clientWidth));
+  }).observe(frame);
+  return frame;
+}
+
+const INSET = 120;
+let graphs = 0; // for the names of markers: those of a hidden graph are not drawn
+
+function stepsBefore(answer) {
+  const steps = new Map([[answer.entity, 0]]);
+  for (const [name, count] of steps) { // a map also visits what is added meanwhile
+    for (const { head, tail } of answer.facts) {
+      if (head === name && !steps.has(tail)) steps.set(tail, count + 1);
+      if (tail === name && !steps.has(head)) steps.set(head, count + 1);
+    }
+  }
+  for (const { head, tail } of answer.facts) for (const name of [head, tail]) if (!steps.has(name)) steps.set(name, 1);
+  return steps;
+}
+
+function witnessAt(answer, linkOf, width) {
+  const layers = Map.groupBy(stepsBefore(answer), ([, count]) => count);
+  const [depth, most] = [Math.max(...layers.keys()), Math.max(...[...layers.values()].map((layer) => layer.length))];
+  const upright = width < 200 * depth + 2 * INSET;
+  const height = upright ? 70 + depth * 110 : 50 + most * 70;
+  const along = (count) => upright ? 24 + (depth - count) * 110 : depth ? INSET + (depth - count) * (width - 2 * INSET) / depth : width / 2;
+  const across = (i, size) => (upright ? width : height - 20) * (i + 0.5) / size;
+  const places = new Map([...layers].flatMap(([count, layer]) => layer.map(([name], i) =>
+    [name, upright ? { x: across(i, layer.length), y: along(count) } : { x: along(count), y: across(i, layer.length) }])));
+  const letters = Math.max(8, Math.floor((upright ? width / most : (width - 2 * INSET) / Math.max(depth, 1) - 40) / 7.6));
+  const nodeLetters = upright ? letters : Math.min(letters + 5, Math.floor(2 * INSET / 8));
+  const pairs = Map.groupBy(answer.facts, ({ head, tail }) => [head, tail].toSorted().join("\n"));
+  const id = `witness-${++graphs}`;
+  const edges = [...pairs.values()].flatMap((facts) => facts.map((fact, i) => witnessEdge(fact, places, i - (facts.length - 1) / 2, letters, id)));
+  const description = answer.facts.map((fact) => `${fact.head} ${fact.relation} ${fact.tail}: ${sureness(fact)}`).join("; ");
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
+    arrows(id), edges, [...places].map(([name, at]) => node(at, name, linkOf, nodeLetters, name === answer.entity ? "end" : "between")));
+}
+
+const sureness = (fact) => fact.known ? "known" : fact.probability === null ? "predicted" : formatProbability(fact.probability);
+
+// An edge from head to tail; several edges between the same entities bend apart by `lane`.
+function witnessEdge(fact, places, lane, letters, id) {
+  const [from, to] = [places.get(fact.head), places.get(fact.tail)];
+  const [x, y] = [to.x - from.x, to.y - from.y];
+  const length = Math.hypot(x, y);
+  const kind = fact.known ? "known" : "guess";
+  const label = short(fact.relation, letters) + (fact.known ? "" : ` (${sureness(fact)})`);
+  if (!length) return svg("text", { class: "edge", x: from.x, y: from.y - 16, "text-anchor": "middle" }, label); // a fact about itself
+  const side = fact.head < fact.tail ? 1 : -1; // so that lanes do not depend on the direction of the fact
+  const bend = { x: (from.x + to.x) / 2 - side * lane * 60 * y / length, y: (from.y + to.y) / 2 + side * lane * 60 * x / length };
+  const at = { x: (from.x + to.x) / 4 + bend.x / 2, y: (from.y + to.y) / 4 + bend.y / 2 };
+  const cut = (end) => { // where the edge leaves a node: below it, its name is in the way
+    const distance = Math.hypot(bend.x - end.x, bend.y - end.y) || 1;
+    const [dx, dy] = [(bend.x - end.x) / distance, (bend.y - end.y) / distance];
+    const gap = dy > 0.5 ? 34 : 14;
+    return `${end.x + gap * dx} ${end.y + gap * dy}`;
+  };
+  return svg("g", { class: `edge ${kind}` }, svg("title", {}, `${fact.head} ${fact.relation} ${fact.tail}: ${sureness(fact)}`),
+    svg("path", { d: `M${cut(from)}Q${bend.x} ${bend.y} ${cut(to)}`, "marker-end": `url(#${id}-${kind})` }),
+    svg("text", { x: at.x, y: at.y - 8, "text-anchor": "middle" }, label));
 }
 
 // --- training curves ----------------------------------------------------------------------------
