@@ -23,6 +23,7 @@ from dihedral.runtime.distributed import Shard, any_rank
 MEMORY_MB = 256  # of scores at a time
 BLOCK = 64  # entities that are represented by their maximum in the search for the best
 CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
+ROW_ENTITIES = 1024  # the same for few questions, of which rows are wanted
 CHUNK = 1 << 14  # triples scored at a time
 
 Answers = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -266,6 +267,19 @@ def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
     for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
         torch.mm(part, queries.T, out=block)
     return scores.T
+
+
+def score_rows(queries: Tensor, candidates: Tensor) -> Tensor:
+    """The same with one row per query in memory [batch, N], for what is done with rows; the caller owns it."""
+    if queries.is_cuda:
+        return queries @ candidates.T
+    if len(queries) == 1:
+        return torch.mv(candidates, queries[0])[None]
+    scores = queries.new_empty(len(queries), len(candidates))
+    scratch = queries.new_empty(ROW_ENTITIES, len(queries))
+    for part, block in zip(candidates.split(ROW_ENTITIES), scores.split(ROW_ENTITIES, 1), strict=True):
+        block.copy_(torch.mm(part, queries.T, out=scratch[: len(part)]).T)
+    return scores
 
 
 def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

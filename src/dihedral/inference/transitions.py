@@ -17,9 +17,10 @@ from torch import Tensor
 from dihedral.graph import GraphIndex
 from dihedral.inference.calibration import Calibration
 from dihedral.inference.evidence import Evidence
-from dihedral.inference.scorer import Scorer
+from dihedral.inference.scorer import Scorer, score_rows
 
 MAX_UNKNOWN = 0.9  # the highest normalised probability of a fact that is not known
+CACHED = 32  # rows at a time that pass through the cache of a CPU
 POOL = 100  # answers of a question with a calibrated probability
 
 
@@ -37,15 +38,16 @@ class Transitions:
 
     @torch.no_grad()
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
-        scores = self.scorer.queries(entities, steps) @ self.scorer.candidates.T
+        scores = score_rows(self.scorer.queries(entities, steps), self.scorer.candidates)
         row, answer = self.known(entities, steps)
         if self.calibrated is not None:
             scores[row, answer] = -math.inf
             likely = self._calibrated(entities, steps, scores)
         else:
             counts = torch.bincount(row, minlength=len(entities)).clamp_(min=1)
-            likely = torch.log_softmax(scores, dim=1)
-            likely.add_(counts.log()[:, None]).clamp_(max=math.log(MAX_UNKNOWN))
+            likely = scores
+            for part, count in zip(scores.split(CACHED), counts.log()[:, None].split(CACHED), strict=True):
+                torch.add(torch.log_softmax(part, dim=1), count, out=part).clamp_(max=math.log(MAX_UNKNOWN))
         likely[row, answer] = 0.0
         return likely
 

@@ -26,7 +26,7 @@ from dihedral.runtime import interruption
 WIDTH = 32  # entities of a variable from which predictions are followed
 MAX_WIDTH = 100_000
 FLOOR = 1e-4  # entities that are less probable are not followed
-TILE = 1 << 22  # probabilities in memory
+TILE = 1 << 21  # probabilities in memory
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
 
 
@@ -180,9 +180,11 @@ class _Sum:
 
     def add(self, ways: Tensor, entities: Tensor, semantics: Semantics) -> None:
         """Add ways [n, N] from entities [n]; each way is the log-probability of one step."""
-        best, place = _join(ways, self.source.best[entities], semantics).max(0)
-        ways = _join(ways, self.source.likely[entities], semantics)
-        came_from = entities[place]
+        likely_before, best_before = self.source.likely[entities], self.source.best[entities]
+        joined = _join(ways, likely_before, semantics)
+        same = torch.equal(likely_before, best_before)
+        best, place = _highest(joined if same else _join(ways, best_before, semantics))
+        came_from = entities.int()[place]
         if self.best is None or self.came_from is None:
             self.best, self.came_from = best, came_from
         else:
@@ -190,10 +192,10 @@ class _Sum:
             self.best = torch.where(better, best, self.best)
             self.came_from = torch.where(better, came_from, self.came_from)
         if semantics.ways == "max" or (self.misses is None and len(self.followed) + len(self.rest) == 1):
-            highest = ways.amax(0)
+            highest = joined.amax(0)
             self.likely = highest if self.likely is None else torch.maximum(self.likely, highest)
         else:
-            misses = torch.log1p(-torch.exp(ways)).sum(0) if len(ways) > 1 else complement(ways[0])
+            misses = joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
             self.misses = misses if self.misses is None else self.misses + misses
 
     def add_known(self, rows: Rows, semantics: Semantics) -> None:
@@ -202,7 +204,7 @@ class _Sum:
         source = self.rest[row]
         if self.best is None or self.came_from is None:
             self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
-            self.came_from = torch.zeros(rows.num_entities, dtype=torch.long, device=rows.device)
+            self.came_from = torch.zeros(rows.num_entities, dtype=torch.int32, device=rows.device)
         likely, best = self.source.likely[source], self.source.best[source]
         order = torch.argsort(best, stable=True).cpu().numpy()
         last = np.full(rows.num_entities, -1)
@@ -211,7 +213,7 @@ class _Sum:
         ends, values = answer[places], best[places]
         better = values > self.best[ends]
         self.best[ends[better]] = values[better]
-        self.came_from[ends[better]] = source[places][better]
+        self.came_from[ends[better]] = source[places][better].int()
         if semantics.ways == "max":
             base = torch.full_like(self.best, -math.inf) if self.likely is None else self.likely
             self.likely = base.scatter_reduce(0, answer, likely, "amax")
@@ -226,6 +228,15 @@ class _Sum:
         best = nothing if self.best is None else self.best
         found = Message(likely, best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
         return _counted(found, semantics)
+
+
+def _highest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The maximum of each column of values [n, N], and the first row that has it; max(0) takes five times as long."""
+    highest = values.amax(0)
+    count = len(values)
+    from_last = torch.arange(count, 0, -1, dtype=torch.float32, device=values.device)[:, None]
+    last = torch.where(values == highest, from_last, 0.0).amax(0)
+    return highest, count - last.long()
 
 
 def _join(ways: Tensor, before: Tensor, semantics: Semantics) -> Tensor:
@@ -265,8 +276,8 @@ def _add_tile(
     numbers, counts = torch.unique_consecutive(owner, return_counts=True)
     parts = zip(place.split(counts.tolist()), entities.split(counts.tolist()), strict=True)
     for number, (mine, starts) in zip(numbers.tolist(), parts, strict=True):
-        whole = len(mine) == len(ways) and bool((mine.diff() == 1).all())
-        sums[number].add(ways if whole else ways[mine], starts, semantics)
+        first, last = int(mine[0]), int(mine[-1])  # they ascend
+        sums[number].add(ways[first : last + 1] if last - first < len(mine) else ways[mine], starts, semantics)
 
 
 def _begin(node: Walk, source: Message, semantics: Semantics) -> _Sum:
