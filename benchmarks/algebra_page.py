@@ -1,7 +1,7 @@
 """Write docs/algebra.md with real output: `python -m benchmarks.algebra_page FB15K237_MODEL [--out docs]`.
 
 The script trains a FAMILY model. FB15K237_MODEL is a model folder trained with `algebra/fb15k-237-d4-graded`. The
-tables come from results/rules-*.json, results/faithfulness-*.json and results/path-queries.json.
+tables come from results/rules-*.json and results/faithfulness-*.json.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 OUT = DOCS.parent / "out"
 GRAPHS = ("FB15k-237", "umls", "family-neural-lp", "FB15k", "WN18")
 AMIE_SECONDS = {"FB15k-237": 156, "WN18": 37, "family-neural-lp": 14}  # quoted: AMIE milestone release, 2 cores
-CQD = {"2p": 0.279, "3p": 0.219}  # quoted: Hits@3 of CQD-Beam on the test part of the query set
 BELIEF = "[belief score](#belief-score)"
 
 
@@ -236,27 +235,6 @@ def counting_part() -> str:
     )
 
 
-def paths_part() -> str:
-    content = read("path-queries")
-    if content is None:
-        return ""
-    rows = [
-        [row["kind"], row["mode"], f"{row['hits@3']:.3f}", f"{row['mrr']:.3f}", f"{row['ms_per_query']:.2f}",
-         f"{CQD[row['kind']]:.3f}" if row["kind"] in CQD and row["mode"] == "beam" else ""]
-        for row in content["rows"]
-    ]  # fmt: skip
-    return (
-        "### Path queries on FB15k-237\n\nThe queries are the validation part of the Query2Box query set (Ren et al.\n"
-        "2020). Each answer that needs a missing edge is ranked against all entities that are not answers. The values\n"
-        "are averaged over the answers of a query, then over queries. The Hits@3 of CQD-Beam (Arakelyan et al. 2021)\n"
-        "are quoted, and are for the test part. The beam's way of combining steps was chosen on 300 of these queries\n"
-        "with two and three steps.\n\n"
-        + markdown(["query", "mode", "Hits@3", "MRR", "ms per query", "CQD-Beam, Hits@3"], rows)
-        + "\n"
-        + source(content, "path-queries")
-    )
-
-
 def faithfulness_part() -> str:
     found = [content for graph in ("umls", "family-neural-lp") if (content := read(f"faithfulness-{graph}"))]
     rows = [
@@ -296,8 +274,7 @@ def main() -> None:
         "entry point.\n\n"
     )
     parts = (
-        family_part(images), freebase_part(options.model, images), rules_part(), counting_part(), paths_part(),
-        faithfulness_part(),
+        family_part(images), freebase_part(options.model, images), rules_part(), counting_part(), faithfulness_part(),
     )  # fmt: skip
     (options.out / "algebra.md").write_text(page + "\n".join(parts), encoding="utf-8")
 

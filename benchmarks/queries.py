@@ -3,7 +3,8 @@
 QUERIES is a folder with valid_TYPE.jsonl.xz for the nine types of Query2Box, ind2ent.json and ind2rel.json. Training
 facts are known. Each hard answer of a query is ranked against the entities of the query set that are not answers.
 Metrics are averaged per query, then over queries; also over the hard answers whose best known proof, among the facts of
-train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537).
+train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537). Paths are
+also answered by one product of relations.
 
 The probabilities that answers are shown with are fitted on one half of the queries and measured on the other: the
 expected calibration error is that of the 10 best answers of each query that training facts alone do not give.
@@ -15,9 +16,9 @@ import argparse
 import json
 import lzma
 import math
-import resource
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,16 @@ from dihedral.inference.additive import AdditiveModel, fit_additive
 from dihedral.inference.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities, read_answers
 from dihedral.inference.calibration import GROWTH, expected_error, reliability
 from dihedral.inference.evidence import Evidence
+from dihedral.inference.paths import path_vectors
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.scorer import Scorer
 from dihedral.inference.transitions import Transitions
 from dihedral.queries.evaluation import FLOOR, Message, Semantics, evaluate
 from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 UNIONS = ("2u", "up")
+PATHS = ("1p", "2p", "3p")
 INVERSE_SUFFIX = "_reverse"
 BATCH = 100
 SINGLE = 40  # queries timed one by one
@@ -169,13 +173,21 @@ class Shown:
         return {"answers": int(held_out.sum()), "true": float(truth[held_out].mean()), **rows}
 
 
+def ranks(likely: Tensor, query: Asked, outside: Tensor) -> Tensor:
+    """The ranks of the hard answers of a query among the entities that are not answers; a tie counts half."""
+    scores = likely.masked_fill(outside, -math.inf)
+    hard = scores[query.hard]
+    scores[query.all] = -math.inf
+    scores = scores.sort().values
+    below, up_to = torch.searchsorted(scores, hard), torch.searchsorted(scores, hard, right=True)
+    return 1 + (len(scores) - up_to) + 0.5 * (up_to - below)
+
+
 def measure(
-    rows: Transitions, asked: list[Asked], entities: list[int], semantics: Semantics,
+    rows: Transitions, asked: list[Asked], outside: Tensor, semantics: Semantics,
     shown: Shown | None, model: AdditiveModel | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The metrics and times of queries of one type; their best answers are added to `shown`."""
-    outside = torch.ones(rows.num_entities, dtype=torch.bool)
-    outside[entities] = False
     measured, exact = Measured(), 0
     seconds = used = 0.0
     for start in range(0, len(asked), BATCH):
@@ -186,13 +198,9 @@ def measure(
         used += time.process_time() - before
         for number, (query, message) in enumerate(zip(part, found, strict=True)):
             exact += message.exact
-            scores = message.likely.masked_fill(outside, -math.inf)
             if shown is not None:
                 shown.add(start + number, query, message, outside, model)
-            hard = scores[query.hard]
-            scores[query.all] = -math.inf
-            rank = 1 + (scores[None] > hard[:, None]).sum(1) + 0.5 * (scores[None] == hard[:, None]).sum(1)
-            measured.add(rank.float(), query.missing)
+            measured.add(ranks(message.likely, query, outside), query.missing)
     single = []
     for query in asked[:SINGLE]:
         began, before = time.perf_counter(), time.process_time()
@@ -202,6 +210,37 @@ def measure(
     times = {"ms_one": wall, "cpu_ms_one": cpu, "ms_in_batch": 1000 * seconds / len(asked),
              "cpu_ms_in_batch": 1000 * used / len(asked)}  # fmt: skip
     return {**measured.summary(), "exact": exact / len(asked), **times}
+
+
+def measure_product(scorer: Scorer, asked: list[Asked], outside: Tensor) -> dict[str, Any]:
+    """The same for paths that are answered by one product of relations."""
+    measured, seconds = Measured(), 0.0
+    for start in range(0, len(asked), BATCH):
+        part = asked[start : start + BATCH]
+        anchors, steps = map(torch.tensor, zip(*(path_of(each.plan) for each in part), strict=True))
+        began = time.perf_counter()
+        scores = path_vectors(scorer, anchors, steps) @ scorer.candidates.T
+        seconds += time.perf_counter() - began
+        for query, row in zip(part, scores, strict=True):
+            measured.add(ranks(row, query, outside), query.missing)
+    return {**measured.summary(), "ms_in_batch": 1000 * seconds / len(asked)}
+
+
+def path_of(plan: Node) -> tuple[int, list[int]]:
+    """The entity that a path starts from, and its steps."""
+    steps: list[int] = []
+    while isinstance(plan, Walk):
+        steps.insert(0, plan.step)
+        plan = plan.source
+    assert isinstance(plan, Given)
+    return plan.entities[0], steps
+
+
+def peak_mb() -> int:
+    """The most memory that this process held since the last call."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(line.split()[1]) // 1024
 
 
 def main() -> None:
@@ -215,6 +254,7 @@ def main() -> None:
     parser.add_argument("--conjunction", nargs="+", default=["product"])
     parser.add_argument("--ways", nargs="+", default=["noisy-or"])
     parser.add_argument("--probabilities", nargs="+", default=["normalised"], choices=["normalised", "calibrated"])
+    parser.add_argument("--no-product", action="store_true", help="do not measure products of relations on paths")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="queries", help="name of the record")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -225,23 +265,26 @@ def main() -> None:
     first = options.probabilities[0], options.widths[0], options.conjunction[0], options.ways[0]
     for kind in options.kinds:
         asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
-        for probabilities_ in options.probabilities:
-            rows = transitions(predictor, probabilities_)
-            for width, conjunction, ways in (
-                (w, c, s) for w in options.widths for c in options.conjunction for s in options.ways
-            ):
-                chosen = shown if (probabilities_, width, conjunction, ways) == first else None
-                kinds += [kind] * len(asked) if chosen else []
-                semantics = Semantics(conjunction, ways, width=width, floor=options.floor)
-                found = measure(rows, asked, entities, semantics, chosen, model)
-                setup = {"probabilities": probabilities_, "width": width, "conjunction": conjunction, "ways": ways}
-                records.append({"kind": kind, **setup, "queries": len(asked), **found})
-                print(json.dumps(records[-1]), flush=True)
+        outside = torch.ones(predictor.graph.num_entities, dtype=torch.bool)
+        outside[entities] = False
+        for probabilities_, width, conjunction, ways in product(
+            options.probabilities, options.widths, options.conjunction, options.ways
+        ):
+            chosen = shown if (probabilities_, width, conjunction, ways) == first else None
+            kinds += [kind] * len(asked) if chosen else []
+            semantics = Semantics(conjunction, ways, width=width, floor=options.floor)
+            peak_mb()
+            found = measure(transitions(predictor, probabilities_), asked, outside, semantics, chosen, model)
+            setup = {"probabilities": probabilities_, "width": width, "conjunction": conjunction, "ways": ways}
+            records.append({"kind": kind, **setup, "queries": len(asked), **found, "peak_mb": peak_mb()})
+            print(json.dumps(records[-1]), flush=True)
+        if kind in PATHS and not options.no_product:
+            found = measure_product(predictor.scorer, asked, outside)
+            records.append({"kind": kind, "probabilities": "product", "queries": len(asked), **found})
+            print(json.dumps(records[-1]), flush=True)
     errors = shown.errors(kinds)
     print(json.dumps(errors))
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    content = {"recipe": predictor.recipe, "valid_mrr": _valid_mrr(predictor), "peak_mb": memory,
-               "calibration": errors, "rows": records}  # fmt: skip
+    content = {"recipe": predictor.recipe, "valid_mrr": _valid_mrr(predictor), "calibration": errors, "rows": records}
     save(options.name, content, options.out)
 
 

@@ -132,6 +132,13 @@ def test_readme_is_short_and_names_both_commands():
         assert re.search(rf"^{target}:", read("Makefile"), re.M)
 
 
+def test_tables_of_queries_are_generated():
+    from benchmarks.queries_table import rewritten
+
+    page = "docs/how-to/ask.md"
+    assert rewritten(read(page)) == read(page), "run `python -m benchmarks.queries_table`"
+
+
 def test_readme_tables_are_generated():
     from benchmarks.readme_tables import rewritten
 
