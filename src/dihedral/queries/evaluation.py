@@ -26,7 +26,7 @@ from dihedral.runtime import interruption
 WIDTH = 32  # entities of a variable from which predictions are followed
 MAX_WIDTH = 100_000
 FLOOR = 1e-4  # entities that are less probable are not followed
-TILE = 1 << 21  # probabilities in memory
+TILE = 1 << 22  # probabilities in memory
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
 
 
@@ -133,7 +133,7 @@ def _combine(node: Node, messages: Messages, rows: Rows, semantics: Semantics) -
         likely = torch.full((rows.num_entities,), 0.0 if isinstance(node, Anything) else -math.inf, device=rows.device)
         if isinstance(node, Given):
             likely[list(node.entities)] = 0.0
-        return _counted(Message(likely, likely), semantics)
+        return Message(likely, likely, candidates=len(node.entities) if isinstance(node, Given) else len(likely))
     parts = [messages[part] for part in inputs(node)]
     exact = all(part.exact for part in parts)
     if isinstance(node, Either):
@@ -154,11 +154,7 @@ def _counted(message: Message, semantics: Semantics) -> Message:
 
 def _alive(message: Message, semantics: Semantics) -> Tensor:
     """The entities that are probable enough to be followed, as a mask [N]."""
-    return (message.likely >= _log(semantics.floor)) & (message.likely > -math.inf)
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value else -math.inf
+    return message.likely >= math.log(semantics.floor) if semantics.floor else message.likely > -math.inf
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ class _Sum:
         joined = _join(ways, likely_before, semantics)
         same = torch.equal(likely_before, best_before)
         best, place = _highest(joined if same else _join(ways, best_before, semantics))
-        came_from = entities.int()[place]
+        came_from = entities.int()[place] if len(entities) > 1 else entities.int().expand_as(best)
         if self.best is None or self.came_from is None:
             self.best, self.came_from = best, came_from
         else:
@@ -192,7 +188,7 @@ class _Sum:
             self.best = torch.where(better, best, self.best)
             self.came_from = torch.where(better, came_from, self.came_from)
         if semantics.ways == "max" or (self.misses is None and len(self.followed) + len(self.rest) == 1):
-            highest = joined.amax(0)
+            highest = best if same else joined.amax(0)
             self.likely = highest if self.likely is None else torch.maximum(self.likely, highest)
         else:
             misses = joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
@@ -205,6 +201,7 @@ class _Sum:
         if self.best is None or self.came_from is None:
             self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
             self.came_from = torch.zeros(rows.num_entities, dtype=torch.int32, device=rows.device)
+        self.best, self.came_from = self.best.clone(), self.came_from.clone()  # they may share memory with others
         likely, best = self.source.likely[source], self.source.best[source]
         order = torch.argsort(best, stable=True).cpu().numpy()
         last = np.full(rows.num_entities, -1)
@@ -222,18 +219,19 @@ class _Sum:
             self.misses = base.index_add(0, answer, complement(likely))
 
     def message(self, rows: Rows, semantics: Semantics) -> Message:
-        nothing = torch.full((rows.num_entities,), -math.inf, device=rows.device)
         likely = complement(self.misses) if self.misses is not None else self.likely
-        likely = nothing if likely is None else likely
-        best = nothing if self.best is None else self.best
-        found = Message(likely, best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
+        if likely is None or self.best is None:
+            likely = self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
+        found = Message(likely, self.best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
         return _counted(found, semantics)
 
 
 def _highest(values: Tensor) -> tuple[Tensor, Tensor]:
     """The maximum of each column of values [n, N], and the first row that has it; max(0) takes five times as long."""
-    highest = values.amax(0)
     count = len(values)
+    if count == 1:
+        return values[0], torch.zeros(values.shape[1], dtype=torch.long, device=values.device)
+    highest = values.amax(0)
     from_last = torch.arange(count, 0, -1, dtype=torch.float32, device=values.device)[:, None]
     last = torch.where(values == highest, from_last, 0.0).amax(0)
     return highest, count - last.long()
