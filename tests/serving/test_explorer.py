@@ -423,6 +423,8 @@ def test_only_what_is_fitted_is_called_probability(open_page):
 def test_the_page_for_questions_works_with_the_keyboard_on_a_phone(open_page):
     page = open_page("#/ask/json/" + quote(json.dumps(PATH), safe=""), width=390, height=800)
     page.wait_for_selector(".answers .graph svg")
+    lengthen = "one => { one.options[0].textContent = '/a/long/name/of/a/relation'.repeat(3); one.selectedIndex = 0; }"
+    page.get_by_label("Relation of fact 1").evaluate(lengthen)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     nameless = page.locator("main :is(input, select, textarea, button)").evaluate_all(
         "all => all.filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim())).length"
