@@ -354,6 +354,7 @@ FILES = [
     "recipe.json",
     "relations.arrow",
     "relations.safetensors",
+    "words.arrow",
 ]
 
 
@@ -376,7 +377,7 @@ def test_a_truncated_file_is_named(folder, name):
     assert message.endswith("the file is damaged or cut short")
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", FILES[:-1])  # words are read when they are searched
 def test_a_file_with_the_right_size_and_wrong_content_is_named(folder, name):
     (folder / name).write_bytes(b"\xff" * (folder / name).stat().st_size)
     assert f"{name}' cannot be read: " in refusal(folder)

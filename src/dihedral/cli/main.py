@@ -18,7 +18,7 @@ from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
 COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "complete", "similar", "explain", "rules", "query")
-COMMANDS += ("ask", "materialise", "serve", "info", "export", "recipes", "reproduce", "demo", "data")
+COMMANDS += ("ask", "materialise", "label", "serve", "info", "export", "recipes", "reproduce", "demo", "data")
 """In the order of the help text; each is the function `command`, or the Typer `app`, of the module of its name."""
 
 

@@ -15,6 +15,11 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Columns = Annotated[
     str | None, typer.Option(help="Names of the head, relation and tail columns, such as subject,predicate,object.")
 ]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="Labels of entities and relations: TSV, CSV, JSON, Parquet or RDF with ids and labels."),
+]
+Language = Annotated[str, typer.Option(help="Languages of labels, the preferred one first, such as en,de.")]
 Known = Annotated[str, typer.Option(help="include or exclude: whether to list facts that the graph holds.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]

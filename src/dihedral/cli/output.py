@@ -137,10 +137,13 @@ def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None) -> Graph:
+def read_data(
+    source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None, **options: Any
+) -> Graph:
     """Load a graph, with a progress bar for downloads, and print the notes of the reader.
 
     all_as: put all triples of a single file into this split, unless it has its own splits.
+    options: labels and language of `load_graph`.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
     columns_of_bar = "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
@@ -153,8 +156,8 @@ def read_data(source: str, columns: str | None = None, seed: int = 0, all_as: st
             bar.update(tasks[name], completed=done)
 
         unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
-        shares = {"valid": 0.0, "test": 0.0} if unsplit else {}
-        graph = load_graph(source, columns=names, seed=seed, progress=show, **shares)
+        options |= {"valid": 0.0, "test": 0.0} if unsplit else {}
+        graph = load_graph(source, columns=names, seed=seed, progress=show, **options)
     if unsplit and not len(graph.valid) + len(graph.test):
         graph.split(str(all_as))  # raises an error for an unknown split
         notes_left = tuple(note for note in graph.notes if not note.startswith("split with seed"))

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Device, Json, Seed, Settings, Threads
+from dihedral.cli.options import Columns, Device, Json, Labels, Language, Seed, Settings, Threads
 from dihedral.cli.output import console, metric_rows, notes, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.labels import count_labels
 from dihedral.inference.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
@@ -60,6 +61,8 @@ def command(
         str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment (at MLFLOW_TRACKING_URI).")
     ] = None,
     columns: Columns = None,
+    labels: Labels = None,
+    language: Language = "en",
     json: Json = False,
 ) -> None:
     """Train a model and evaluate it on valid and test.
@@ -75,7 +78,9 @@ def command(
     settings = parse_settings(set_ or [])
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
-    graph = read_data(data, columns, split_seed)
+    graph = read_data(data, columns, split_seed, labels=labels, language=language)
+    if labels is not None:
+        remark(f"labels: {count_labels(graph.entities, graph.relations)}")
     if named is None:
         minutes = DEFAULT_MINUTES if minutes is None else minutes
         chosen = choose_for(graph, settings, device, minutes)

@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 from xml.parsers import expat
 
@@ -24,6 +24,13 @@ NAMES_PER_WRITE = 1 << 16
 PARQUET_ROWS = 1 << 18
 MAX_BYTES_PER_NUMBER = 8  # of a column that refers to distinct texts by number
 REFUSED, NO_MEMORY = 3, 4  # exit statuses
+LABEL_IRIS = (  # properties whose values are labels, the preferred one first
+    "http://www.w3.org/2004/02/skos/core#prefLabel",
+    "http://www.w3.org/2000/01/rdf-schema#label",
+    "http://schema.org/name",
+    "https://schema.org/name",
+    "http://xmlns.com/foaf/0.1/name",
+)
 _TOKENS = re.compile(rb'["\\\[\]{}]')
 
 
@@ -145,8 +152,44 @@ class GuardedJson(Guarded):
 GUARDS: dict[str, type[Guarded]] = {"RDF_XML": GuardedXml, "JSON_LD": GuardedJson}
 
 
+def language_rank(language: str | None, wanted: Sequence[str]) -> int:
+    """How far the language of a label is from the preferred one: then come labels without a language, then others.
+
+    >>> [language_rank(each, ["en", "de"]) for each in ("en", "en-gb", "de", "", "fr")]
+    [0, 1, 2, 4, 5]
+    """
+    own = (language or "").lower()
+    for place, each in enumerate(wanted):
+        if own == each or own.partition("-")[0] == each:
+            return 2 * place + (own != each)
+    return 2 * len(wanted) + bool(own)
+
+
+class RdfLabels:
+    """The best label of each node so far."""
+
+    def __init__(self, languages: Sequence[str]) -> None:
+        self.languages = languages
+        self.best: dict[Any, tuple[int, int, str, str]] = {}  # by node: ranks, label, language
+        self.count = 0
+
+    def add(self, node: Any, relation: str, literal: Any) -> bool:
+        """Take note of a literal; whether it is a label."""
+        if relation not in LABEL_IRIS:
+            return False
+        self.count += 1
+        kind, language = LABEL_IRIS.index(relation), literal.language or ""
+        rank = language_rank(language, self.languages), kind
+        if node not in self.best or rank < self.best[node][:2]:
+            self.best[node] = (*rank, literal.value, language)
+        return True
+
+
 def decode_rdf(request: dict[str, Any], out: IO[bytes]) -> None:
-    """Write a line of JSON, the ids [n, 3] as 32-bit numbers, then for each vocabulary its ends and its text."""
+    """Write a line of JSON, the ids [n, 3] as 32-bit numbers, then the ends and the text of each list of strings.
+
+    These are the names of entities and of relations, and of those with a label their name, the label and its language.
+    """
     import pyoxigraph as ox
 
     set_limits(request)
@@ -158,6 +201,7 @@ def decode_rdf(request: dict[str, Any], out: IO[bytes]) -> None:
     relations: dict[str, int] = {}
     ids = array.array("i")
     skipped: Counter[str] = Counter()
+    labels = RdfLabels(request["languages"])
     prefixes: dict[str, str] | None = None
     named, nodes = ox.NamedNode, {ox.NamedNode, ox.BlankNode}
 
@@ -179,21 +223,40 @@ def decode_rdf(request: dict[str, Any], out: IO[bytes]) -> None:
                 ids.append(entities.setdefault(name(head), len(entities)))
                 ids.append(relations.setdefault(relation.value, len(relations)))
                 ids.append(entities.setdefault(name(tail), len(entities)))
-            else:
+            elif type(tail) is not ox.Literal or type(head) not in nodes:
                 skipped["literal" if type(tail) is ox.Literal else "quoted"] += 1
+            elif not labels.add(head, relation.value, tail):
+                skipped["literal"] += 1
         prefixes = (prefixes or {}) | parser.prefixes
     except SyntaxError as error:
         raise _explained(error) from None
     except OSError as error:
         raise RefusedError(error.strerror or str(error)) from None
+    columns: list[Iterable[str]] = [entities, relations]
+    columns += _label_columns(labels, {name(node): node for node in labels.best if _is_named(node, anonymous)},
+                              None if request["all_labels"] else (entities, relations))  # fmt: skip
     header: dict[str, Any] = {"prefixes": prefixes, "skipped": skipped, "triples": len(ids) // 3}
-    ends = [_ends(names, request["max_decoded"]) for names in (entities, relations)]
+    ends = [_ends(texts, request["max_decoded"]) for texts in columns]
     header["names"] = [[len(part) - 1, part[-1]] for part in ends]
     out.write(json.dumps(header).encode() + b"\n")
     ids.tofile(out)
-    for part, names in zip(ends, (entities, relations), strict=True):
+    for part, texts in zip(ends, columns, strict=True):
         part.tofile(out)
-        _write_text(names, out)
+        _write_text(texts, out)
+
+
+def _is_named(node: Any, anonymous: dict[str, str] | None) -> bool:
+    """Whether a node has a name already: asking for the name of another blank node would number it."""
+    return anonymous is None or not re.fullmatch("[0-9a-f]{20,32}", node.value) or node.value in anonymous
+
+
+def _label_columns(
+    labels: RdfLabels, nodes: dict[str, Any], known: tuple[dict[str, int], dict[str, int]] | None
+) -> list[list[str]]:
+    """Names, labels and languages; only those of known names."""
+    names = [name for name in nodes if known is None or name in known[0] or name in known[1]]
+    found = [labels.best[nodes[name]] for name in names]
+    return [names, [label for _, _, label, _ in found], [language for *_, language in found]]
 
 
 def _explained(error: SyntaxError) -> RefusedError:
@@ -220,7 +283,7 @@ def _ends(names: Iterable[str], limit: int) -> array.array[int]:
     return ends
 
 
-def _write_text(names: dict[str, int], out: IO[bytes]) -> None:
+def _write_text(names: Iterable[str], out: IO[bytes]) -> None:
     waiting: list[str] = []
     for name in names:
         waiting.append(name)

@@ -95,9 +95,9 @@ class Decoding:
 
 
 @contextmanager
-def decoding_rdf(source: Source, format: str, first: int) -> Iterator[Decoding]:
-    """Decode a file, or a stream if it is compressed or in an archive. first: the number of names before this file."""
-    request = {"kind": "rdf", "format": format, "first": first, "path": None}
+def decoding_rdf(source: Source, request: dict[str, Any]) -> Iterator[Decoding]:
+    """Decode a file, or a stream if it is compressed or in an archive. request: what `decoder.decode_rdf` needs."""
+    request = {"kind": "rdf", "path": None} | request
     if isinstance(source.content, Path) and not source.compression:
         with _opened(source) as file, _started(source, request | {"path": file.name}, stdin=file) as work:
             yield work

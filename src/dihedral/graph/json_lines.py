@@ -21,7 +21,7 @@ MAX_LINE = 1 << 20  # bytes
 
 def read_json_lines(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Rows:
     """Number the triples of a file of JSON lines; the members of the first line are the columns."""
-    lines = _objects(source)
+    lines = read_objects(source)
     first = next(lines, None)
     if first is None:
         raise DihedralError(f"{source.where} is empty; expected one triple per line")
@@ -43,7 +43,7 @@ def _table(block: list[list[str | None]]) -> pa.Table:
     return pa.Table.from_arrays(columns, [str(i) for i in range(len(columns))])
 
 
-def _objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file with the numbers of their lines."""
     number = 0
     try:

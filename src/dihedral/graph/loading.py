@@ -11,6 +11,7 @@ from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
+from dihedral.graph.labels import LANGUAGES, parse_languages
 from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
 from dihedral.graph.sources import holds_data
 from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph
@@ -23,6 +24,8 @@ def load_graph(
     valid: float = 0.1,
     test: float = 0.1,
     seed: int = 0,
+    labels: Any = None,
+    language: str | Sequence[str] = LANGUAGES,
     progress: Progress | None = None,
 ) -> Graph:
     """Load a benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
@@ -36,32 +39,40 @@ def load_graph(
     noticed or changed is in the notes of the graph.
 
     columns: names of the head, relation and tail columns.
+    labels: what people call the entities and relations, as for `Graph.with_labels`. Labels in RDF are read anyway.
+    language: of labels, such as "en,de": the preferred one first.
     progress: called with the file name, the bytes so far and the total during a download.
 
     >>> load_graph("family").num_entities
     1200
     """
+    options: dict[str, Any] = {"columns": columns, "valid": valid, "test": test, "seed": seed}
+    graph = _load(source, options, parse_languages(language), progress)
+    return graph if labels is None else graph.with_labels(labels, language=language)
+
+
+def _load(source: Any, options: dict[str, Any], languages: Sequence[str], progress: Progress | None) -> Graph:
     if isinstance(source, Graph):
         return source
     if isinstance(source, str) and not holds_data(Path(source)):  # a model's folder may have a benchmark's name
         if source.lower() in BENCHMARKS:
             return load_benchmark(source, progress=progress)
         if source.lower() == "family":
-            return make_family(seed=seed)
+            return make_family(seed=options["seed"])
     if isinstance(source, str) and not Path(source).exists():
         names = [benchmark.name for benchmark in BENCHMARKS.values()]
         hint = close_matches(source, [*names, "family"])
         if hint:
             raise DihedralError(f"file {source!r} does not exist; give a folder, a file or a benchmark's name{hint}")
     if isinstance(source, (str, Path)):
-        return read_graph(source, columns=columns, valid=valid, test=test, seed=seed)
+        return read_graph(source, languages=languages, **options)
     source = _triples_as_columns(source)
     if isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
         source = dict(zip(SPLITS, source, strict=False))
     if isinstance(source, Mapping) and any(SPLIT_NAMES.get(str(name).strip().lower()) == "train" for name in source):
         parts = {split: as_table(_triples_as_columns(part)) for split, part in source.items()}
-        return read_arrow_splits(parts, columns=columns)
-    return read_arrow(as_table(source), columns=columns, valid=valid, test=test, seed=seed)
+        return read_arrow_splits(parts, columns=options["columns"])
+    return read_arrow(as_table(source), **options)
 
 
 def _triples_as_columns(source: Any) -> Any:

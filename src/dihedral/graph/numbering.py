@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
+from dihedral.graph.labels import LANGUAGES, choose_labels, count_labels
 from dihedral.graph.triples import Triples
 from dihedral.graph.vocabulary import Vocabulary
 
@@ -121,12 +122,18 @@ def grown(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
 
 
 class Numbering:
-    """The entities and relations read so far, with prefixes and notes for the user."""
+    """The entities and relations read so far, with prefixes, labels and notes for the user.
 
-    def __init__(self) -> None:
+    languages: of labels, the preferred one first.
+    """
+
+    def __init__(self, languages: Sequence[str] = LANGUAGES) -> None:
+        self.languages = languages
         self.entities = Names()
         self.relations = Names()
         self.prefixes: dict[str, str] = {}
+        self.labels: list[pa.Table] = []  # id, label and language
+        self.labelled = ""  # how many have a label, for a note
         self.stripped = 0  # names with blanks around them
         self.broken = 0  # names with a line break
         self._notes: dict[str, list[str]] = {}  # text -> the files that it is about
@@ -143,7 +150,8 @@ class Numbering:
             notes.append(
                 f"{self.broken} names contain a line break; in a CSV file, a quote that is not closed joins lines"
             )
-        return notes + ([f"blanks around {self.stripped} names stripped"] if self.stripped else [])
+        notes += [f"blanks around {self.stripped} names stripped"] if self.stripped else []
+        return notes + ([f"labels: {self.labelled}"] if self.labelled else [])
 
     def number(self, table: pa.RecordBatch | pa.Table, where: str, first: int = 0) -> Triples:
         """Three string columns to [n, 3] ids. first: the number of rows before these, for errors."""
@@ -169,7 +177,12 @@ class Numbering:
         entities, relations = self.entities.array(), self.relations.array()
         self.entities, self.relations = Names(), Names()
         pa.default_memory_pool().release_unused()
-        return Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
+        names = Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
+        if self.labels:
+            table, self.labels = pa.concat_tables(self.labels), []
+            names[0].labels, names[1].labels = (choose_labels(each, table, self.languages) for each in names)
+            self.labelled = count_labels(*names)
+        return names
 
 
 def encode(column: pa.Array, names: Names, where: str, first: int = 0) -> tuple[NDArray[np.int32], int, int]:

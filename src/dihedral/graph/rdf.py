@@ -1,9 +1,11 @@
-"""Read RDF: IRIs and blank nodes become names; literals are left out and counted."""
+"""Read RDF: IRIs and blank nodes become names; literals that are labels are kept, others are left out and counted."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,24 +26,49 @@ def read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering
     """Number the triples of an RDF file, including those of named graphs."""
     if columns is not None:
         raise DihedralError(f"{source.where} is RDF, which has no named columns; leave `columns` out")
-    if importlib.util.find_spec("pyoxigraph") is None:
-        raise DihedralError(f"{source.where} is RDF, which needs pyoxigraph: pip install 'dihedral[rdf]'")
-    with decoding_rdf(source, RDF_SUFFIXES[source.suffix], len(numbering.entities)) as work:
-        header = work.line()
+    with _decoding(source, len(numbering.entities), numbering.languages) as (work, header):
         triples = np.frombuffer(bytearray(work.read(header["triples"] * 12)), np.int32).reshape(-1, 3)
-        names = [_read_names(work, *sizes) for sizes in header["names"]]
-        work.finish()
+        names, labels = _read_texts(work, header)
     numbering.prefixes = with_well_known(numbering.prefixes | header["prefixes"])
     for kind, count in sorted(header["skipped"].items()):
         numbering.note(source.name, f"{count} {LEFT_OUT[kind]}")
     if not len(triples):
         raise DihedralError(f"{source.where} holds no triple between IRIs or blank nodes; literals are left out")
+    if len(labels):
+        numbering.labels.append(labels)
     for columns_of, own, all_names in (([0, 2], names[0], numbering.entities), ([1], names[1], numbering.relations)):
         triples[:, columns_of] = _number(own, all_names)[triples[:, columns_of]]
     return triples
 
 
-def _read_names(work: Decoding, count: int, size: int) -> pa.Array:
+def read_rdf_labels(source: Source, languages: Sequence[str]) -> pa.Table:
+    """All labels of an RDF file, one for each node: id, label and language."""
+    with _decoding(source, 0, languages, all_labels=True) as (work, header):
+        work.read(header["triples"] * 12)
+        return _read_texts(work, header)[1]
+
+
+@contextmanager
+def _decoding(
+    source: Source, first: int, languages: Sequence[str], all_labels: bool = False
+) -> Iterator[tuple[Decoding, dict[str, Any]]]:
+    """A decoder at work and the first line of its output. first: the number of names before this file."""
+    if importlib.util.find_spec("pyoxigraph") is None:
+        raise DihedralError(f"{source.where} is RDF, which needs pyoxigraph: pip install 'dihedral[rdf]'")
+    request = {"format": RDF_SUFFIXES[source.suffix], "first": first}
+    request |= {"languages": list(languages), "all_labels": all_labels}
+    with decoding_rdf(source, request) as work:
+        yield work, work.line()
+        work.finish()
+
+
+def _read_texts(work: Decoding, header: dict[str, Any]) -> tuple[list[pa.Array], pa.Table]:
+    """The names of entities and of relations, and the table of labels."""
+    *names, ids, labels, languages = (_read_strings(work, *sizes) for sizes in header["names"])
+    return names, pa.table({"id": ids, "label": labels, "language": languages})
+
+
+def _read_strings(work: Decoding, count: int, size: int) -> pa.Array:
     buffers = [None, pa.py_buffer(work.read(8 * (count + 1))), pa.py_buffer(work.read(size))]
     return pa.Array.from_buffers(pa.large_string(), count, buffers)
 

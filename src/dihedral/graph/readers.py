@@ -17,6 +17,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph.columns import MAX_VALUES, Layout, LeftOver, Splits, choose_columns, split_codes
 from dihedral.graph.decoding import Decoding, decoding_parquet
 from dihedral.graph.json_lines import read_json_lines
+from dihedral.graph.labels import LANGUAGES
 from dihedral.graph.numbering import Numbering, grown
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.rows import NO_TRIPLES, RowCollector, Rows
@@ -35,15 +36,17 @@ def read_graph(
     test: float = 0.1,
     seed: int = 0,
     name: str | None = None,
+    languages: Sequence[str] = LANGUAGES,
 ) -> Graph:
     """Read a folder or archive with train/valid/test files, or a single file, which is then split.
 
     columns: names of the head, relation and tail columns; a text file must then start with a header.
     valid, test, seed: how to split a single file.
+    languages: of labels in RDF, the preferred one first.
     """
     path = Path(path)
     name = name or stem(path)
-    numbering = Numbering()
+    numbering = Numbering(languages)
     if path.is_dir() or (path.is_file() and path.name.lower().endswith(ARCHIVES)):
         return _read_splits(path, columns, numbering, name)
     if not path.exists():

@@ -49,10 +49,10 @@ def read_text(source: Source, columns: Sequence[str] | None, numbering: Numberin
         while pieces := list(itertools.islice(reader, BLOCK_PIECES)):
             collector.add(pa.Table.from_batches(pieces), share)
     except pa.ArrowInvalid as error:
-        _check_quotes(source, delimiter)
+        check_quotes(source, delimiter)
         _explain_bad_line(source, delimiter, len(names))
         raise DihedralError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
-    _check_quotes(source, delimiter)
+    check_quotes(source, delimiter)
     rows = collector.finish(source.name, "the first line is a header; " if header else "")
     if not header and collector.may_start_with_header(rows.triples):
         first = delimiter.join(cells).replace("\t", " ")
@@ -85,7 +85,7 @@ def text_rows(source: Source, delimiter: str, errors: str = "strict") -> Iterato
             number += lines
 
 
-def _check_quotes(source: Source, delimiter: str) -> None:
+def check_quotes(source: Source, delimiter: str) -> None:
     """Raise an error if a quote in a CSV file is never closed: it would take the rest of the file as one name."""
     if delimiter != ",":
         return

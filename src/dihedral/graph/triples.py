@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
+from dihedral.graph.labels import LANGUAGES, choose_labels, labels_in, parse_languages
 from dihedral.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -151,6 +152,15 @@ class Graph:
         return self.index.select(self.index.splits == 0)
 
     @cached_property
+    def by_degree(self) -> NDArray[np.int32]:
+        """The entities with the most facts first."""
+        degrees = np.zeros(self.num_entities, np.int64)
+        for name in SPLITS:
+            for column in (0, 2):
+                degrees += np.bincount(self.split(name)[:, column], minlength=self.num_entities)
+        return np.argsort(-degrees, kind="stable").astype(np.int32)
+
+    @cached_property
     def _by_relation(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         order = np.argsort(self.train[:, 1], kind="stable")
         return order, np.searchsorted(self.train[order, 1], np.arange(self.num_relations + 1))
@@ -164,6 +174,37 @@ class Graph:
         """Triples of ids as triples of names."""
         for head, relation, tail in triples.tolist():
             yield self.entities[head], self.relations[relation], self.entities[tail]
+
+    def with_labels(self, source: Any, *, language: str | Sequence[str] = LANGUAGES) -> Graph:
+        """The same graph with labels for its entities and relations; its fingerprint does not change.
+
+        source: a TSV, CSV, JSON, Parquet or RDF file, a table, or a dict from names to labels. Tables have the columns
+        id and label, and may have description, type and language.
+        language: such as "en,de"; of several labels, that of the first of these languages is taken.
+
+        >>> graph = Graph.from_labels([("Q42", "P106", "Q36180")])
+        >>> labelled = graph.with_labels({"Q42": "Douglas Adams", "P106": "occupation"})
+        >>> labelled.entities.shown("Q42"), labelled.relations.id("occupation")
+        ('Douglas Adams (Q42)', 0)
+        """
+        from dihedral.graph.label_files import read_labels
+
+        languages = parse_languages(language)
+        table = read_labels(source, languages)
+        entities, relations = (
+            names.with_labels(choose_labels(names, table, languages)) for names in (self.entities, self.relations)
+        )
+        if entities.labels is None and relations.labels is None:
+            first = table["id"][0].as_py() if len(table) else ""
+            raise DihedralError(
+                f"no id in the labels is a name of graph {self.name!r}: the first is {first!r:.80}, and a name of the "
+                f"graph is {self.entities[0]!r:.80}"
+            )
+        return Graph(*(entities, relations, *self.__reduce__()[1][2:]))
+
+    def labels_in(self, content: Any) -> dict[str, str]:
+        """The labels of all names in a value made of dicts and lists, by name."""
+        return labels_in(content, (self.entities, self.relations))
 
     def to_arrow(self) -> pa.Table:
         """All triples as a table with the columns head, relation, tail and split, which `load_graph` reads back."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import MAX_COMPARED, DihedralError, close_matches
+from dihedral.graph.labels import Labels
 from dihedral.graph.prefixes import expand, shorten
+from dihedral.graph.texts import Texts, sorted_order
 
 NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
 NAMES_PER_SEARCH = 200  # Arrow hashes this many names in the time of one bisection
 MAX_COMPARED_IN_ORDER = 1 << 20  # names that are compared with the next in their order; a million take a second
 NUM_NEIGHBOURS = 300  # names on each side of a misspelled one that it is compared with
+MAX_LISTED = 10  # names with the same label in a message
 
 
-class Vocabulary(Sequence[str]):
+class AmbiguousNameError(DihedralError):
+    """A label that several entities or relations have."""
+
+    def __init__(self, message: str, names: list[str]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+class Vocabulary(Texts, Sequence[str]):
     """Names with ids 0..n-1 in an Arrow string array, which can be memory-mapped.
 
     A name is found by bisection in the sorted order, so no lookup table is built.
@@ -28,8 +38,7 @@ class Vocabulary(Sequence[str]):
     prefixes: namespaces of names that are IRIs; `id` then accepts ex:ann for http://example.org/ann, and `short`
     returns it.
     order: the ids sorted by name, if stored.
-    file: the file that the array is memory-mapped from. The array is checked when it is first used as a whole, a single
-    name when it is read.
+    labels: what people call them; `id` then accepts a label that only one has, and `shown` returns it with the name.
     """
 
     def __init__(
@@ -39,34 +48,29 @@ class Vocabulary(Sequence[str]):
         prefixes: Mapping[str, str] | None = None,
         order: NDArray[np.int32] | None = None,
         file: str = "",
+        labels: Labels | None = None,
     ) -> None:
+        array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+        super().__init__(array, f"{kind} names", file)
         self.kind = kind
         self.prefixes = dict(prefixes or {})
-        self.file = file
-        self._array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
         self._order = order
-        self._checked = not file
+        self.labels = labels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Vocabulary, (self._array, self.kind, self.prefixes, self._order, self.file)  # without buffers
+        return Vocabulary, (self._array, self.kind, self.prefixes, self._order, self.file, self.labels)
 
-    @property
-    def array(self) -> pa.Array:
-        """All names."""
-        self.check()
-        return self._array
+    def with_labels(self, labels: Labels | None) -> Vocabulary:
+        """The same names with these labels."""
+        return Vocabulary(self._array, self.kind, self.prefixes, self._order, self.file, labels)
 
     def check(self) -> None:
         """Raise an error if the array is damaged, names repeat, or the order is wrong; it is checked only once."""
         if not self._checked:
-            try:
-                self._array.validate(full=True)
-            except pa.ArrowException:
-                raise self._damaged() from None
-            self._checked = True
+            super().check()
             if not self._is_ordered():
                 self._checked = False
-                raise self._damaged("repeat or are not in their order")
+                raise self.damaged("repeat or are not in their order")
 
     def _is_ordered(self) -> bool:
         """Whether each name in the order is before the next: then none repeats, and the order is a permutation.
@@ -83,7 +87,7 @@ class Vocabulary(Sequence[str]):
 
     def _ascends(self, ids: NDArray[np.int32]) -> bool:
         """Whether each of these names is before the next; eight bytes are compared at a time, without a copy of all."""
-        offsets, buffer = self._buffers
+        offsets, buffer = self.buffers
         text = np.frombuffer(buffer, np.uint8)
         starts, stops = offsets[ids].astype(np.int64), offsets[ids + 1].astype(np.int64)
         tied = np.arange(len(ids) - 1)  # names that equal the next so far
@@ -105,48 +109,23 @@ class Vocabulary(Sequence[str]):
     def order(self) -> NDArray[np.int32]:
         """The ids sorted by the UTF-8 bytes of their names."""
         if self._order is None:
-            import pyarrow.compute as pc  # on first use, here and below: it takes a tenth of this package's import
-
-            self._order = pc.sort_indices(self.array).to_numpy().astype(np.int32)
+            self._order = sorted_order(self.array)
         return self._order
-
-    @cached_property
-    def _buffers(self) -> tuple[NDArray[Any], memoryview]:
-        """The offsets of the names, and their text."""
-        wide = self._array.type == pa.large_string()
-        first = self._array.offset
-        _, offsets, text = self._array.buffers()
-        if offsets is None:  # of an empty array
-            return np.zeros(1, np.int32), memoryview(b"")
-        numbers = np.frombuffer(offsets, np.int64 if wide else np.int32)
-        return numbers[first : first + len(self) + 1], memoryview(text or b"")
-
-    def _bytes(self, number: int) -> bytes:
-        offsets, text = self._buffers
-        if not 0 <= number < len(self) or not 0 <= offsets[number] <= offsets[number + 1] <= len(text):
-            raise self._damaged()
-        return bytes(text[offsets[number] : offsets[number + 1]])
-
-    def _damaged(self, how: str = "are damaged") -> DihedralError:
-        return DihedralError(f"{self.file!r} cannot be read: its {self.kind} names {how}; copy the folder again")
-
-    def _rank(self, wanted: bytes) -> int:
-        """The number of names that sort before `wanted`."""
-        return bisect_left(self.order, wanted, key=lambda number: self._bytes(int(number)))
 
     def after(self, text: str, count: int) -> list[int]:
         """The ids of the next `count` names in sorted order, from `text` on."""
-        rank = self._rank(text.encode("utf-8", "surrogatepass"))
+        rank = self.rank(text, self.order)
         return self.order[rank : rank + count].tolist()
 
-    def _find(self, name: str) -> int | None:
-        wanted = name.encode("utf-8", "surrogatepass")
-        rank = self._rank(wanted)
-        found = int(self.order[rank]) if rank < len(self) else -1
-        return found if found >= 0 and self._bytes(found) == wanted else None
+    def around(self, text: str, count: int) -> list[int]:
+        """The ids of names around a text in sorted order: those with the longest common beginnings are among them."""
+        first = max(0, self.rank(text, self.order) - count // 2)
+        return self.order[first : first + count].tolist()
 
-    def __len__(self) -> int:
-        return len(self._array)
+    def _find(self, name: str) -> int | None:
+        rank = self.rank(name, self.order)
+        found = int(self.order[rank]) if rank < len(self) else -1
+        return found if found >= 0 and self.bytes_of(found) == name.encode("utf-8", "surrogatepass") else None
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
@@ -154,10 +133,7 @@ class Vocabulary(Sequence[str]):
         number = int(index)
         if not -len(self) <= number < len(self):
             raise IndexError(f"{self.kind} {number} of {len(self)}")
-        try:
-            return self._bytes(number % len(self)).decode()
-        except UnicodeDecodeError:
-            raise self._damaged() from None
+        return self.text(number % len(self))
 
     def __iter__(self) -> Iterator[str]:
         for chunk in self.chunks():
@@ -177,29 +153,71 @@ class Vocabulary(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def id(self, name: str) -> int:
-        """The id of a name; the error for an unknown name suggests close matches."""
+        """The id of a name or of a label; the error for an unknown name suggests close matches."""
         if not isinstance(name, str):
             raise DihedralError(f"{self.kind} {name!r} is a {type(name).__name__}; names are strings")
-        found = self._find(name)
-        if found is None and self.prefixes:
-            found = self._find(expand(name, self.prefixes))
+        found = self.find(name)
         if found is None:
             hint = close_matches(name, self._similar(name))
             raise DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}")
         return found
 
+    def find(self, name: str) -> int | None:
+        """The id of a name, with or without a prefix, or of a label; None if there is none."""
+        found = self._find(name)
+        if found is None and self.prefixes:
+            found = self._find(expand(name, self.prefixes))
+        if found is not None or self.labels is None:
+            return found
+        labelled = self.labels.find(name)
+        if len(labelled) > 1:
+            raise self._ambiguous(name, labelled)
+        return labelled[0] if labelled else None
+
+    def _ambiguous(self, label: str, ids: list[int]) -> AmbiguousNameError:
+        assert self.labels is not None
+        names = [self[i] for i in ids[:MAX_LISTED]]
+        about = [self.labels.about(i) for i in ids[:MAX_LISTED]]
+        listed = [
+            f"{self.short(name)}{f' ({more:.60})' if more else ''}" for name, more in zip(names, about, strict=True)
+        ]
+        more = f" and {len(ids) - MAX_LISTED} more" if len(ids) > MAX_LISTED else ""
+        kinds = "entities" if self.kind == "entity" else f"{self.kind}s"
+        return AmbiguousNameError(
+            f"{self.kind} {label!r:.200} is the label of {len(ids)} {kinds}: {', '.join(listed)}{more}; give the id",
+            names,
+        )
+
     def _similar(self, name: str) -> Iterable[str]:
-        """The names that a misspelled one is compared with: all of them, or its neighbours in a large vocabulary."""
+        """The names and labels that a misspelled one is compared with: all, or its neighbours in a large vocabulary."""
         if len(self) <= MAX_COMPARED:
-            return self
+            return self if self.labels is None else chain(self, self.labels.distinct())
         spellings = {name, name.lower(), name.upper(), name.capitalize(), name.title(), expand(name, self.prefixes)}
-        ranks = [self._rank(spelling.encode("utf-8", "surrogatepass")) for spelling in spellings]
-        near = {int(i) for rank in ranks for i in self.order[max(0, rank - NUM_NEIGHBOURS) : rank + NUM_NEIGHBOURS]}
-        return [self._bytes(i).decode("utf-8", "replace") for i in sorted(near)]
+        near = _around(self, self.order, spellings)
+        return near if self.labels is None else near + _around(self.labels.texts["label"], self.labels.order, spellings)
 
     def short(self, text: str) -> str:
         """A name, or text that contains names, with prefixes in place of namespaces, for display."""
         return shorten(text, self.prefixes)
+
+    def label(self, name: str) -> str:
+        """The label of a name; empty if there is none."""
+        number = None if self.labels is None else self._find(name)
+        return "" if number is None or self.labels is None else self.labels.label(number)
+
+    def shown(self, name: str) -> str:
+        """A name for people to read: its label with the name, or only the name. `~` marks an inverse relation.
+
+        >>> from dihedral.graph.labels import Labels
+        >>> labels = Labels({"label": pa.array(["Douglas Adams", ""])})
+        >>> names = Vocabulary(["Q42", "Q1"], labels=labels)
+        >>> names.shown("Q42"), names.shown("Q1"), names.id("Douglas Adams")
+        ('Douglas Adams (Q42)', 'Q1', 0)
+        """
+        if self.labels is not None and name.startswith("~") and name not in self:
+            return f"~{self.shown(name[1:])}"
+        label, short = self.label(name), self.short(name)
+        return f"{label} ({short})" if label and label != short else short
 
     def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
         """The ids of several names."""
@@ -222,7 +240,13 @@ class Vocabulary(Sequence[str]):
 
             known = pc.is_in(pa.array(distinct, self.array.type), value_set=self.array).to_pylist()
             left = [name for name, found in zip(distinct, known, strict=True) if not found]
-        return [name for name in left if not self.prefixes or expand(name, self.prefixes) not in self]
+        return [name for name in left if not self._is_other_form(name)]
+
+    def _is_other_form(self, name: str) -> bool:
+        """Whether this is a name with a prefix, or a label, which may be that of several."""
+        if self.prefixes and expand(name, self.prefixes) in self:
+            return True
+        return self.labels is not None and bool(self.labels.find(name))
 
     def without(self, names: Vocabulary) -> list[str]:
         """The names that are not in another vocabulary."""
@@ -230,6 +254,13 @@ class Vocabulary(Sequence[str]):
 
         others = names.array.cast(self.array.type)
         return self.array.filter(pc.invert(pc.is_in(self.array, value_set=others))).to_pylist()
+
+
+def _around(texts: Texts, order: NDArray[np.int32], spellings: Iterable[str]) -> list[str]:
+    """The texts around some spellings in the sorted order."""
+    ranks = [texts.rank(spelling, order) for spelling in spellings]
+    near = {int(i) for rank in ranks for i in order[max(0, rank - NUM_NEIGHBOURS) : rank + NUM_NEIGHBOURS]}
+    return [texts.bytes_of(i).decode("utf-8", "replace") for i in sorted(near)]
 
 
 def _word(text: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.uint64]:

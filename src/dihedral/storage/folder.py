@@ -6,7 +6,7 @@ The manifest is written last and atomically: an interrupted save leaves the prev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
+from dihedral.graph.labels import COLUMNS, Labels
+from dihedral.graph.search import WordIndex
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.io.files import (
@@ -110,11 +112,7 @@ def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | No
         "prefixes": graph.entities.prefixes,
         "files": _write_files(folder, stored, dtype, shard_mb, in_use),
     }  # fmt: skip
-    manifest["bytes"] = {name: (folder / name).stat().st_size for name in sorted(_files_of(manifest))}
-    write_json(folder / MANIFEST, manifest)
-    for name in in_use - _files_of(manifest):  # the files of the model that was replaced
-        with suppress(OSError):  # the new model is complete; an old file that stays does no harm
-            (folder / name).unlink()
+    _finish(folder, manifest, in_use)
 
 
 def _write_files(
@@ -128,13 +126,12 @@ def _write_files(
     model, graph = stored.model, stored.graph
 
     def new_file(name: str, role: str) -> Path:
-        path = folder / name
-        path = path.with_name(f"{path.stem}.2{path.suffix}") if name in in_use else path
+        free = _free_name(name, in_use)
         if role == "entities":
-            files[role].append(path.name)
+            files[role].append(free)
         else:
-            files[role] = path.name
-        return path
+            files[role] = free
+        return folder / free
 
     for name, rows in _shards(model.entities.detach().to("cpu", _DTYPES[dtype]), shard_mb):
         write_tensors(new_file(name, "entities"), {"entities": rows})
@@ -143,10 +140,58 @@ def _write_files(
         write_tensors(new_file("latents.safetensors", "latents"), stored.latents)
     _save_names(new_file("entities.arrow", "entity_names"), graph.entities)
     _save_names(new_file("relations.arrow", "relation_names"), graph.relations)
+    _write_labels(graph, new_file)
     _save_triples(new_file("known.arrow", "known"), graph)
     write_json(new_file("recipe.json", "recipe"), stored.recipe)
     write_json(new_file("metrics.json", "metrics"), stored.metrics)
     return files
+
+
+def _write_labels(graph: Graph, new_file: Callable[[str, str], Path]) -> None:
+    """Write the labels, if there are any, and the words of names and labels for the search."""
+    for names, kind in ((graph.entities, "entity"), (graph.relations, "relation")):
+        if names.labels is not None:
+            plural = "entities" if kind == "entity" else "relations"
+            texts = {name: each.array for name, each in names.labels.texts.items()}
+            write_table(
+                new_file(f"{plural}.labels.arrow", f"{kind}_labels"), texts | {"order": pa.array(names.labels.order)}
+            )
+    write_table(new_file("words.arrow", "words"), WordIndex.build(graph.entities, graph.by_degree).to_arrow())
+
+
+def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> Graph:
+    """Store other labels in a model folder; nothing else of the model changes. Returns its graph with the labels."""
+    manifest = _read_manifest(folder)
+    taken = f"folder {str(folder)!r} is being written by another process; wait for it"
+    with lock_folder(folder, taken):
+        remove_partial_files(folder)
+        manifest = _read_manifest(folder)
+        graph = _load_graph(folder, manifest).with_labels(source, language=language)
+        in_use = _files_of(manifest)
+        files = manifest["files"]
+
+        def new_file(name: str, role: str) -> Path:
+            files[role] = _free_name(name, in_use)
+            return folder / files[role]
+
+        _write_labels(graph, new_file)
+        _finish(folder, manifest, in_use)
+    return graph
+
+
+def _free_name(name: str, in_use: set[str]) -> str:
+    """The name of a new file that overwrites no file of the present model."""
+    path = Path(name)
+    return f"{path.stem}.2{path.suffix}" if name in in_use else name
+
+
+def _finish(folder: Path, manifest: dict[str, Any], in_use: set[str]) -> None:
+    """Write the manifest, which makes the new files the model's, and remove those that it no longer has."""
+    manifest["bytes"] = {name: (folder / name).stat().st_size for name in sorted(_files_of(manifest))}
+    write_json(folder / MANIFEST, manifest)
+    for name in in_use - _files_of(manifest):
+        with suppress(OSError):  # the new model is complete; an old file that stays does no harm
+            (folder / name).unlink()
 
 
 def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredModel:
@@ -220,6 +265,9 @@ def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
     relations = _load_names(folder / files["relation_names"], "relation", prefixes)
     if (len(entities), len(relations)) != (manifest["entities"], manifest["relations"]):
         raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
+    for names in (entities, relations):
+        if f"{names.kind}_labels" in files:
+            names.labels = _load_labels(folder / files[f"{names.kind}_labels"], len(names))
     known = folder / files["known"]
     notes = tuple(manifest.get("notes", ()))
     train, valid, test = _load_triples(known)
@@ -230,6 +278,18 @@ def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
     if graph.num_triples <= MAX_CHECKED_ON_OPEN:
         graph.check()
     return graph
+
+
+def load_words(folder: Path) -> WordIndex | None:
+    """The words of entity names and labels; None in the folder of an older version."""
+    manifest = _read_manifest(folder)
+    if "words" not in manifest["files"]:
+        return None
+    path = folder / manifest["files"]["words"]
+    table = read_table(path, {"word": (pa.string(), pa.large_string()), "ranks": (pa.list_(pa.int32()),)})
+    if table.column_names != ["word", "ranks"]:
+        raise DihedralError(f"{str(path)!r} cannot be read: it has no words; copy the folder again")
+    return WordIndex.from_arrow(table, manifest["entities"], str(path))
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -285,6 +345,19 @@ def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
         raise DihedralError(f"{str(path)!r} has {names.null_count} missing names; copy the folder again")
     order = _numbers(table, "order", np.int32) if "order" in table.column_names else None
     return Vocabulary(names, kind, prefixes, order=order, file=str(path))
+
+
+def _load_labels(path: Path, count: int) -> Labels:
+    """Memory-mapped labels of a vocabulary with `count` names."""
+    types: dict[str, tuple[pa.DataType, ...]] = dict.fromkeys(COLUMNS, (pa.string(), pa.large_string()))
+    table = read_table(path, types | {"order": (pa.int32(),)})
+    texts = {name: _column(table, name) for name in COLUMNS if name in table.column_names}
+    if "label" not in texts or any(each.null_count or len(each) != count for each in texts.values()):
+        raise DihedralError(f"{str(path)!r} cannot be read: it does not hold {count} labels; copy the folder again")
+    labels = Labels(texts, _numbers(table, "order", np.int32), str(path))
+    if count <= MAX_CHECKED_ON_OPEN:
+        labels.check()
+    return labels
 
 
 def _load_triples(path: Path) -> list[Triples]:
