@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dihedral.inference.completion import missing_facts
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.schemas import MAX_BATCH_ITEMS, MAX_STEPS, MAX_TOP
 from dihedral.serving.served_model import ServedModel, read_models
+from dihedral.storage.folder import relabel_model
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +212,11 @@ def test_a_model_without_elements_predicts_but_has_no_algebra(client):
 
 
 def test_entities_are_found_by_a_part_of_their_name(client):
-    found = client.get("/v1/entities", params={"search": "AN_000", "top": 3}).json()
-    assert [each["name"] for each in found["entities"]] == ["man_0000", "man_0001", "man_0002"]
-    assert found["total"] == 80
+    found = client.get("/v1/entities", params={"search": "AN_000", "top": 50}).json()
+    names = [each["name"] for each in found["entities"]]
+    assert sorted(names) == [f"man_{i:04}" for i in range(10)] and found["total"] == 80
+    counts = [each["facts"] for each in found["entities"]]
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_without_a_search_entities_are_sorted_by_facts(client):
@@ -238,6 +242,52 @@ def test_names_may_contain_slashes_and_spaces(tmp_path):
         assert client.get("/v1/relations/%2Fpeople%2Fborn%3F").json()["facts"] == 2
         found = client.get("/v1/info").json()
         assert found["curve"] == [] and found["graph"] == "unnamed"
+
+
+@pytest.fixture(scope="module")
+def labelled_client(family_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled") / "family"
+    shutil.copytree(family_folder, folder)
+    content = {"man_0000": {"label": "Jürgen Müller", "description": "the first"}, "spouse": "married to"}
+    relabel_model(folder, content | {"man_0001": "José", "man_0002": "José"}, "en")
+    with TestClient(create_app(read_models([f"family={folder}"]))) as client:
+        yield client
+
+
+def test_answers_come_with_the_labels_of_their_names(labelled_client):
+    found = labelled_client.get("/v1/predict", params={"head": "Jürgen Müller", "relation": "married to"}).json()
+    assert found["predictions"][0]["head"] == "man_0000"
+    assert found["labels"].items() >= {"man_0000": "Jürgen Müller", "spouse": "married to"}.items()
+    requests = [
+        ("/v1/entity", {"name": "man_0000"}),
+        ("/v1/relation", {"name": "married to", "mine": False}),
+        ("/v1/relations", {}),
+        ("/v1/compose", {"steps": "~spouse"}),
+        ("/v1/explain", {"head": "man_0000", "relation": "spouse", "tail": "woman_0020"}),
+        ("/v1/query", {"start": "man_0000", "via": "spouse"}),
+        ("/v1/missing", {"relation": "spouse"}),
+        ("/v1/rules", {}),
+    ]
+    for path, params in requests:
+        labels = labelled_client.get(path, params=params).json()["labels"]
+        assert "man_0000" in labels or "spouse" in labels, path
+    assert labelled_client.get("/v1/entity", params={"name": "Jürgen Müller"}).json()["about"] == "the first"
+
+
+def test_a_label_of_several_entities_is_422_with_their_names(labelled_client):
+    rejected = labelled_client.get("/v1/predict", params={"head": "José", "relation": "spouse"})
+    assert rejected.status_code == 422 and "is the label of 2 entities: man_0001, man_0002" in rejected.json()["detail"]
+    assert rejected.json()["suggestions"] == ["man_0001", "man_0002"]
+
+
+def test_a_search_finds_entities_and_relations(labelled_client):
+    def found(text):
+        matches = labelled_client.get("/v1/search", params={"text": text}).json()["matches"]
+        return [(match["kind"], match["name"]) for match in matches]
+
+    assert found("muller JURGEN") == [("entity", "man_0000")]
+    assert found("married") == [("relation", "spouse")] and ("relation", "spouse") in found("spou")
+    assert labelled_client.get("/v1/search").status_code == 422
 
 
 @pytest.fixture(scope="module")

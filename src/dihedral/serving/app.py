@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 import dihedral as dh
 from dihedral.errors import DihedralError
+from dihedral.graph.vocabulary import AmbiguousNameError
 from dihedral.runtime.interruption import InterruptedWorkError
 from dihedral.runtime.threads import num_cores
 from dihedral.serving.batching import Batcher
@@ -65,6 +66,7 @@ def create_app(
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(UnknownNameError, _unknown_name)
+    app.add_exception_handler(AmbiguousNameError, _ambiguous_name)
     app.add_exception_handler(BusyError, _busy)
     app.add_exception_handler(InterruptedWorkError, _interrupted)
     app.add_exception_handler(DihedralError, _invalid_input)
@@ -86,6 +88,10 @@ def set_threads() -> None:
 
 def _unknown_name(request: Request, error: Any) -> Response:  # not a coroutine: suggestions are made in a thread
     return error_response(404, str(error), error.suggestions)
+
+
+async def _ambiguous_name(request: Request, error: Any) -> Response:
+    return error_response(422, str(error), error.names)
 
 
 async def _busy(request: Request, error: Any) -> Response:

@@ -163,6 +163,7 @@ class ErrorResponse(BaseModel):
 
 class ModelResponse(BaseModel):
     model: str  # the name of the model that answers
+    labels: dict[str, str] = {}  # of the entities and relations in the answer, by name
 
 
 class Fact(BaseModel):
@@ -332,8 +333,7 @@ class Rule(BaseModel):
     examples: list[list[str]]
 
 
-class RelationResponse(RelationSummary):
-    model: str
+class RelationResponse(RelationSummary, ModelResponse):
     K: int | None  # null if the model has no group elements; `elements` is then empty
     elements: dict[str, int]
     compositions: list[Rule] | None  # null if the rules are not mined yet and `mine` is false
@@ -364,6 +364,17 @@ class EntitiesResponse(ModelResponse):
     entities: list[EntitySummary]
 
 
+class SearchMatch(BaseModel):
+    kind: Literal["entity", "relation"]
+    name: str
+    facts: int
+    about: str  # its description or type, if it has one
+
+
+class SearchResponse(ModelResponse):
+    matches: list[SearchMatch]
+
+
 class EntityFact(BaseModel):
     direction: Literal["out", "in"]
     relation: str
@@ -378,6 +389,7 @@ class SimilarEntity(BaseModel):
 
 class EntityResponse(ModelResponse):
     name: str
+    about: str  # its description or type, if it has one
     total: int
     facts: list[EntityFact]
     similar: list[SimilarEntity]

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, partial, reduce
 from operator import matmul
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph.patterns import Counts, count_mutual
-from dihedral.graph.prefixes import expand
+from dihedral.graph.search import NameSearch
 from dihedral.graph.steps import SIDES, split_step
-from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.asking import Answers, read_query
 from dihedral.inference.completion import missing_facts
 from dihedral.inference.predictor import Predictor
@@ -23,14 +22,14 @@ from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.io.jsonl import read_lines
 from dihedral.queries.plan import below, compile_query
 from dihedral.queries.tree import Fact, OneOf, Query, check_size, leaves
-from dihedral.serving.entities import NameIndex, StoredNameIndex, index_names
-from dihedral.serving.schemas import MAX_ATOMS, MAX_TOP
-from dihedral.storage.folder import describe
+from dihedral.serving.schemas import MAX_ATOMS, MAX_TOP, ModelResponse
+from dihedral.storage.folder import describe, load_words
 from dihedral.training.checkpoint import RunFolder
 
 MAX_COMPARED = 300  # names compared with an unknown name: an invalid request must stay cheap
 MAX_RULES = 200  # per kind
 MAX_VALUES = 50_000_000  # per query: about 1 GB
+Response = TypeVar("Response", bound=ModelResponse)
 MAX_SCORES = 1_500_000_000  # per request for missing facts: half a minute on one core at 2L = 200
 
 
@@ -55,10 +54,13 @@ class ServedModel:
         self.predictor = predictor
         self.graph = predictor.graph
         self.folder = folder
-        self.index, self.relation_index = map(index_names, (self.graph.entities, self.graph.relations))
         self.num_facts = self.graph.index.degrees.numpy()  # of each entity, in both directions
-        self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
+        self.busiest: list[int] = self.graph.by_degree[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
+        words = None if folder is None else load_words(folder)
+        self.entity_search = NameSearch(self.graph.entities, self.graph.by_degree, words)
+        by_facts = np.argsort(-self.fact_counts, kind="stable").astype(np.int32)
+        self.relation_search = NameSearch(self.graph.relations, by_facts)
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
         self.curve = [] if folder is None else read_lines(RunFolder(folder).log)  # one row per epoch, if logged
@@ -66,17 +68,11 @@ class ServedModel:
 
     def check_entity(self, name: str) -> int:
         """The id of an entity."""
-        names = self.graph.entities
-        if not _has(names, name):  # the vocabulary's own error compares all names, which takes too long here
-            raise UnknownNameError("entity", name, partial(_similar, self.index, names, name[:200]))
-        return names.id(name)
+        return _find(self.entity_search, name)
 
     def check_relation(self, name: str) -> int:
         """The id of a relation."""
-        names = self.graph.relations
-        if not _has(names, name):
-            raise UnknownNameError("relation", name, partial(_similar, self.relation_index, names, name[:200]))
-        return names.id(name)
+        return _find(self.relation_search, name)
 
     def check_triple(self, head: str, relation: str, tail: str) -> tuple[str, str, str]:
         """The full names of a triple."""
@@ -90,13 +86,14 @@ class ServedModel:
         relation, backwards = split_step(text, names)
         return names[self.check_relation(relation)], backwards
 
-    def search(self, text: str, limit: int) -> list[int]:
-        """The ids of entities whose names start with or contain a text; a prefix such as `ex:` is also expanded."""
-        full = expand(text, self.graph.entities.prefixes)
-        found = self.index.search(full, limit)
-        if full != text:
-            found += [entity for entity in self.index.search(text, limit) if entity not in found]
-        return found[:limit]
+    @property
+    def has_labels(self) -> bool:
+        return any(names.labels is not None for names in (self.graph.entities, self.graph.relations))
+
+    def labelled(self, response: Response) -> Response:
+        """The same response with the labels of all names in it."""
+        response.labels = self.graph.labels_in(response)
+        return response
 
     @property
     def prefixes(self) -> dict[str, str]:
@@ -176,13 +173,18 @@ class ServedModel:
         }  # fmt: skip
 
 
-def _similar(index: NameIndex | StoredNameIndex, names: Vocabulary, wanted: str) -> list[str]:
-    """Some names to compare with an unknown one: those that contain it, and those with the longest common prefix."""
-    return [names[i] for i in (*index.search(wanted, 3), *index.around(wanted, MAX_COMPARED))]
+def _find(search: NameSearch, name: str) -> int:
+    """The id of a name or label; the vocabulary's own error compares all names, which takes too long here."""
+    found = search.names.find(name)
+    if found is None:
+        raise UnknownNameError(search.names.kind, name, partial(_similar, search, name[:200]))
+    return found
 
 
-def _has(names: Vocabulary, name: str) -> bool:
-    return name in names or expand(name, names.prefixes) in names
+def _similar(search: NameSearch, wanted: str) -> list[str]:
+    """Some names to compare with an unknown one: its neighbours in the sorted order, and those with its words."""
+    names = search.names
+    return [names[i] for i in (*names.around(wanted, MAX_COMPARED), *search.search(wanted, 3))]
 
 
 def open_model(name: str, folder: Path) -> ServedModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Query, Request
@@ -36,9 +36,8 @@ async def relations(
 
     def call() -> schemas.RelationsResponse:
         wanted = range(served.graph.num_relations)[skip : skip + top]
-        return schemas.RelationsResponse(
-            model=served.name, total=served.graph.num_relations, relations=_summaries(served, wanted)
-        )
+        found, total = _summaries(served, wanted), served.graph.num_relations
+        return served.labelled(schemas.RelationsResponse(model=served.name, total=total, relations=found))
 
     answer: schemas.RelationsResponse = await queues(request).heavy.answer(call)
     return answer
@@ -78,19 +77,21 @@ def _relation(served: ServedModel, number: int, mine: bool) -> schemas.RelationR
     name, a = served.graph.relations[number], served.algebra
     if a is None:
         summary = _summary(served, number, ())
-        return schemas.RelationResponse(**dict(summary), model=served.name, K=None, elements={}, compositions=[])
+        nothing: dict[str, Any] = {"K": None, "elements": {}, "compositions": []}
+        return served.labelled(schemas.RelationResponse(**dict(summary), model=served.name, **nothing))
     summary, compositions = _summary(served, number, a.nearest_inverses([number], 5)[0].tolist()), None
     if mine or "rules" in vars(served):
         mined = [rule for rule in served.rules if rule.kind == "composition"]
         involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
         compositions = _shown(involved)
-    return schemas.RelationResponse(
+    response = schemas.RelationResponse(
         **dict(summary),
         model=served.name,
         K=a.monoid.K,
         elements=a[name].elements(),
         compositions=compositions,
     )
+    return served.labelled(response)
 
 
 def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schemas.RelationSummary:
@@ -126,7 +127,7 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
     served = find_model(request, body.model)
     row = served.product(body.steps)
     matches = row.nearest(body.top)
-    return schemas.ComposeResponse(
+    response = schemas.ComposeResponse(
         model=served.name,
         steps=body.steps,
         K=row.algebra.monoid.K,
@@ -139,6 +140,7 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
             for match, counted in zip(matches, _counted_rules(served, row, matches), strict=True)
         ],
     )
+    return served.labelled(response)
 
 
 def _counted_rules(served: ServedModel, row: Row, matches: list[Match]) -> list[schemas.Counted | None]:
@@ -164,7 +166,7 @@ async def rules(
 
     def call() -> schemas.RulesResponse:
         found = [rule for rule in served.rules if kind is None or rule.kind == kind]
-        return schemas.RulesResponse(model=served.name, mined=True, rules=_shown(found[:top]))
+        return served.labelled(schemas.RulesResponse(model=served.name, mined=True, rules=_shown(found[:top])))
 
     workers = queues(request).heavy if mined else queues(request).slow
     answer: schemas.RulesResponse = await workers.answer(call)

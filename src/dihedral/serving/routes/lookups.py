@@ -6,7 +6,10 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from numpy.typing import NDArray
 
+from dihedral.graph.search import NameSearch
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving import schemas
 from dihedral.serving.batching import Batcher
 from dihedral.serving.entities import entity_facts
@@ -22,19 +25,51 @@ router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
 async def entities(
     request: Request,
     served: SelectedModel,
-    search: Annotated[str, Query(description="The beginning of a name, or a part of it.")] = "",
+    search: Annotated[str, Query(description="Words of a name or label, or their beginnings.")] = "",
     top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
 ) -> schemas.EntitiesResponse:
     """Entities whose names match a search; without a search, the entities with the most facts."""
 
     def call() -> schemas.EntitiesResponse:
-        found = served.search(search, top) if search else served.busiest[:top]
+        found = served.entity_search.search(search, top) if search else served.busiest[:top]
         counts, names = served.num_facts, served.graph.entities
         summaries = [schemas.EntitySummary(name=names[i], facts=int(counts[i])) for i in found]
-        return schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries)
+        response = schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries)
+        return served.labelled(response)
 
     answer: schemas.EntitiesResponse = await queues(request).light.answer(call)
     return answer
+
+
+@router.get("/search", tags=["entities"])
+async def search(
+    request: Request,
+    served: SelectedModel,
+    text: Annotated[str, Query(min_length=1, description="Words of names or labels, in any order.")],
+    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
+) -> schemas.SearchResponse:
+    """Entities and relations whose names or labels have these words; those with the most facts come first."""
+
+    def call() -> schemas.SearchResponse:
+        relations = _matches(served.relation_search, served.fact_counts, text, max(1, top // 3))
+        entities = _matches(served.entity_search, served.num_facts, text, top - len(relations))
+        return served.labelled(schemas.SearchResponse(model=served.name, matches=entities + relations))
+
+    answer: schemas.SearchResponse = await queues(request).light.answer(call)
+    return answer
+
+
+def _matches(search: NameSearch, counts: NDArray[Any], text: str, top: int) -> list[schemas.SearchMatch]:
+    names = search.names
+    kind: Any = names.kind
+    return [
+        schemas.SearchMatch(kind=kind, name=names[i], facts=int(counts[i]), about=_about(names, i))
+        for i in (search.search(text, top) if top else ())
+    ]
+
+
+def _about(names: Vocabulary, number: int) -> str:
+    return "" if names.labels is None else names.labels.about(number)
 
 
 @router.get("/entities/{name:path}", tags=["entities"])
@@ -58,13 +93,15 @@ def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
         for direction, r, other, split in entity_facts(served.graph, number, top)
     ]
     similar = served.predictor.similar(names[number], top=MAX_SIMILAR)
-    return schemas.EntityResponse(
+    response = schemas.EntityResponse(
         model=served.name,
         name=names[number],
+        about=_about(names, number),
         total=int(served.num_facts[number]),
         facts=facts,
         similar=[schemas.SimilarEntity(**each._asdict()) for each in similar],
     )
+    return served.labelled(response)
 
 
 @router.get("/models", tags=["models"])

@@ -42,11 +42,17 @@ async def predict(
     if isinstance(body, schemas.PredictBatchRequest):
         answers = await _predict(batcher, body.questions)
         batch: schemas.PredictBatchResponse = await queues(request).light.answer(
-            lambda: schemas.PredictBatchResponse.model_construct(model=name, answers=_shown(answers))
+            lambda: batcher.served.labelled(
+                schemas.PredictBatchResponse.model_construct(model=name, answers=_shown(answers))
+            )
         )
         return batch
     (shown,) = _shown(await _predict(batcher, [body]))
-    return schemas.PredictResponse.model_construct(model=name, predictions=shown)
+    response = schemas.PredictResponse.model_construct(model=name, predictions=shown, labels={})
+    if not batcher.served.has_labels:
+        return response
+    labelled: schemas.PredictResponse = await queues(request).light.answer(partial(batcher.served.labelled, response))
+    return labelled
 
 
 async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion]) -> list[list[Prediction]]:
@@ -111,7 +117,7 @@ def _classify(served: ServedModel, body: schemas.ClassifyRequest) -> schemas.Cla
             error.args = (f"triple {number}: {error}",)
             raise
     judgements = [schemas.Judgement(**each._asdict()) for each in served.predictor.classify(triples)]
-    return schemas.ClassifyResponse(model=served.name, judgements=judgements)
+    return served.labelled(schemas.ClassifyResponse(model=served.name, judgements=judgements))
 
 
 @router.get("/missing", tags=["predictions"])
@@ -127,7 +133,8 @@ async def missing(
 
     def call() -> schemas.MissingResponse:
         found = served.missing(relation, top, among, min_precision)
-        return schemas.MissingResponse(model=served.name, facts=[schemas.MissingFact(**each) for each in found])
+        facts = [schemas.MissingFact(**each) for each in found]
+        return served.labelled(schemas.MissingResponse(model=served.name, facts=facts))
 
     answer: schemas.MissingResponse = await queues(request).slow.answer(call)
     return answer
@@ -146,7 +153,7 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
     content["similar_facts"] = [
         dict(zip(parts, each.fact, strict=True)) | {"similarity": each.similarity} for each in found.similar_facts
     ]
-    return schemas.ExplainResponse(model=served.name, **content)
+    return served.labelled(schemas.ExplainResponse(model=served.name, **content))
 
 
 @get_and_post(router, "/query", tags=["predictions"])
@@ -158,7 +165,7 @@ def query(request: Request, body: schemas.PathQueryRequest) -> schemas.PathQuery
         served.read_step(step)
     found = served.predictor.query(body.start, body.via, top=body.top, mode=body.mode)
     answers = [schemas.PathAnswer(**each._asdict()) for each in found]
-    return schemas.PathQueryResponse(model=served.name, answers=answers)
+    return served.labelled(schemas.PathQueryResponse(model=served.name, answers=answers))
 
 
 @router.post("/ask", tags=["predictions"])
@@ -174,6 +181,7 @@ def _ask(served: ServedModel, body: schemas.AskRequest) -> schemas.AskResponse:
     answers = [
         schemas.Answer(**each._asdict() | {"facts": [fact._asdict() for fact in each.facts]}) for each in found.answers
     ]
-    return schemas.AskResponse(
+    response = schemas.AskResponse(
         model=served.name, query=query.to_dict(), answers=answers, plan=found.plan, exact=found.exact
     )
+    return served.labelled(response)

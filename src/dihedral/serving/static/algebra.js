@@ -1,7 +1,7 @@
 // Pages for the group elements: the table of relations, one relation, and the composition calculator.
 
 import { fetchJson } from "./api.js";
-import { bar, el, intervalText, number, percent, plural, short, soft } from "./dom.js";
+import { bar, el, idOf, intervalText, number, percent, plural, short, soft } from "./dom.js";
 import { relationLink, relationStep } from "./entity.js";
 import { elementBars, shareText } from "./pictures.js";
 import { to } from "./routes.js";
@@ -108,9 +108,9 @@ export async function relationPage([nameOrPrefixed], model) {
     (error) => rules.replaceChildren(error.message))));
   if (found.K === null) return { title: name, content: [noElements(short(name, 200)), el("p", {}, plural(found.facts, "fact"))] };
   return {
-    title: name,
+    title: short(name),
     content: [
-      el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200)),
+      el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200), idOf(name, 200)),
         el("p", { class: "muted" }, `${plural(found.facts, "fact")} · `, el("a", { href: to("compose", name) }, "compose with others"))),
       el("dl", { class: "numbers" },
         shareNumber("symmetric", found.symmetry, found.mutual), shareNumber("skew-symmetric", found.skewness, oneWay(found.mutual)),

@@ -1,6 +1,6 @@
 // Requests to the server, and the form for its API key.
 
-import { el } from "./dom.js";
+import { el, learnLabels } from "./dom.js";
 
 export class ApiError extends Error {
   constructor(status, { detail, suggestions }) {
@@ -24,6 +24,7 @@ export async function fetchJson(path, params = {}, body = null) {
   });
   const content = await response.json().catch(() => ({}));
   if (!response.ok) throw new ApiError(response.status, content);
+  learnLabels(content);
   return content;
 }
 

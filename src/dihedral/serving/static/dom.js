@@ -15,6 +15,15 @@ function fill(node, attributes, children) {
 export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+let labels = { model: null, of: new Map() };
+
+// Keep the labels of an answer, which are about the names of one model.
+export function learnLabels({ model, labels: found }) {
+  if (!found) return;
+  if (labels.model !== model) labels = { model, of: new Map() };
+  for (const [name, label] of Object.entries(found)) labels.of.set(name, label);
+}
+
 let namespaces = []; // [prefix, namespace], longest namespace first
 
 export function setPrefixes(prefixes) {
@@ -29,10 +38,17 @@ function prefixed(name) {
 // A name with its prefix, shortened: the last two parts of a path, or the beginning of a long name.
 export function short(name, maxLength = 40) {
   const back = name.startsWith("~") ? "~" : "";
+  const label = labels.of.get(name) ?? labels.of.get(name.slice(back.length));
+  if (label) return (labels.of.has(name) ? "" : back) + cut(label, maxLength);
   let text = prefixed(name.slice(back.length));
   if (text.split("/").length > 3) text = "…/" + text.replaceAll("./", "/").split("/").slice(-2).join("/");
-  return back + (text.length <= maxLength ? text : text.slice(0, maxLength - 1) + "…");
+  return back + cut(text, maxLength);
 }
+
+const cut = (text, maxLength) => text.length <= maxLength ? text : text.slice(0, maxLength - 1) + "…";
+
+// The id beside a label; nothing for a name without one.
+export const idOf = (name, maxLength = 24) => labels.of.has(name) && el("small", { class: "id" }, cut(prefixed(name), maxLength));
 
 // A name that may wrap after underscores, slashes and dots, but not within a word.
 export const soft = (name, maxLength) => short(name, maxLength).split(/(?<=[_/.])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);

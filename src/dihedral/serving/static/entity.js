@@ -1,7 +1,7 @@
 // Pages for entities: facts and predictions of one entity, and the explanation of a prediction.
 
 import { fetchJson } from "./api.js";
-import { PROBABILITY_NOTE, bar, el, formatProbability, intervalText, number, percent, plural, short, soft } from "./dom.js";
+import { PROBABILITY_NOTE, bar, el, formatProbability, idOf, intervalText, number, percent, plural, short, soft } from "./dom.js";
 import { elementTitle, explanationGraph, symmetry } from "./pictures.js";
 import { to } from "./routes.js";
 
@@ -9,8 +9,8 @@ const MAX_QUESTIONS = 48;
 const NUM_FIRST_GROUPS = 6;
 const NUM_FIRST_FACTS = 12;
 
-export const entityLink = (name) => el("a", { href: to("entity", name), title: name }, soft(name));
-export const relationLink = (name) => el("a", { class: "relation", href: to("relation", name), title: name }, soft(name));
+export const entityLink = (name) => el("a", { href: to("entity", name), title: name }, soft(name), idOf(name));
+export const relationLink = (name) => el("a", { class: "relation", href: to("relation", name), title: name }, soft(name), idOf(name));
 
 // The value of a prediction: its probability if the model is calibrated, otherwise its score.
 const valueOf = (prediction) => prediction.probability ?? prediction.score;
@@ -27,9 +27,10 @@ export async function entityPage([nameOrPrefixed], model, info) {
   predict(name, model, [...groups.keys()], relations, info.K !== null).then((parts) => predicted.replaceChildren(...parts),
     (error) => predicted.replaceChildren(el("h2", {}, "Predicted"), el("p", { class: "muted" }, error.message)));
   return {
-    title: name,
+    title: short(name),
     content: [
-      el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200)),
+      el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200), idOf(name, 200)),
+        found.about && el("p", {}, found.about),
         el("p", { class: "muted" }, `${plural(found.total, "known fact")} of ${plural(new Set(found.facts.map((fact) => fact.relation)).size, "relation")}`)),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Known"), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
@@ -99,7 +100,7 @@ function predictionGroup({ pair, predictions }, maxScore, readable) {
   return el("div", { class: "group" }, heading(pair), el("ul", { class: "guesses" }, predictions.map((each) => {
     const other = pair.startsWith("out ") ? each.tail : each.head;
     const link = readable ? { href: to("why", each.head, each.relation, each.tail), title: `explain ${other}` } : { href: to("entity", other), title: other };
-    return el("li", {}, el("a", link, el("span", { class: "name" }, soft(other)), bar(each.probability ?? each.score / maxScore, "guess"),
+    return el("li", {}, el("a", link, el("span", { class: "name" }, soft(other), idOf(other)), bar(each.probability ?? each.score / maxScore, "guess"),
       el("span", { class: "value", title: valueNote(each) }, formatValue(each))));
   })));
 }

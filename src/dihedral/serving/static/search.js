@@ -1,7 +1,7 @@
-// The search box: suggests entities while typing, for mouse and keyboard.
+// The search box: suggests entities and relations while typing, for mouse and keyboard.
 
 import { fetchJson } from "./api.js";
-import { el, plural, short } from "./dom.js";
+import { el, idOf, plural, short } from "./dom.js";
 import { read, to } from "./routes.js";
 
 export function startSearch() {
@@ -10,6 +10,7 @@ export function startSearch() {
   let active = -1;
   let latest = 0; // number of the newest request
   let timer = 0;
+  let matches = [];
 
   const options = () => [...list.querySelectorAll("[role=option]")];
 
@@ -29,26 +30,28 @@ export function startSearch() {
     all[active].scrollIntoView({ block: "nearest" });
   }
 
-  function open(name) {
+  function open({ kind, name }) {
     input.value = "";
     show(false);
     input.blur();
-    location.hash = to("entity", name);
+    location.hash = to(kind, name);
   }
 
   async function look() {
     const mine = ++latest;
     const text = input.value.trim();
     if (!text) return show(false);
-    const found = await fetchJson("/v1/entities", { search: text, top: 12, model: read().model }).catch(() => null);
+    const found = await fetchJson("/v1/search", { text, top: 12, model: read().model }).catch(() => null);
     if (mine !== latest || !found) return; // a newer request was sent meanwhile
-    list.replaceChildren(...found.entities.map((entity, i) =>
-      el("li", { role: "option", id: `found-${i}`, "data-name": entity.name, "aria-selected": "false",
-        onmousedown: (event) => { event.preventDefault(); open(entity.name); } },
-        el("span", { class: "name", title: entity.name }, short(entity.name, 200)), el("small", {}, plural(entity.facts, "fact")))));
-    if (!found.entities.length) list.replaceChildren(el("li", { class: "nothing" }, "no matching entity"));
+    matches = found.matches;
+    list.replaceChildren(...matches.map((match, i) =>
+      el("li", { role: "option", id: `found-${i}`, "data-name": match.name, "aria-selected": "false",
+        onmousedown: (event) => { event.preventDefault(); open(match); } },
+        el("span", { class: "name", title: match.about || match.name }, short(match.name, 200), idOf(match.name)),
+        el("small", {}, `${match.kind === "relation" ? "relation, " : ""}${plural(match.facts, "fact")}`))));
+    if (!matches.length) list.replaceChildren(el("li", { class: "nothing" }, "nothing found"));
     show(true);
-    choose(found.entities.length ? 0 : -1);
+    choose(matches.length ? 0 : -1);
   }
 
   input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 60); });
@@ -58,7 +61,7 @@ export function startSearch() {
     const all = options();
     if (event.key === "ArrowDown") choose(active + 1);
     else if (event.key === "ArrowUp") choose(active <= 0 ? all.length - 1 : active - 1);
-    else if (event.key === "Enter" && active >= 0 && !list.hidden) open(all[active].dataset.name);
+    else if (event.key === "Enter" && active >= 0 && !list.hidden) open(matches[active]);
     else if (event.key === "Escape") { show(false); input.blur(); }
     else return;
     event.preventDefault();
