@@ -7,12 +7,14 @@ import os
 # before torch, and for child processes too: one thread adds numbers up in one order
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,6 +114,11 @@ class Outcome:
     code: int
     out: str
     err: str
+
+    @property
+    def rows(self) -> list[Any]:
+        """What --json printed, one value per line."""
+        return [json.loads(line, parse_constant=pytest.fail) for line in self.out.splitlines()]
 
 
 @pytest.fixture

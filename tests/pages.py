@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -318,13 +318,26 @@ def run_cli(words: list[str]) -> tuple[str, int]:
     sys.argv = ["dihedral", *words]
     console.width = notes.width = int(os.environ["COLUMNS"])  # they were perhaps created with another width
     try:
-        with redirect_stdout(printed), redirect_stderr(printed):
+        with redirect_stdout(printed), redirect_stderr(printed), without_progress():
             main()
     except SystemExit as stopped:
         return printed.getvalue(), int(stopped.code or 0)
     finally:
         sys.argv = before
     return printed.getvalue(), 0
+
+
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """In a terminal, a bar takes the place of the lines that training prints elsewhere."""
+    from dihedral.training import progress
+
+    shown = progress.show_progress
+    progress.show_progress = lambda: nullcontext(lambda event: None)
+    try:
+        yield
+    finally:
+        progress.show_progress = shown
 
 
 def check_extras(words: list[str], where: str) -> None:

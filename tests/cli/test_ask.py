@@ -15,7 +15,7 @@ QUERY = "SELECT ?x WHERE { <man_0020> <spouse> ?y . ?y <parent> ?x }"
 
 
 def test_answers_equal_those_of_the_library(cli, model_folder):
-    found = json.loads(cli("ask", model_folder, QUERY, "--json", "--top", "3").out)
+    found = cli("ask", model_folder, QUERY, "--json", "--top", "3").rows
     expected = dh.load(model_folder).ask(QUERY, top=3)
     assert [(row["entity"], row["variables"]) for row in found] == [(a.entity, a.variables) for a in expected]
     assert [[fact["known"] for fact in row["facts"]] for row in found] == [[f.known for f in a.facts] for a in expected]

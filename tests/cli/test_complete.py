@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import pytest
@@ -23,8 +21,8 @@ def test_answers_are_written_as_a_table(cli, model_folder, tmp_path, suffix):
 
 
 def test_missing_facts_are_printed(cli, model_folder):
-    done = cli("complete", model_folder, "--relation", "spouse", "--top", 3)
-    assert done.code == 0 and done.out.count("spouse") == 3
+    done = cli("missing", model_folder, "--relation", "spouse", "--top", 3)
+    assert done.code == 0 and done.out.count("spouse") == 3 and "precision" in done.out
 
 
 def test_queries_with_unknown_names_are_left_out_on_request(cli, model_folder, tmp_path):
@@ -35,12 +33,12 @@ def test_queries_with_unknown_names_are_left_out_on_request(cli, model_folder, t
     assert done.code == 2 and done.err.startswith(f"error: 2 names are unknown: {listed}; correct them")
     done = cli(*words, "--skip-unknown")
     assert done.code == 0 and done.err == f"left out 2 of 3 queries with unknown names: {listed}\n"
-    assert {row["question"] for row in json.loads(done.out)} == {1}
+    assert {row["question"] for row in done.rows} == {1}
 
 
-def test_skip_unknown_needs_queries(cli, model_folder):
-    done = cli("complete", model_folder, "--skip-unknown")
-    assert done.code == 2 and "--skip-unknown is given without --queries" in done.err
+def test_without_queries_the_command_for_missing_facts_is_named(cli, model_folder):
+    done = cli("complete", model_folder)
+    assert done.code == 2 and "`dihedral missing` lists the most likely missing facts" in done.err
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])

@@ -19,7 +19,7 @@ def no_benchmarks(tmp_path, monkeypatch):
 
 def test_list_shows_the_path_of_available_benchmarks(cli, benchmark_path):
     path = benchmark_path("umls")
-    rows = {row["name"]: row for row in json.loads(cli("data", "list", "--json").out)}
+    rows = {row["name"]: row for row in cli("data", "list", "--json").rows}
     assert list(rows) == NAMES
     assert rows["umls"] == {
         "name": "umls", "entities": 135, "relations": 46, "train": 5216, "valid": 652, "test": 661, "path": str(path),
@@ -27,7 +27,7 @@ def test_list_shows_the_path_of_available_benchmarks(cli, benchmark_path):
 
 
 def test_list_marks_unavailable_benchmarks(cli, no_benchmarks):
-    assert [row["path"] for row in json.loads(cli("data", "list", "--json").out)] == [None] * 7
+    assert [row["path"] for row in cli("data", "list", "--json").rows] == [None] * 7
     done = cli("data", "list")
     lines = done.out.splitlines()
     assert done.code == 0 and lines[0].split() == [
@@ -100,7 +100,7 @@ def test_info_all_has_the_columns_of_table_2(cli, benchmark_path, tmp_path, monk
         (folder / path.name).symlink_to(path)
     monkeypatch.setenv("DIHEDRAL_DATA", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    rows = json.loads(cli("data", "info", "--all", "--json").out)
+    rows = cli("data", "info", "--all", "--json").rows
     assert [(row["name"], row["entities"], row["test"]) for row in rows] == [
         ("umls", 135, 661),
         ("family-neural-lp", 3007, 2835),

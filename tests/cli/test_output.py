@@ -57,7 +57,7 @@ def test_control_characters_are_shown_escaped_in_every_kind_of_output(capsys):
 def test_a_very_long_name_is_cut_in_a_table(capsys):
     output.print_table("", ["name", "n"], [["x" * 10**7, 1]])
     shown = capsys.readouterr().out
-    assert shown.count("x") == output.MAX_CELL and "…" in shown
+    assert 0 < shown.count("x") <= output.console.width and "…" in shown
 
 
 def test_escaped_json_is_the_same_value(capsys):

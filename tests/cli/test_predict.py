@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from dihedral import Graph, Predictor
@@ -23,25 +21,16 @@ from dihedral.models import build_model
 def test_json_equals_the_predictions_of_the_library(cli, model_folder, predictor, question, known):
     options = [word for key, value in question.items() for word in (f"--{key}", value)]
     done = cli("predict", model_folder, *options, "--top", 4, "--known", known, "--json")
-    rows = json.loads(done.out)
+    rows = done.rows
     assert done.code == 0 and done.err == "" and len(rows) == 4
     expected = [p._asdict() for p in predictor.predict(**question, top=4, known=known)]
     assert [list(row) for row in rows] == [["head", "relation", "tail", "score", "known", "probability"]] * 4
     assert rows == expected
 
 
-def test_a_complete_triple_is_scored(cli, model_folder, predictor):
-    words = ("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
-    score = predictor.score("man_0000", "spouse", "woman_0010")
-    judged = predictor.classify([("man_0000", "spouse", "woman_0010")])[0]
-    label = "true" if judged.true else "false"
-    assert cli(*words).out == (
-        f"{score:.4f}, {label}: probability {judged.probability:.3f} if true and false are equally likely\n"
-    )
-    assert json.loads(cli(*words, "--json").out) == {
-        "head": "man_0000", "relation": "spouse", "tail": "woman_0010", "score": score,
-        "probability": judged.probability, "true": judged.true,
-    }  # fmt: skip
+def test_a_complete_triple_is_for_classify(cli, model_folder):
+    done = cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
+    assert done.code == 2 and "or use `dihedral classify`" in done.err
 
 
 def test_prints_a_table(cli, model_folder, predictor):
@@ -54,9 +43,7 @@ def test_prints_a_table(cli, model_folder, predictor):
 
 
 def test_prints_ten_predictions_by_default(cli, model_folder):
-    assert (
-        len(json.loads(cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--json").out)) == 10
-    )
+    assert len(cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--json").rows) == 10
 
 
 SPOUSE = ["--head", "man_0000", "--relation", "spouse"]
@@ -89,7 +76,7 @@ def test_among_limits_the_answers_to_the_entities_with_a_fact(cli, model_folder,
     head, relation, tail = next(iter(family.labels(family.train)))
     question = ("--head", "man_0000", "--relation", "spouse", "--known", "include", "--json")
     done = cli("predict", model_folder, *question, "--among", f"{relation}={tail}")
-    found = {row["tail"] for row in json.loads(done.out)}
+    found = {row["tail"] for row in done.rows}
     assert done.code == 0 and head in found
     members = {subject for subject, name, entity in family.labels(family.known) if (name, entity) == (relation, tail)}
     assert found <= members
@@ -99,11 +86,13 @@ def test_among_limits_the_answers_to_the_entities_with_a_fact(cli, model_folder,
     )
 
 
-def test_a_model_without_calibration_gives_a_score_only(cli, family, tmp_path):
+def test_a_model_without_calibration_gives_scores_and_no_judgement(cli, family, tmp_path):
     plain = Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=4), family)
     plain.save(tmp_path / "plain")
-    done = cli("predict", tmp_path / "plain", "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
-    assert done.out == f"{plain.score('man_0000', 'spouse', 'woman_0010'):.4f}\n"
+    done = cli("predict", tmp_path / "plain", "--head", "man_0000", "--relation", "spouse")
+    assert "score" in done.out and "probability" not in done.out
+    refused = cli("classify", tmp_path / "plain", "man_0000", "spouse", "woman_0010")
+    assert refused.code == 2 and "this model has no probabilities" in refused.err
 
 
 def test_all_candidates_are_no_limit_for_a_relation(cli, model_folder):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import dihedral as dh
@@ -18,7 +16,7 @@ def model(tmp_path_factory):
 
 def test_answers_equal_those_of_the_library(cli, model):
     words = ("--from", "man_0020", "--via", "spouse", "--via", "~child", "--top", "3", "--json")
-    found = json.loads(cli("query", model, *words).out)
+    found = cli("query", model, *words).rows
     expected = dh.load(model).query("man_0020", ["spouse", "~child"], top=3)
     assert [row["entity"] for row in found] == [answer.entity for answer in expected]
 

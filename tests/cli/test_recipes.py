@@ -10,7 +10,7 @@ from dihedral.training import Recipe, load_recipe, recipe_names
 
 
 def test_all_recipes_are_listed(cli):
-    rows = json.loads(cli("recipes", "--json").out)
+    rows = cli("recipes", "--json").rows
     assert [row["name"] for row in rows] == recipe_names()
     assert {"demo/family", "demo/umls"} <= {row["name"] for row in rows}
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 
 def test_rules_are_printed_as_tables_json_and_csv(cli, model_folder):
     options = ("rules", model_folder, "--min-support", 1)
     done = cli(*options, "--top", "3")
     assert done.code == 0 and "compositions" in done.out and "order matters" in done.out
     assert cli(*options, "--top", "2", "--csv").out.startswith("kind,body,head,score")
-    rules = json.loads(cli(*options, "--top", "2", "--json").out)
+    rules = cli(*options, "--top", "2", "--json").rows
     assert {"pca_confidence", "head_coverage", "agreement"} <= rules[0].keys()
     assert {"share", "chance", "kappa", "p"} <= rules[0]["agreement"].keys()
     refused = cli(*options, "--kind", "odd")
@@ -42,7 +40,7 @@ def test_a_file_of_rules_is_counted_in_a_graph_without_a_model(cli, tmp_path):
     assert done.out == "3\t2\t0.666666667\tspouse(X,Y) <= spouse(Y,X)\n"
     assert "left out 1 rules with names that the graph does not have, such as 'married'" in done.err
     assert "such as line 3: the body is empty" in done.err
-    derived = json.loads(cli("materialise", rules, tmp_path / "graph.tsv", "--json").out)
+    derived = cli("materialise", rules, tmp_path / "graph.tsv", "--json").rows
     assert [(row["head"], row["relation"], row["tail"], row["reason"]) for row in derived] == [
         ("fred", "spouse", "eve", "spouse(eve,fred)")
     ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 
 def test_entities_are_sorted_by_similarity_without_the_query_entity(cli, model_folder, predictor):
-    rows = json.loads(cli("similar", model_folder, "man_0000", "--top", 5, "--json").out)
+    rows = cli("similar", model_folder, "man_0000", "--top", 5, "--json").rows
     assert [row["entity"] for row in rows] == [each.entity for each in predictor.similar("man_0000", top=5)]
     values = [row["similarity"] for row in rows]
     assert values == sorted(values, reverse=True) and "man_0000" not in [row["entity"] for row in rows]

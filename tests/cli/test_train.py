@@ -31,10 +31,11 @@ def test_json_equals_the_metrics_of_the_stored_model(cli, data, tmp_path):
 
 
 def test_prints_tables(cli, data, tmp_path):
-    done = cli("train", data, *QUICK, "--set", "epochs=2", "--out", tmp_path / "run")
+    done = cli("train", data, *QUICK, "--set", "epochs=2", "--out", tmp_path / "run", "-v")
     assert done.code == 0
     assert "valid, filtered" in done.out and "test, filtered" in done.out and "both sides" in done.out
-    assert "Graph('people': 40 entities" in done.err and "recipe demo/family, seed 0" in done.err
+    assert "facts of 40 entities, seed 0" in done.err
+    assert "Graph('people': 40 entities" in done.err and "recipe demo/family" in done.err
     assert "wrote the model to" in done.err and "(best epoch 2 of 2)" in done.err
 
 
@@ -128,17 +129,17 @@ def test_a_run_that_diverges_exits_with_1(cli, data, tmp_path):
 
 
 def test_the_recipe_by_size_names_another_model(cli, data, tmp_path):
-    done = cli("train", data, "--set", "epochs=1", "--set", "model=complex", "--out", tmp_path / "run")
+    done = cli("train", data, "--set", "epochs=1", "--set", "model=complex", "--out", tmp_path / "run", "-v")
     assert done.code == 0 and "no --recipe: complex, 2L = 400, full softmax" in done.err
 
 
 def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
-    assert done.code == 0
-    assert (
-        "no --recipe: graded D4-Gumbel, a learned factor per relation, 2L = 400, full softmax" in done.err
-        and "recipe by size, seed 0" in done.err
-    )
+    assert done.code == 0 and "settings chosen for a graph of this size" in done.err
+    assert "D4" not in done.err and "2L" not in done.err and "% of the test questions" in done.err
+    detailed = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run", "--overwrite", "--verbose").err
+    assert "no --recipe: graded D4-Gumbel, a learned factor per relation, 2L = 400, full softmax" in detailed
+    assert "recipe by size" in detailed
     assert "1 epochs take about" in done.err and "best/" not in done.err
     stored = dh.load(tmp_path / "run").recipe
     assert stored["objective"] == "softmax" and stored["epochs"] == 1
@@ -168,7 +169,7 @@ def test_several_processes_do_not_compare(cli, data, tmp_path, monkeypatch):
 
 def test_a_tuned_recipe_for_the_benchmark_is_suggested_but_not_used(cli, family, tmp_path):
     write_folder(family, tmp_path / "umls")
-    done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run")
+    done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run", "-v")
     assert "--recipe best/umls-d8-graded" in done.err and "recipe by size" in done.err
 
 

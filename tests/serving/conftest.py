@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving.app import create_app
 from dihedral.serving.served_model import ServedModel, read_models
+from dihedral.storage.folder import relabel_model
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +58,16 @@ def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = Graph(entities, relations, facts, facts[:0], facts[:0])
     folder = tmp_path_factory.mktemp("serving") / "odd"
     dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu").save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def labelled_folder(family_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of 80 people with labels, two of them the same."""
+    folder = tmp_path_factory.mktemp("labelled") / "family"
+    shutil.copytree(family_folder, folder)
+    content = {"man_0000": {"label": "Jürgen Müller", "description": "the first"}, "spouse": "married to"}
+    relabel_model(folder, content | {"man_0001": "José", "man_0002": "José"}, "en")
     return folder
 
 

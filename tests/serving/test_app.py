@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from dihedral.inference.completion import missing_facts
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.schemas import MAX_BATCH_ITEMS, MAX_STEPS, MAX_TOP
 from dihedral.serving.served_model import ServedModel, read_models
-from dihedral.storage.folder import relabel_model
 
 
 @pytest.fixture(scope="module")
@@ -245,12 +243,8 @@ def test_names_may_contain_slashes_and_spaces(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def labelled_client(family_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("labelled") / "family"
-    shutil.copytree(family_folder, folder)
-    content = {"man_0000": {"label": "Jürgen Müller", "description": "the first"}, "spouse": "married to"}
-    relabel_model(folder, content | {"man_0001": "José", "man_0002": "José"}, "en")
-    with TestClient(create_app(read_models([f"family={folder}"]))) as client:
+def labelled_client(labelled_folder):
+    with TestClient(create_app(read_models([f"family={labelled_folder}"]))) as client:
         yield client
 
 

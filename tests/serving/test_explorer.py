@@ -24,9 +24,12 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
-def address(family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path) -> Iterator[str]:
+def address(
+    family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path, labelled_folder: Path
+) -> Iterator[str]:
     """The address of a server in another process."""
     folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}", f"fitted={fitted_folder}"]
+    folders.append(f"labelled={labelled_folder}")
     command = [sys.executable, "-m", "dihedral", "serve", *folders, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
@@ -121,16 +124,39 @@ def test_from_a_search_to_an_explanation(open_page):
     page.keyboard.press("/")
     page.keyboard.type("man_000", delay=20)
     expect(page.locator("#found [role=option]")).to_have_count(10)
+    name = page.locator("#found [role=option]").nth(1).get_attribute("data-name")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_selector("main[data-page=entity] h1")
-    assert page.inner_text("h1") == "man_0001" and page.url.endswith("#/entity/man_0001")
+    assert page.inner_text("h1") == name and page.url.endswith(f"#/entity/{name}")
     assert page.locator(".chips a").count() > 0
     page.locator(".guesses a").first.click()
     page.wait_for_selector("main[data-page=why] .graph svg")
     assert page.locator(".graph .edge").count() >= 1 and page.locator(".graph .node").count() >= 2
     assert page.inner_text(".badge") == "predicted"
     assert page.locator(".similar-facts li").count() > 0 and page.locator(".contributions svg").count() > 0
+
+
+def test_labels_are_shown_with_their_ids_and_found(open_page):
+    page = open_page("#/entity/man_0000?model=labelled")
+    assert page.locator("h1").evaluate("one => one.firstChild.textContent") == "Jürgen Müller"
+    assert page.inner_text("h1 .id") == "man_0000" and page.get_by_text("the first").is_visible()
+    expect(page.locator("h3 a.relation", has_text="married to").first).to_contain_text("spouse")
+    page.fill("#search", "muller jurgen")
+    expect(page.locator("#found [role=option]")).to_have_count(1)
+    expect(page.locator("#found [role=option] .name")).to_contain_text("Jürgen Müller")
+    page.fill("#search", "MARRIED")
+    expect(page.locator("#found [role=option]")).to_contain_text(["relation"])
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main[data-page=relation] h1")
+    assert page.inner_text("h1 .id") == "spouse"
+
+
+def test_labels_of_one_model_are_not_shown_in_another(open_page):
+    page = open_page("#/entity/man_0000?model=labelled")
+    page.goto(page.url.split("#")[0] + "#/entity/man_0000?model=family")
+    page.wait_for_selector("main[data-page=entity] h1")
+    expect(page.locator("h1")).to_have_text("man_0000")
 
 
 def test_a_supported_fact_shows_its_paths(open_page, models):

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Json, Known, ModelFolder
+from dihedral.cli.options import Json, Known, ModelFolder, Wide
 from dihedral.cli.output import cell, print_found, print_json, say
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.inference.asking import Answer, AnswerFact
 from dihedral.queries.evaluation import WIDTH
 
@@ -30,6 +31,7 @@ def command(
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the plan with the candidates of each step.")
     ] = False,
+    wide: Wide = False,
     json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
@@ -46,20 +48,22 @@ def command(
     fitted = any(answer.probability is not None for answer in found.answers)
     shown = ["value", "probability"] if as_csv else ["probability" if fitted else "value"]
     header = ["answer", *shown, "known", *(f"?{name}" for name in variables), "rests on"]
-    rows = [[*_cells(answer, shown, variables), " · ".join(map(_fact, answer.facts))] for answer in found.answers]
+    graph = predictor.graph
+    rows = [[*_cells(answer, shown, variables), " · ".join(_fact(each, graph, as_csv) for each in answer.facts)]
+            for answer in found.answers]  # fmt: skip
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
         return
-    short = predictor.graph.entities.short
     if explain and not json:
         for line in [*found.plan, "exact" if found.exact else f"beam: predictions are followed from {width} entities"]:
-            say(short(line))
+            say(graph.entities.short(line))
     if json and explain:
         print_json(
-            {"plan": found.plan, "exact": found.exact, "answers": [_content(answer) for answer in found.answers]}
+            {"plan": found.plan, "exact": found.exact, "answers": [_content(answer) for answer in found.answers]},
+            graph,
         )
         return
-    print_found(json, [_content(answer) for answer in found.answers], header, rows, short)
+    print_found(json, [_content(answer) for answer in found.answers], header, rows, graph)
 
 
 def _read(question: str) -> Any:
@@ -78,9 +82,12 @@ def _cells(answer: Answer, shown: list[str], variables: list[str]) -> list[Any]:
     return [answer.entity, *(getattr(answer, name) for name in shown), cell(answer.known), *names]
 
 
-def _fact(fact: AnswerFact) -> str:
+def _fact(fact: AnswerFact, graph: Graph, plain: bool) -> str:
     sure = "known" if fact.known else "predicted" if fact.probability is None else f"{fact.probability:.2f}"
-    return f"{fact.head} {fact.relation} {fact.tail} ({sure})"
+    if plain:
+        return f"{fact.head} {fact.relation} {fact.tail} ({sure})"
+    entity, relation = graph.entities.shown, graph.relations.shown
+    return f"{entity(fact.head)} {relation(fact.relation)} {entity(fact.tail)} ({sure})"
 
 
 def _content(answer: Answer) -> dict[str, Any]:

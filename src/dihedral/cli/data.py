@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Json, Seed
+from dihedral.cli.options import Columns, Json, Seed, Wide
 from dihedral.cli.output import print_found, print_json, print_table, read_data, say
 from dihedral.errors import DihedralError
 from dihedral.evaluation.metrics import relation_categories
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_command(json: Json = False) -> None:
+def list_command(wide: Wide = False, json: Json = False) -> None:
     """List the named benchmarks and whether they are on this machine.
 
     Example: dihedral data list
@@ -41,6 +41,7 @@ def info_command(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Describe all available benchmarks.")] = False,
     columns: Columns = None,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Show statistics of a graph.

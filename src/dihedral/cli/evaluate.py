@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Columns, Device, Json, ModelFolder, Threads
+from dihedral.cli.options import Columns, Device, Json, ModelFolder, Threads, Wide
 from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data
 
 
@@ -24,6 +24,7 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
     columns: Columns = None,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Rank each head and tail of a split against all entities, with other known answers filtered out.
@@ -45,4 +46,4 @@ def command(
     relations = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]
     header = ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"]
     rows = [[row[key] for key in ("relation", "category", "triples", *METRICS) if key != "hits@3"] for row in relations]
-    print_table("by relation (the 20 most frequent)", header, rows, predictor.graph.relations.short)
+    print_table("by relation (the 20 most frequent)", header, rows, predictor.graph)

@@ -12,6 +12,7 @@ import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder
 from dihedral.cli.output import print_json, remark, say
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.interpretation.explanations import Explanation, explain
 
 FORMATS = (".png", ".svg")
@@ -36,15 +37,15 @@ def command(
     predictor = dh.load(model)
     found = explain(predictor, head, relation, tail, top=top)
     if json:
-        print_json(found.to_dict())
+        print_json(found.to_dict(), predictor.graph)
     else:
-        say(predictor.graph.entities.short(str(found)))
+        say(found.text(predictor.graph.entities.shown, predictor.graph.relations.shown))
     if figure is not None and draw is not None:
-        draw(found, figure)
+        draw(found, figure, predictor.graph)
         remark(f"wrote {figure}")
 
 
-def _drawer() -> Callable[[Explanation, Path], None]:
+def _drawer() -> Callable[[Explanation, Path, Graph], None]:
     try:
         from dihedral.figures.explanation import draw_explanation
     except ModuleNotFoundError:

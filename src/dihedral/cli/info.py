@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.options import Json, ModelFolder, Wide
 from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table, say
 from dihedral.errors import DihedralError
 from dihedral.storage.folder import describe
 
 
-def command(model: ModelFolder, json: Json = False) -> None:
+def command(model: ModelFolder, wide: Wide = False, json: Json = False) -> None:
     """Show the model, data, recipe and metrics of a model folder.
 
     Example: dihedral info out/umls

@@ -17,8 +17,9 @@ import dihedral
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
-COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "complete", "similar", "explain", "rules", "query")
-COMMANDS += ("ask", "materialise", "label", "serve", "info", "export", "recipes", "reproduce", "demo", "data")
+COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "missing", "complete", "classify", "similar")
+COMMANDS += ("explain", "rules", "query", "ask", "materialise", "label", "serve", "info", "export", "recipes")
+COMMANDS += ("reproduce", "demo", "data")
 """In the order of the help text; each is the function `command`, or the Typer `app`, of the module of its name."""
 
 
@@ -71,6 +72,7 @@ def all_commands() -> dict[str, Any]:
 app = typer.Typer(
     name="dihedral",
     help="Link prediction on knowledge graphs whose relations are elements of a dihedral group.",
+    epilog="Words are explained in docs/glossary.md.",
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dihedral.cli.options import Columns, Json
+from dihedral.cli.options import Columns, Json, Wide
 from dihedral.cli.output import cell, counted_bar, print_found, read_data, remark
 from dihedral.cli.rules import Base, read_rules_of
 from dihedral.interpretation.derivation import check_path, materialise
@@ -24,6 +24,7 @@ def command(
     min_support: Annotated[int, typer.Option(help="Leave out rules with a lower support in the graph.")] = 1,
     base: Base = BASE,
     columns: Columns = None,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Derive new facts from a graph with rules, each with the confidence of its best rule and one reason.
@@ -47,4 +48,4 @@ def command(
     table = found.to_arrow()
     rows = table.to_pylist()
     header = [name for name in table.column_names if name not in ("pca_confidence", "support")]
-    print_found(json, rows, header, [[cell(row[name]) for name in header] for row in rows], graph.entities.short)
+    print_found(json, rows, header, [[cell(row[name]) for name in header] for row in rows], graph)

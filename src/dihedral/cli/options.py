@@ -7,9 +7,25 @@ from typing import Annotated
 
 import typer
 
+from dihedral.cli import output
 from dihedral.runtime.threads import use_threads
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+def _use_wide(wide: bool) -> bool:
+    output.settings.wide = wide
+    return wide
+
+
+def _use_verbose(verbose: bool) -> bool:
+    output.settings.verbose = verbose
+    return verbose
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one line per result.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print tables in full, wider than the terminal.", callback=_use_wide)
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_use_verbose)]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Columns = Annotated[
@@ -20,6 +36,11 @@ Labels = Annotated[
     typer.Option(help="Labels of entities and relations: TSV, CSV, JSON, Parquet or RDF with ids and labels."),
 ]
 Language = Annotated[str, typer.Option(help="Languages of labels, the preferred one first, such as en,de.")]
+TableFile = Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.")]
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option("--spreadsheet-safe", help="In .csv and .tsv files, put ' before names that start with = + - or @."),
+]
 Known = Annotated[str, typer.Option(help="include or exclude: whether to list facts that the graph holds.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]

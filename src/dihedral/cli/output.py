@@ -10,21 +10,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
+from dihedral.cli.tables import fit
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.sources import ARCHIVES
 from dihedral.graph.triples import SPLITS
+from dihedral.inference.tables import with_labels, write_table
 from dihedral.interpretation.shares import Share
 from dihedral.io.text import visible, visible_json
 
 console = Console()
 notes = Console(stderr=True)
 
+
+class Settings:
+    """What --wide and --verbose set."""
+
+    wide = False
+    verbose = False
+
+
+settings = Settings()
+
 MAX_CELL = 1000  # characters of a cell in a table
+LEAST = ("precision_high", "precision_low", "score", "question", "relation")  # columns, the least important first
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 
@@ -33,16 +46,29 @@ def say(text: str, style: str | None = None) -> None:
     console.print(Text(visible(text), style=style or ""), soft_wrap=True)
 
 
+def detail(text: str) -> None:
+    """Print literal text on stderr if --verbose is given."""
+    if settings.verbose:
+        remark(text)
+
+
 def remark(text: str, style: str | None = None) -> None:
     """Print literal text on stderr."""
     notes.print(Text(visible(text), style=style or ""), soft_wrap=True)
 
 
-def print_json(content: Any) -> None:
+def print_json(content: Any, graph: Graph | None = None) -> None:
+    """Print JSON: one line, or one per item of a list. graph: add the labels of the names in each line."""
+    for each in content if isinstance(content, list) else [content]:
+        labels = {} if graph is None else graph.labels_in(each)
+        _print_line(each | {"labels": labels} if labels else each)
+
+
+def _print_line(content: Any) -> None:
     try:
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False)
     except ValueError:  # NaN or infinity
-        text = json.dumps(_without_nan(content), indent=2, ensure_ascii=False)
+        text = json.dumps(_without_nan(content), ensure_ascii=False)
     print(visible_json(text))
 
 
@@ -58,35 +84,58 @@ def _without_nan(content: Any) -> Any:
 
 
 def print_table(
-    title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], short: Callable[[str], str] = str
-) -> None:
-    """Print rows below a header; `short` abbreviates names, such as a vocabulary's `short`."""
+    title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], graph: Graph | None = None,
+    least: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Print rows below a header; on a narrow terminal they are shortened unless --wide is given.
+
+    graph: names are shown with their labels, and with prefixes. least: the least important columns first.
+    """
     if title:
         say(title, style="italic")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if i == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell_text(cell, short)) for cell in row))
-    console.print(table)
+    show = [str if graph is None else graph.show(name) for name in header]
+    cells = [[_cell_text(each, shown) for each, shown in zip(row, show, strict=True)] for row in rows]
+    (first, *lines), dropped = fit(list(header), cells, None if settings.wide else console.width, least)
+    if any(header):
+        console.print(Text(first, style="bold"), soft_wrap=True)
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+    if dropped:
+        remark(f"not shown: {', '.join(dropped)}; --wide shows all")
 
 
-def _cell_text(value: Any, short: Callable[[str], str]) -> str:
-    """A cell as it is shown; very long text is cut, because fitting it into a column takes minutes."""
+def _cell_text(value: Any, shown: Callable[[str], str]) -> str:
+    """A cell as it is shown; very long text is cut unless --wide is given."""
     if isinstance(value, float):
         return f"{value:.4f}"
-    text = str(value)
-    return visible(short(text if len(text) <= MAX_CELL else text[:MAX_CELL] + "…"), one_line=True)
+    text = " · ".join(map(shown, value)) if isinstance(value, tuple) else shown(str(value))
+    return visible(text if len(text) <= MAX_CELL or settings.wide else text[:MAX_CELL] + "…", one_line=True)
 
 
 def print_found(
-    as_json: bool, content: Any, header: Sequence[str], rows: Iterable[Sequence[Any]], short: Callable[[str], str] = str
-) -> None:
-    """Print content as JSON, or its rows as a table without a title."""
+    as_json: bool, content: list[Any], header: Sequence[str], rows: Iterable[Sequence[Any]],
+    graph: Graph | None = None, least: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Print content as lines of JSON, or its rows as a table without a title."""
     if as_json:
-        print_json(content)
+        print_json(content, graph)
     else:
-        print_table("", header, rows, short)
+        print_table("", header, rows, graph, least)
+
+
+def print_answers(found: pa.Table, graph: Graph, out: Path | None, spreadsheet_safe: bool, as_json: bool) -> None:
+    """Print a table of triples, or write it to a file with the labels of its names."""
+    if out is not None:
+        write_table(with_labels(found, graph), out, spreadsheet_safe=spreadsheet_safe)
+        remark(f"wrote {len(found)} rows to {out}")
+        return
+    rows = found.to_pylist()
+    cells = [[_verdict(value) if name == "true" else cell(value) for name, value in row.items()] for row in rows]
+    print_found(as_json, rows, found.column_names, cells, graph, LEAST)
+
+
+def _verdict(true: bool) -> str:
+    return "yes" if true else "no"
 
 
 def cell(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`dihedral predict`: complete a triple, or score a complete one."""
+"""`dihedral predict`: complete a triple."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Json, Known, ModelFolder
-from dihedral.cli.output import cell, print_found, print_json
+from dihedral.cli.options import Json, Known, ModelFolder, Wide
+from dihedral.cli.output import cell, print_found
 from dihedral.errors import DihedralError
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.questions import CANDIDATES, Among
@@ -27,31 +27,25 @@ def command(
     order: Annotated[
         str, typer.Option(help="probability, score, or auto: the one that ranked the valid triples better.")
     ] = "auto",
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
-    """Predict the missing one of head, relation and tail; with all three, print the score.
+    """Predict the missing one of head, relation and tail.
 
     Example: dihedral predict out/umls --head virus --relation causes --known exclude
     """
-    predictor = dh.load(model)
     if head is not None and relation is not None and tail is not None:
-        score = predictor.score(head, relation, tail)
-        judged = predictor.classify([(head, relation, tail)])[0] if predictor.calibration else None
-        if json:
-            more = {"probability": judged.probability, "true": judged.true} if judged else {}
-            print_json({"head": head, "relation": relation, "tail": tail, "score": score, **more})
-        elif judged:
-            verdict = "true" if judged.true else "false"
-            print(f"{score:.4f}, {verdict}: probability {judged.probability:.3f} if true and false are equally likely")
-        else:
-            print(f"{score:.4f}")
-        return
+        raise DihedralError(
+            "head, relation and tail are all given; leave out the one to predict, or use `dihedral classify`"
+        )
+    predictor = dh.load(model)
     limits = {"known": known, "among": read_among(predictor, among), "order": order}
     found = predictor.predict(head=head, relation=relation, tail=tail, top=top, **limits)  # type: ignore[arg-type]
     calibrated = bool(found) and found[0].probability is not None
     header = ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"]
     rows = [[cell(getattr(prediction, name)) for name in header] for prediction in found]
-    print_found(json, [prediction._asdict() for prediction in found], header, rows, predictor.graph.entities.short)
+    least = [name for name, given in (("relation", relation), ("head", head), ("tail", tail)) if given is not None]
+    print_found(json, [prediction._asdict() for prediction in found], header, rows, predictor.graph, least)
 
 
 def read_among(predictor: Predictor, among: str | None) -> Among:

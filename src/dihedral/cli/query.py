@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.options import Json, ModelFolder, Wide
 from dihedral.cli.output import print_found
 from dihedral.queries.evaluation import WIDTH
 
@@ -20,6 +20,7 @@ def command(
     top: Annotated[int, typer.Option(help="Number of answers.")] = 10,
     mode: Annotated[str, typer.Option(help="beam: step by step; product: the complete path at once, faster.")] = "beam",
     width: Annotated[int, typer.Option(help="Beam width: entities kept after each step.")] = WIDTH,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Follow a path of relations from an entity, by beam search or by the product of the relations.
@@ -31,5 +32,5 @@ def command(
     header, rows = ["answer", "score"], [[a.entity, a.score] for a in found]
     if mode == "beam":
         header = ["answer", "probability", "through"]
-        rows = [[a.entity, math.exp(a.score), " · ".join(a.through)] for a in found]
-    print_found(json, [answer._asdict() for answer in found], header, rows, predictor.graph.entities.short)
+        rows = [[a.entity, math.exp(a.score), a.through] for a in found]
+    print_found(json, [answer._asdict() for answer in found], header, rows, predictor.graph)

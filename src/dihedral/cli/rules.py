@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Columns, Device, Json
+from dihedral.cli.options import Columns, Device, Json, Wide
 from dihedral.cli.output import counted_bar, print_json, print_table, read_data, remark, say, shown_kappa
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
@@ -22,6 +22,7 @@ from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rule
 from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
+LEAST = ("95 % interval", "order matters", "kappa", "PCA conf.", "head cov.")  # columns, the least important first
 Base = Annotated[str, typer.Option(help="In RDF, what comes before names that are no IRIs.")]
 
 
@@ -48,6 +49,7 @@ def command(
     base: Base = BASE,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     columns: Columns = None,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Mine symmetric relations, inverses and compositions, with the model's score and the graph's support for each.
@@ -67,7 +69,7 @@ def command(
             raise DihedralError(f"--constants is given with {'--kind' if kind else '--csv'}; leave one of the two out")
         limits: dict[str, Any] = {"min_support": min_support, "top": top, "min_score": min_score}
         found = find_constant_rules(predictor, graph, side=constants, inverses=inverses, **limits)  # type: ignore[arg-type]
-        _print_constants(found, format or ("json" if json else None), base, predictor.graph.relations.short)
+        _print_constants(found, format or ("json" if json else None), base, predictor.graph)
         return
     kinds: tuple[Any, ...] = tuple(kind) if kind else ("symmetric", "inverse", "composition")
     with counted_bar("scoring bodies") as on_progress:
@@ -79,12 +81,12 @@ def command(
         horn = from_mined(rules, predictor.graph if graph is None else predictor.align(graph))
         sys.stdout.write(write_rules(horn, format, base=base))
     elif json:
-        print_json([rule.to_dict() for rule in rules])
+        print_json([rule.to_dict() for rule in rules], predictor.graph)
     elif as_csv:
         _print_csv(rules)
     else:
         for each in kinds:
-            _print_kind(TITLES[each], [rule for rule in rules if rule.kind == each], predictor.graph.relations.short)
+            _print_kind(TITLES[each], [rule for rule in rules if rule.kind == each], predictor.graph)
 
 
 def _graph_of(source: Path, data: str | None, columns: str | None) -> Graph:
@@ -116,14 +118,14 @@ def read_rules_of(path: Path, graph: Graph) -> Sequence[HornRule]:
     return rules
 
 
-def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str]) -> None:
+def _print_kind(title: str, rules: list[MinedRule], graph: Graph) -> None:
     if not rules:
         say(f"no {title}")
         return
     header = ["rule", "score", "kappa", "support", "head cov.", "confidence", "PCA conf."]
     rows = [
-        [str(rule), rule.score, shown_kappa(rule.agreement), rule.support, rule.head_coverage, rule.confidence,
-         rule.pca_confidence]
+        [rule.text(graph.relations.shown), rule.score, shown_kappa(rule.agreement), rule.support, rule.head_coverage,
+         rule.confidence, rule.pca_confidence]
         for rule in rules
     ]  # fmt: skip
     if rules[0].kind == "composition":
@@ -132,22 +134,22 @@ def _print_kind(title: str, rules: list[MinedRule], short: Callable[[str], str])
     if any(rule.interval for rule in rules):
         header.append("95 % interval")
         rows = [[*row, _interval(rule)] for row, rule in zip(rows, rules, strict=True)]
-    print_table(f"\n{title}", header, rows, short)
+    print_table(f"\n{title}", header, rows, graph, LEAST)
     if any(rule.interval for rule in rules):
         say("counts with an interval, which is that of the confidence, are estimates from a sample of paths")
 
 
-def _print_constants(rules: list[HornRule], format: str | None, base: str, short: Callable[[str], str]) -> None:
+def _print_constants(rules: list[HornRule], format: str | None, base: str, graph: Graph) -> None:
     if format is not None:
         sys.stdout.write(write_rules(rules, format, base=base))
         return
     header = ["rule", "score", "support", "head cov.", "confidence", "PCA conf."]
     rows = [
-        [str(rule), rule.score, rule.counts and rule.counts.support, rule.head_coverage, rule.confidence,
-         rule.pca_confidence]
+        [rule.text(graph.entities.shown, graph.relations.shown), rule.score, rule.counts and rule.counts.support,
+         rule.head_coverage, rule.confidence, rule.pca_confidence]
         for rule in rules
     ]  # fmt: skip
-    print_table("\nrules with constants", header, rows, short)
+    print_table("\nrules with constants", header, rows, graph, LEAST)
 
 
 def _interval(rule: MinedRule) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Json, ModelFolder
+from dihedral.cli.options import Json, ModelFolder, Wide
 from dihedral.cli.output import print_found
 
 
@@ -15,6 +15,7 @@ def command(
     model: ModelFolder,
     entity: Annotated[str, typer.Argument(help="The entity to compare with.")],
     top: Annotated[int, typer.Option(help="Number of entities.")] = 10,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """List the entities with the highest cosine similarity to an entity.
@@ -24,4 +25,4 @@ def command(
     predictor = dh.load(model)
     found = predictor.similar(entity, top=top)
     content = [each._asdict() for each in found]
-    print_found(json, content, ["entity", "similarity"], found, predictor.graph.entities.short)
+    print_found(json, content, ["entity", "similarity"], found, predictor.graph)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Device, Json, Labels, Language, Seed, Settings, Threads
-from dihedral.cli.output import console, metric_rows, notes, print_json, print_metrics, read_data, remark
+from dihedral.cli.options import Columns, Device, Json, Labels, Language, Seed, Settings, Threads, Verbose
+from dihedral.cli.output import console, detail, metric_rows, notes, print_json, print_metrics, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
@@ -63,6 +63,7 @@ def command(
     columns: Columns = None,
     labels: Labels = None,
     language: Language = "en",
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Train a model and evaluate it on valid and test.
@@ -87,7 +88,8 @@ def command(
         _announce_time(graph, chosen, device, minutes)
     else:
         chosen = named
-    remark(f"{graph!r}, recipe {chosen.name}, seed {seed}")
+    remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
+    detail(f"{graph!r}, recipe {chosen.name}")
     finished = resume and holds_model(out) and not overwrite
     try:
         with ExitStack() as stack:
@@ -123,6 +125,9 @@ def _report(predictor: Predictor, other: Predictor | None, out: Path, finished: 
     for split in ("valid", "test"):
         if split in metrics:
             print_metrics(f"{split}, filtered", metric_rows(metrics[split]))
+    if "test" in metrics:
+        first, ten = (100 * metrics["test"]["both"][name] for name in ("hits@1", "hits@10"))
+        remark(f"the right answer is first for {first:.0f} % of the test questions, and among ten for {ten:.0f} %")
     if not finished:
         remark(f"wrote the model to {out} (best epoch {metrics['best_epoch']} of {metrics['epochs']}{_ended(metrics)})")
     if other is not None and "test" in metrics:
@@ -145,7 +150,8 @@ def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: 
     model = settings.get("model", "dihedral-gumbel")
     chosen = choose_recipe(graph, model, minutes=minutes, device=choose_device(device)).changed(settings)
     tuned = best_recipe(graph)
-    remark(f"no --recipe: {chosen.about}" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
+    remark("settings chosen for a graph of this size" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
+    detail(f"no --recipe: {chosen.about}")
     return chosen
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dihedral.cli.options import Columns, Device, Json, Seed, Settings
+from dihedral.cli.options import Columns, Device, Json, Seed, Settings, Verbose, Wide
 from dihedral.cli.output import print_found, progress_bar, read_data, remark, say
 from dihedral.cli.train import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
@@ -56,6 +56,8 @@ def command(
     device: Device = "auto",
     top: Annotated[int, typer.Option(min=1, help="Number of rows in the table.")] = 20,
     columns: Columns = None,
+    verbose: Verbose = False,
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Search settings by valid MRR; the same command resumes an interrupted search.

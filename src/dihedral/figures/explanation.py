@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,34 +10,45 @@ from matplotlib.figure import Figure
 
 from dihedral.errors import DihedralError
 from dihedral.figures.paper import BLUE, GREY, ORANGE, short
+from dihedral.graph import Graph, Vocabulary
 from dihedral.interpretation.explanations import Explanation
 
 Place = tuple[float, float]
 
 
-def draw_explanation(explanation: Explanation, path: Path) -> None:
-    """Draw the head on the left, the tail on the right, and one lane per path; the dashed top lane is the triple."""
+def draw_explanation(explanation: Explanation, path: Path, graph: Graph | None = None) -> None:
+    """Draw the head on the left, the tail on the right, and one lane per path; the dashed top lane is the triple.
+
+    graph: names are shown with the labels that it has.
+    """
     if path.suffix not in (".png", ".svg"):
         raise DihedralError(f"figure is {str(path)!r}; the name must end in .png or .svg")
     lanes = len(explanation.paths) + 1
     figure = Figure(figsize=(11, 0.9 + 0.8 * lanes))
     axes = figure.subplots()
+    entity, step = (str, str) if graph is None else (partial(_lines, graph.entities), graph.relations.shown)
     head, relation, tail = explanation.triple
     start, end = (0.0, -(lanes - 1) / 2), (3.0, -(lanes - 1) / 2)
-    _lane(axes, start, end, 0, [relation], None, ORANGE, 0.5)
+    _lane(axes, start, end, 0, [step(relation)], None, ORANGE, 0.5)
     for number, chain in enumerate(explanation.paths, start=1):
-        between = chain.entities[1] if len(chain.entities) == 3 else None
-        _lane(axes, start, end, number, list(chain.relations), between, BLUE, chain.support)
+        between = entity(chain.entities[1]) if len(chain.entities) == 3 else None
+        _lane(axes, start, end, number, list(map(step, chain.relations)), between, BLUE, chain.support)
         axes.text(3.55, -number, f"{chain.support:.2f}", ha="center", va="center", fontsize=8, color=BLUE)
     axes.text(3.55, 0, "support", ha="center", va="center", fontsize=8, color=GREY)
-    _box(axes, start, head, BLUE)
-    _box(axes, end, tail, BLUE)
+    _box(axes, start, entity(head), BLUE)
+    _box(axes, end, entity(tail), BLUE)
     if not explanation.paths:
         axes.text(1.5, -0.45, "no path of known facts supports this triple", ha="center", fontsize=9, color=GREY)
     axes.set(xlim=(-0.6, 3.8), ylim=(-lanes + 0.4, 0.6))
     axes.axis("off")
     figure.tight_layout()
     figure.savefig(path, dpi=140)
+
+
+def _lines(names: Vocabulary, name: str) -> str:
+    """A label above its id, or the name."""
+    label = names.label(name)
+    return f"{label}\n{names.short(name)}" if label else names.short(name)
 
 
 def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str], between: str | None, colour: str,
@@ -56,5 +68,6 @@ def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str]
 
 
 def _box(axes: Any, place: Place, name: str, colour: str) -> None:
-    axes.text(*place, short(name, 22), ha="center", va="center", fontsize=8, color="white", zorder=3,
+    text = "\n".join(short(line, 22) for line in name.split("\n")[:2])
+    axes.text(*place, text, ha="center", va="center", fontsize=8, color="white", zorder=3,
               bbox={"boxstyle": "round,pad=0.4", "facecolor": colour, "edgecolor": "none"})  # fmt: skip

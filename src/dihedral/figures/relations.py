@@ -50,7 +50,7 @@ def draw_components(algebra: Algebra, path: Path, *, relations: list[str] | None
     figure = Figure(figsize=(9, 0.28 * len(rows) + 1.6))
     axes = figure.subplots()
     axes.imshow(image[:, order], aspect="auto", interpolation="nearest")
-    labels = [name if len(name) <= MAX_NAME else f"…{name[1 - MAX_NAME :]}" for name in names]
+    labels = [_shown(algebra, name) for name in names]
     axes.set_yticks(range(len(rows)), list(map(_plain, labels)), fontsize=8)
     axes.set_xlabel("components, most used first")
     legend = [Patch(color=tuple(colour), label=_math_name(name))
@@ -81,7 +81,7 @@ def _element_shares(axes: Any, rows: list[Row]) -> None:
     shares = shares[:, : len(names)]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=max(0.5, shares.max()), aspect="auto")
     axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
+    axes.set_yticks(range(len(rows)), [_plain(_shown(row.algebra, row.name)) for row in rows])
     axes.set_title("share of each element", fontsize=10)
     for (i, j), share in np.ndenumerate(shares):
         axes.text(j, i, f"{share:.2f}".lstrip("0") or "0", ha="center", va="center", fontsize=7,
@@ -102,12 +102,20 @@ def _products(axes: Any, rows: list[Row]) -> None:
             name, share = max(options, key=lambda match: match.share.kappa)
             if share.among(comparisons).significant:
                 best[i, j] = share.kappa
-                axes.text(j, i, f"{_plain(name)}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
+                label = _plain(first.algebra.names.label(name) or name)
+                axes.text(j, i, f"{label}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
                           color="white" if best[i, j] > 0.6 else "#333333")  # fmt: skip
     axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(rows)), [_plain(row.name) for row in rows], rotation=20, ha="right")
-    axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
+    shown = [_plain(_shown(row.algebra, row.name)) for row in rows]
+    axes.set_xticks(range(len(rows)), shown, rotation=20, ha="right")
+    axes.set_yticks(range(len(rows)), shown)
     axes.set_title("row · column: nearest relation, kappa (0: chance, blank: not significant)", fontsize=10)
+
+
+def _shown(algebra: Algebra, name: str) -> str:
+    """The label of a relation with its name, or the end of a long name."""
+    shown = algebra.names.shown(name) if algebra.names.label(name) else name
+    return shown if len(shown) <= MAX_NAME else f"…{shown[1 - MAX_NAME :]}"
 
 
 def _plain(name: str) -> str:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph.labels import LANGUAGES, choose_labels, labels_in, parse_languages
-from dihedral.graph.vocabulary import Vocabulary
+from dihedral.graph.vocabulary import Show, Vocabulary
+from dihedral.io.html import Markup, table
 
 if TYPE_CHECKING:
     from dihedral.graph.index import GraphIndex
@@ -25,6 +26,8 @@ SPLIT_NAMES: dict[str, Split] = {  # of files, tables and values of a split colu
     "train": "train", "training": "train", "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid",
     "test": "test",
 }  # fmt: skip
+ENTITY_COLUMNS = ("head", "tail", "entity", "answer", "through")  # of tables of results; so are ?x, ?y, …
+RELATION_COLUMNS = ("relation",)
 ROWS_PER_CHUNK = 1 << 19  # triples in a temporary array
 
 
@@ -202,6 +205,17 @@ class Graph:
             )
         return Graph(*(entities, relations, *self.__reduce__()[1][2:]))
 
+    def names_in(self, column: str) -> Vocabulary | None:
+        """The vocabulary whose names a column of this name holds, in tables of results."""
+        if column in RELATION_COLUMNS:
+            return self.relations
+        return self.entities if column in ENTITY_COLUMNS or column.startswith("?") else None
+
+    def show(self, column: str) -> Show:
+        """How the values of a column are shown: names with their labels, and other text with prefixes."""
+        names = self.names_in(column)
+        return self.entities.short if names is None else names.shown
+
     def labels_in(self, content: Any) -> dict[str, str]:
         """The labels of all names in a value made of dicts and lists, by name."""
         return labels_in(content, (self.entities, self.relations))
@@ -244,6 +258,14 @@ class Graph:
             for start in range(0, len(triples), ROWS_PER_CHUNK):
                 digest.update(np.ascontiguousarray(triples[start : start + ROWS_PER_CHUNK], dtype="<i4").tobytes())
         return digest.hexdigest()
+
+    def _repr_html_(self) -> str:
+        sizes = [["entities", self.num_entities], ["relations", self.num_relations]]
+        sizes += [[f"{name} facts", len(self.split(name))] for name in SPLITS]
+        named = ([self.entities.shown(h), self.relations.shown(r), self.entities.shown(t)]
+                 for h, r, t in self.labels(self.train[:5]))  # fmt: skip
+        facts = table(("head", "relation", "tail"), named, "the first training facts")
+        return Markup(table(("", ""), sizes, self.name) + facts)
 
     def __repr__(self) -> str:
         return (

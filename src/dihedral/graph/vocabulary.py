@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,7 @@ NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
 NAMES_PER_SEARCH = 200  # Arrow hashes this many names in the time of one bisection
 MAX_COMPARED_IN_ORDER = 1 << 20  # names that are compared with the next in their order; a million take a second
 NUM_NEIGHBOURS = 300  # names on each side of a misspelled one that it is compared with
+Show = Callable[[str], str]  # how a name is shown
 MAX_LISTED = 10  # names with the same label in a message
 
 

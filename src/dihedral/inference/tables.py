@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.graph.columns import common_columns
 from dihedral.graph.decoding import decoding_parquet
 from dihedral.graph.numbering import BLANKS
@@ -99,6 +100,15 @@ def write_table(table: pa.Table, path: Path, *, spreadsheet_safe: bool = False) 
             papq.write_table(table, part)
         else:
             pacsv.write_csv(table, part)
+
+
+def with_labels(table: pa.Table, graph: Graph) -> pa.Table:
+    """The table with the labels of its columns head, relation and tail, if the graph has any."""
+    for column, names in (("head", graph.entities), ("relation", graph.relations), ("tail", graph.entities)):
+        if names.labels is not None:
+            labels = pa.array([names.label(name) or None for name in table[column].to_pylist()], pa.string())
+            table = table.append_column(f"{column}_label", labels)
+    return table
 
 
 def _without_formulas(table: pa.Table) -> pa.Table:

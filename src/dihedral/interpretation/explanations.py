@@ -7,7 +7,7 @@ triple in question (`graph.patterns.count_rules`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from dihedral.graph import Graph
 from dihedral.graph.patterns import Interval, RuleCount, count_rules
 from dihedral.graph.steps import SIDES, Step, inverse_ids
 from dihedral.graph.triples import Split
+from dihedral.graph.vocabulary import Show
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import CHUNK, Scorer
+from dihedral.io.html import table
 from dihedral.models.dihedral import DiscreteRelations
 from dihedral.runtime import interruption
 
@@ -47,9 +49,13 @@ class SupportingPath:
     interval: Interval | None = None  # confidence and pairs are estimates from a sample; None if they are exact
 
     def __str__(self) -> str:
-        words = [self.entities[0]]
-        for name, entity in zip(self.relations, self.entities[1:], strict=True):
-            words += [f"—{name}→", entity]
+        return self.text()
+
+    def text(self, entity: Show = str, relation: Show = str) -> str:
+        """The path for people to read, with names as they are to be shown."""
+        words = [entity(self.entities[0])]
+        for step, name in zip(self.relations, self.entities[1:], strict=True):
+            words += [f"—{relation(step)}→", entity(name)]
         return " ".join(words)
 
 
@@ -72,6 +78,7 @@ class Explanation:
     paths: tuple[SupportingPath, ...]
     similar_facts: tuple[SimilarFact, ...]
     elements: dict[str, float]  # what the components with each element of D_K add to the score
+    labels: dict[str, str] = field(default_factory=dict)  # of the names above, by name
     complete: bool = True  # whether all paths were looked at: head and tail may have too many facts in common
 
     @property
@@ -90,25 +97,47 @@ class Explanation:
         return content
 
     def __str__(self) -> str:
-        head, relation, tail = self.triple
+        return self.text()
+
+    def text(self, entity: Show = str, relation: Show = str) -> str:
+        """The evidence for people to read, with names as they are to be shown."""
+
+        def shown(fact: tuple[str, str, str]) -> str:
+            return f"({entity(fact[0])}, {relation(fact[1])}, {entity(fact[2])})"
+
         lines = [
-            f"({head}, {relation}, {tail}): score {self.score:.2f}, rank {self.ranks['tail']:g} among tails and "
+            f"{shown(self.triple)}: score {self.score:.2f}, rank {self.ranks['tail']:g} among tails and "
             f"{self.ranks['head']:g} among heads{f', a known fact ({self.split})' if self.split else ''}"
         ]
         if self.paths:
             lines.append("supporting paths:")
             for path in self.paths:
-                lines.append(f"  {path.support:.2f}  {path}")
+                lines.append(f"  {path.support:.2f}  {path.text(entity, relation)}")
                 lines.append(f"        {_counted(path)}")
         else:
             lines.append("no path of training facts between the two supports it")
         if not self.complete:
             lines.append(f"only {MAX_BODIES:,} of the paths between the two were looked at")
         lines.append("similar facts:")
-        lines += [f"  {each.similarity:.2f}  ({', '.join(each.fact)})" for each in self.similar_facts]
+        lines += [f"  {each.similarity:.2f}  {shown(each.fact)}" for each in self.similar_facts]
         added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
         lines.append(f"elements whose components add most to the score: {added}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        def shown(name: str) -> str:
+            label = self.labels.get(name.removeprefix("~"))
+            return f"{'~' if name.startswith('~') else ''}{label} ({name.removeprefix('~')})" if label else name
+
+        paths = [[path.text(shown, shown), path.support, path.confidence, path.pairs] for path in self.paths]
+        similar = [[" ".join(map(shown, each.fact)), each.similarity] for each in self.similar_facts]
+        title = " ".join(map(shown, self.triple))
+        ranks = f"{title}: score {self.score:.2f}, rank {self.ranks['tail']:g} among tails"
+        return (
+            table(("supporting path", "support", "confidence", "other pairs"), paths, ranks)
+            + table(("similar fact", "similarity"), similar)
+            + table(("element", "adds to the score"), list(self.elements.items())[:4])
+        )
 
 
 def _counted(path: SupportingPath) -> str:
@@ -141,7 +170,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
     paths, complete = _paths(scorer, graph, h, r, t, top)
-    return Explanation(
+    found = Explanation(
         triple=next(graph.labels(triple.cpu().numpy())),
         split=split,
         score=float(scorer.score(triple)[0]),
@@ -151,6 +180,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         elements=_elements(scorer, h, r, t),
         complete=complete,
     )
+    return replace(found, labels=graph.labels_in(found))
 
 
 def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> tuple[list[SupportingPath], bool]:

@@ -18,7 +18,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import RuleCount
 from dihedral.graph.steps import INVERSE, Side, Step, parse_steps
-from dihedral.graph.vocabulary import Vocabulary
+from dihedral.graph.vocabulary import Show, Vocabulary
 from dihedral.graph.ways import TILE, Body, StepPairs, contains, tiles
 from dihedral.interpretation.rules import MinedRule
 from dihedral.runtime import interruption
@@ -47,6 +47,10 @@ class Atom(NamedTuple):
     def __str__(self) -> str:
         return f"{self.relation}({_text(self.subject)},{_text(self.object)})"
 
+    def text(self, entity: Show, relation: Show) -> str:
+        terms = (entity(term.name) if isinstance(term, Constant) else term for term in (self.subject, self.object))
+        return f"{relation(self.relation)}({', '.join(terms)})"
+
     @property
     def variables(self) -> list[str]:
         return [term for term in (self.subject, self.object) if isinstance(term, str)]
@@ -70,6 +74,11 @@ class HornRule:
 
     def __str__(self) -> str:
         return f"{self.head} <= {', '.join(map(str, self.body))}"
+
+    def text(self, entity: Show, relation: Show) -> str:
+        """The rule for people to read, with names as they are to be shown."""
+        body = ", ".join(atom.text(entity, relation) for atom in self.body)
+        return f"{self.head.text(entity, relation)} <= {body}"
 
     @property
     def key(self) -> tuple[tuple[Atom, ...], Atom]:

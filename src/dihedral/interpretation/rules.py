@@ -20,9 +20,11 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
+from dihedral.graph.vocabulary import Show
 from dihedral.graph.ways import TILE, tiles
 from dihedral.inference.completion import OnProgress
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.results import Results
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.pruning import Pruning, Steps
 from dihedral.interpretation.rows import algebra
@@ -65,9 +67,13 @@ class MinedRule:
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, relation: Show = str) -> str:
+        """The rule for people to read. relation: how a relation is shown, such as a vocabulary's `shown`."""
         if self.kind in ("symmetric", "skew-symmetric"):
-            return f"{self.head} is {self.kind}"
-        return f"{' · '.join(self.body)} ⇒ {self.head}"
+            return f"{relation(self.head)} is {self.kind}"
+        return f"{' · '.join(map(relation, self.body))} ⇒ {relation(self.head)}"
 
     def to_dict(self) -> dict[str, Any]:
         interval = self.interval and self.interval._asdict()
@@ -86,7 +92,7 @@ def find_rules(
     min_score: float = MIN_SCORE,
     examples: int = 2,
     on_progress: OnProgress | None = None,
-) -> list[MinedRule]:
+) -> Results[MinedRule]:
     """The best rules of each kind, by descending score.
 
     graph: count rules in the training triples of this graph instead of the model's own.
@@ -106,7 +112,8 @@ def find_rules(
         rules += miner.of_reversals(kinds)
     if "composition" in kinds:
         rules += miner.compositions(inverses, length)
-    return [replace(rule, agreement=rule.agreement.among(len(rules))) for rule in rules]
+    compared = (replace(rule, agreement=rule.agreement.among(len(rules))) for rule in rules)
+    return Results(compared, facts)
 
 
 def _check(kinds: tuple[Kind, ...], min_support: int, top: int, length: int, min_score: float) -> None:

@@ -155,7 +155,7 @@ class ServedModel:
             heads, tails = (len(self.predictor.candidates(among, number, side)) for side in SIDES)
             scores += 2 * heads * tails
         if scores > MAX_SCORES:
-            other = "name a relation" if relation is None else "use `dihedral complete`"
+            other = "name a relation" if relation is None else "use `dihedral missing`"
             raise DihedralError(f"missing facts need {scores:,} scores here, but the limit is {MAX_SCORES:,}; {other}")
         names = [relation] if relation else ()
         found = missing_facts(self.predictor, relations=names, top=top, among=among, min_precision=min_precision)

@@ -16,7 +16,7 @@ import pyarrow.parquet as papq
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph import Graph
+from dihedral.graph import Graph, Vocabulary
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.models import Model
 from dihedral.models.dihedral import DiscreteRelations
@@ -71,6 +71,9 @@ def _write_npz(path: Path, model: Model, graph: Graph) -> list[Path]:
         "relation_names": np.array(list(graph.relations), np.str_),
         **_relations(model),
     }
+    for kind, names in (("entity", graph.entities), ("relation", graph.relations)):
+        if names.labels is not None:
+            arrays[f"{kind}_labels"] = np.array(names.labels.texts["label"].array.to_pylist(), np.str_)
     if model.codes is not None:
         arrays["element_names"] = _element_names(model)  # element_names[codes] are the names
     with atomic_path(path) as partial, partial.open("wb") as out:
@@ -84,13 +87,19 @@ def _write_parquet(path: Path, model: Model, graph: Graph) -> list[Path]:
     if "codes" in relations:
         columns["elements"] = _lists(_element_names(model)[relations["codes"]])
     tables = {
-        path: {"name": graph.entities.array, "vector": _lists(_vectors(model))},
-        relations_path(path): {"name": graph.relations.array, **columns},
+        path: {**_names(graph.entities), "vector": _lists(_vectors(model))},
+        relations_path(path): {**_names(graph.relations), **columns},
     }
     for file, content in tables.items():
         with atomic_path(file) as partial:
             papq.write_table(pa.table(content), partial)
     return list(tables)
+
+
+def _names(names: Vocabulary) -> dict[str, pa.Array]:
+    """The names, and their labels if there are any."""
+    labels = {} if names.labels is None else {"label": names.labels.texts["label"].array}
+    return {"name": names.array, **labels}
 
 
 def _lists(values: Array) -> pa.Array:
