@@ -205,6 +205,11 @@ def test_ids_of_labels_may_have_prefixes(rdf):
     assert graph.entities.label(f"{EX}b") == "Robert"
 
 
+def test_an_id_is_never_taken_for_a_label(rdf):
+    graph = dh.load_graph(rdf, valid=0, test=0).with_labels({"Bob": "somebody else", "ex:c": "Carla"})
+    assert graph.entities.label(f"{EX}b") == "Bob" and graph.entities.label(f"{EX}c") == "Carla"
+
+
 def test_labels_of_a_value_are_collected_by_name():
     graph = GRAPH.with_labels({"Q42": "Douglas Adams", "P106": "occupation"})
     content = {"paths": [{"relations": ["~P106"]}], "fact": ("Q42", "P17", "Q30"), "n": 1}

@@ -152,11 +152,12 @@ def _find_all(names: Vocabulary, wanted: pa.ChunkedArray) -> NDArray[np.int64]:
     """The ids of names, with or without a prefix; -1 for others."""
     import pyarrow.compute as pc
 
-    found = pc.index_in(wanted, value_set=names.array.cast(wanted.type)).fill_null(-1).to_numpy().astype(np.int64)
-    if names.prefixes:
-        for i in np.flatnonzero(found < 0).tolist():
-            full = expand(wanted[i].as_py() or "", names.prefixes)
-            found[i] = -1 if (number := names.find(full)) is None else number
+    known = names.array.cast(wanted.type)
+    found = pc.index_in(wanted, value_set=known).fill_null(-1).to_numpy().astype(np.int64)
+    others = np.flatnonzero(found < 0)
+    if names.prefixes and len(others):
+        full = [expand(name or "", names.prefixes) for name in wanted.take(pa.array(others)).to_pylist()]
+        found[others] = pc.index_in(pa.array(full, wanted.type), value_set=known).fill_null(-1).to_numpy()
     return found
 
 
