@@ -1,4 +1,4 @@
-"""The progress bar: what a person sees of a run, on a terminal only."""
+"""What a person sees of a run: a bar in a terminal, a line in a notebook, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import pty
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 import dihedral as dh
-from dihedral.training.progress import ProgressBar
+from dihedral.training.progress import NotebookProgress, ProgressBar, in_notebook
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def test_an_early_end_fills_the_bar(draw):
     assert "━" * 24 in text
 
 
-def test_nothing_is_drawn_where_stderr_is_no_terminal(family, capfd):
-    dh.train(family, "demo/family", dimension=8, epochs=2)
+def test_nothing_is_shown_without_progress(family, capfd):
+    dh.train(family, "demo/family", dimension=8, epochs=2, progress=False)
     assert capfd.readouterr() == ("", "")
 
 
@@ -92,3 +93,40 @@ def test_a_run_on_a_terminal_draws_a_bar():
     assert process.returncode == 0, text
     assert "epoch 3/3" in text and "triples/s" in text
     assert stdout == b""
+
+
+def test_elsewhere_every_validation_is_a_line(family, capfd):
+    dh.train(family, "demo/family", epochs=4, dimension=8, validate_every=2)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("epoch")]
+    assert (
+        len(lines) == 2
+        and "epoch 2 of 4: loss " in lines[0]
+        and ", valid MRR 0." in lines[0]
+        and "(best 0." in lines[0]
+    )
+
+
+def test_a_notebook_has_one_line_that_changes(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, content, raw):
+            shown.append(content["text/plain"])
+
+    def display(content, raw, display_id):
+        shown.append(content["text/plain"])
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    line = NotebookProgress()
+    for event in (START, epoch(1), epoch(2), epoch(3, valid_mrr=0.456, best_mrr=0.5), epoch(4), {"event": "end"}):
+        line(event)
+    assert shown[0] == "epoch 1 of 20: loss 1.2346"
+    assert shown[-1] == "epoch 3 of 20: loss 1.2346, valid MRR 0.4560 (best 0.5000)" and len(shown) == 3
+
+
+def test_only_a_kernel_is_a_notebook(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not in_notebook()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))
+    assert in_notebook()

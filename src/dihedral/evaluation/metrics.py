@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -16,6 +17,8 @@ from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.inference.scorer import MEMORY_MB, Scorer
+from dihedral.io.html import table
+from dihedral.io.tabular import Tabular
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 HITS = (1, 3, 10)
@@ -34,7 +37,7 @@ def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Tabular):
     """Ranks of both sides of a split, and the metrics computed from them."""
 
     split: str
@@ -70,6 +73,18 @@ class Evaluation:
             return dict.fromkeys(values, float("nan"))
         shrink = np.sqrt((1 - count / total) / count)
         return {key: float(value.mean(axis=0).std(ddof=1) * shrink) for key, value in values.items()}
+
+    def to_arrow(self) -> pa.Table:
+        """The metrics of each relation."""
+        return pa.Table.from_pylist(self.to_dict()["per_relation"])
+
+    def _repr_html_(self) -> str:
+        report = self.to_dict()
+        rows = {"both sides": report["both"], "heads": report["head"], "tails": report["tail"]}
+        rows |= {name: each["both"] for name, each in report["per_category"].items()}
+        keys = ("mrr", *(f"hits@{k}" for k in HITS), "mr")
+        title = f"{self.split}, {len(self.triples):,} facts, filtered"
+        return table(("", *keys), [[name, *(row[key] for key in keys)] for name, row in rows.items()], title)
 
     def __repr__(self) -> str:
         size = f"{len(self.triples)} triples" + (f" of {self.drawn_from}" if self.drawn_from else "")

@@ -24,8 +24,10 @@ from dihedral.inference.evidence import CountedRules, Evidence
 from dihedral.inference.ordering import POOL, as_triples, by_probability, compare_orders
 from dihedral.inference.paths import path_vectors
 from dihedral.inference.questions import CANDIDATES, Among, Known, Order, check_options, missing_part
+from dihedral.inference.results import Results
 from dihedral.inference.scorer import Scorer
 from dihedral.inference.transitions import Transitions
+from dihedral.io.html import table
 from dihedral.models import Model
 from dihedral.queries import Query
 from dihedral.queries.evaluation import WIDTH
@@ -99,6 +101,13 @@ class Predictor:
 
     def __repr__(self) -> str:
         return f"Predictor({self.model.relations.kind}, 2L={self.model.dimension}, {self.graph!r})"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.model.relations.kind} model, {self.model.dimension} numbers per entity"
+        rows = [[split, *(self.metrics[split]["both"][key] for key in ("mrr", "hits@1", "hits@10"))]
+                for split in ("valid", "test") if split in self.metrics]  # fmt: skip
+        measured = table(("", "MRR", "Hits@1", "Hits@10"), rows, title)
+        return measured + self.graph._repr_html_()
 
     @property
     def model(self) -> Model:
@@ -206,7 +215,7 @@ class Predictor:
         known: Known = "include",
         among: Among = None,
         order: Order = "auto",
-    ) -> list[Prediction]:
+    ) -> Results[Prediction]:
         """The best completions of a triple, best first. Give two of head, relation and tail.
 
         known: "include" marks facts that the graph holds, "exclude" leaves them out.
@@ -234,7 +243,7 @@ class Predictor:
         known: Known = "include",
         allowed: Tensor | None = None,
         order: Order = "auto",
-    ) -> list[list[Prediction]]:
+    ) -> list[Results[Prediction]]:
         """The same for many questions (anchor, relation, ?) or (?, relation, anchor) at once, in one product.
 
         >>> from dihedral import make_family, train
@@ -253,7 +262,7 @@ class Predictor:
         is_known = torch.isin(place + ids, row * len(names) + answer)
         which = steps % self.graph.num_relations
         columns = (entities, which, ids, scores, is_known)
-        return [
+        answers = [
             [
                 Prediction(names[a], kinds[r], names[i], score, fact, p)  # full names, even if asked by prefix
                 if side == "tail"
@@ -263,6 +272,7 @@ class Predictor:
             ]
             for a, r, *found in zip(*(column.tolist() for column in columns), likely, strict=True)
         ]
+        return [Results(each, self.graph) for each in answers]
 
     def best_answers(
         self, side: Side, entities: Tensor, steps: Tensor, top: int, *, known: Known = "include",
@@ -295,7 +305,7 @@ class Predictor:
             return "score"
         return str(self.metrics["calibration"].get("answers", {}).get("order", "score"))
 
-    def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> list[Prediction]:
+    def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> Results[Prediction]:
         names, kinds = self.graph.entities, self.graph.relations
         h, t = names.id(head), names.id(tail)
         relations = torch.arange(len(kinds), device=self.device)
@@ -306,19 +316,20 @@ class Predictor:
         if known == "exclude":
             order = order[~is_known[order]]
         best = order[:top]
-        return [
+        found = [
             Prediction(names[h], kinds[i], names[t], float(scores[i]), bool(is_known[i]), p)
             for i, p in zip(
                 best.tolist(), self.probabilities(heads[best], best, tails[best], scores[best]), strict=True
             )
         ]
+        return Results(found, self.graph)
 
-    def ask(self, question: str | Query | Mapping[str, Any], **options: Any) -> list[Answer]:
+    def ask(self, question: str | Query | Mapping[str, Any], **options: Any) -> Results[Answer]:
         """The answers of a query of several facts, the best first.
 
         question: SPARQL (`queries.sparql`), a `Query`, or the content of its JSON form. `ask_many` has the options.
         """
-        return self.ask_many([question], **options)[0].answers
+        return Results(self.ask_many([question], **options)[0].answers, self.graph)
 
     def ask_many(
         self,
@@ -367,7 +378,7 @@ class Predictor:
         top: int = 10,
         mode: Literal["beam", "product"] = "beam",
         width: int = WIDTH,
-    ) -> list[PathAnswer]:
+    ) -> Results[PathAnswer]:
         """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
 
         mode: "beam" goes step by step, takes known facts as certain and follows predictions from the `width` most
@@ -386,11 +397,13 @@ class Predictor:
                 self.scorer, *(torch.tensor(each, device=self.device) for each in ([anchor], [steps]))
             )
             values, ids = (vectors @ self.scorer.candidates.T)[0].topk(min(top, len(names)))
-            return [PathAnswer(names[i], value, ()) for i, value in zip(ids.tolist(), values.tolist(), strict=True)]
+            pairs = zip(ids.tolist(), values.tolist(), strict=True)
+            return Results((PathAnswer(names[i], value, ()) for i, value in pairs), self.graph)
         found = follow_path(Transitions(self.scorer, self.known.index), anchor, steps, top, width)
-        return [PathAnswer(names[i], value, tuple(names[m] for m in through)) for i, value, through in found]
+        answers = (PathAnswer(names[i], value, tuple(names[m] for m in through)) for i, value, through in found)
+        return Results(answers, self.graph)
 
-    def similar(self, entity: str, *, top: int = 10) -> list[Similar]:
+    def similar(self, entity: str, *, top: int = 10) -> Results[Similar]:
         """The entities whose vectors have the highest cosine with that of an entity."""
         if top < 1:
             raise DihedralError(f"top is {top}; ask for at least 1 entity")
@@ -400,7 +413,8 @@ class Predictor:
         cosines[own] = -2.0  # itself comes last
         best = cosines.topk(min(top, len(cosines) - 1))
         names = self.graph.entities
-        return [Similar(names[i], value) for i, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return Results((Similar(names[i], value) for i, value in pairs), self.graph)
 
     # --- probabilities -------------------------------------------------------------------------
 
@@ -449,14 +463,16 @@ class Predictor:
         found = self.calibration.probabilities(self.evidence, triples, scores.flatten())
         return found.reshape(tuple(scores.shape)).tolist()
 
-    def classify(self, triples: Sequence[tuple[str, str, str]]) -> list[Judgement]:
+    def classify(self, triples: Sequence[tuple[str, str, str]]) -> Results[Judgement]:
         """True or false for each triple; a known fact is judged as if it were not known."""
         calibration = self.calibration
         if calibration is None:
             raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
         ids = self.triple_ids(triples).cpu()
         likely = calibration.probabilities(self.evidence, ids, judge=True)
-        return [Judgement(*triple, p >= 0.5, p) for triple, p in zip(triples, likely.tolist(), strict=True)]
+        named = self.graph.labels(ids.numpy())
+        judged = (Judgement(*triple, p >= 0.5, p) for triple, p in zip(named, likely.tolist(), strict=True))
+        return Results(judged, self.graph)
 
     # --- files ---------------------------------------------------------------------------------
 

@@ -133,8 +133,9 @@ class Explanation:
         similar = [[" ".join(map(shown, each.fact)), each.similarity] for each in self.similar_facts]
         title = " ".join(map(shown, self.triple))
         ranks = f"{title}: score {self.score:.2f}, rank {self.ranks['tail']:g} among tails"
+        header = ("supporting path", "support", "confidence", "other pairs")
         return (
-            table(("supporting path", "support", "confidence", "other pairs"), paths, ranks)
+            table(header, paths or [["no path of training facts between the two supports it"]], ranks)
             + table(("similar fact", "similarity"), similar)
             + table(("element", "adds to the score"), list(self.elements.items())[:4])
         )

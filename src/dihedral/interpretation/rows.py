@@ -42,7 +42,9 @@ from dihedral.group import Elements
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.interpretation.compositions import best_compositions
+from dihedral.interpretation.pictures import element_picture
 from dihedral.interpretation.shares import Share, chernoff
+from dihedral.io.html import table
 from dihedral.monoid import GradedMonoid
 from dihedral.runtime import interruption
 
@@ -208,6 +210,12 @@ class Row:
         counts = np.bincount(codes + 1, minlength=size * (max_grade + 1) + 1)
         named = dict(zip(monoid.names(max_grade), [*counts[1:].tolist(), int(counts[0])], strict=True))
         return named if self.algebra.is_graded else {name: n for name, n in named.items() if name != "0"}
+
+    def _repr_html_(self) -> str:
+        counts = {name: count for name, count in self.elements().items() if count}
+        rows = [[element_picture(name), name, count, count / len(self.codes)] for name, count in counts.items()]
+        known = self.algebra.names.label(self.name)
+        return table(("", "element", "components", "share"), rows, f"{known} ({self.name})" if known else self.name)
 
     def nearest(self, count: int = 3) -> list[Match]:
         """The relations that agree best with this row, by kappa."""

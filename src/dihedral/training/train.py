@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -25,6 +25,7 @@ from dihedral.training.estimates import num_threads
 from dihedral.training.identity import find_difference, run_identity
 from dihedral.training.loop import Callback, Event, Trainer
 from dihedral.training.recipe import Recipe, load_recipe
+from dihedral.training.recipe_settings import RecipeSettings
 
 
 def train(
@@ -43,21 +44,21 @@ def train(
     keep_latents: bool = False,
     dtype: str = "float32",
     shard_mb: float | None = None,
-    **settings: Any,
+    **settings: Unpack[RecipeSettings],
 ) -> Predictor:
     """Train a model on a graph and evaluate it on valid and test.
 
-    recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph and reported on stderr.
+    recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph.
     settings: replace single settings of the recipe.
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
     resume: resume from the last checkpoint in `out`.
     minutes: limit on the time of training; by default 10 without a recipe, and none with one.
-    progress: show a progress bar if stderr is a terminal.
+    progress: show a progress bar in a terminal, a line in a notebook, and elsewhere print a line per validation.
     callback: one or several functions that are called with every event, such as `dihedral.training.loggers`.
     """
     if recipe is None and minutes is None:
         minutes = DEFAULT_MINUTES
-    wanted = _find_recipe(graph, recipe, settings, minutes, choose_device(device), progress)
+    wanted = _find_recipe(graph, recipe, dict(settings), minutes, choose_device(device), progress)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
@@ -77,10 +78,10 @@ def train(
             if resume or is_restart:
                 return _finished(folder, graph, wanted, seed, here)
             raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
-        if progress and sys.stderr.isatty():
-            from dihedral.training.progress import ProgressBar
+        if progress:
+            from dihedral.training.progress import show_progress
 
-            callbacks.append(stack.enter_context(ProgressBar()))
+            callbacks.append(stack.enter_context(show_progress()))
         options: dict[str, Any] = {"checkpoint_minutes": checkpoint_minutes, "minutes": minutes, "callback": announce}
         trainer = Trainer(graph, wanted, seed=seed, device=here, out=folder, **options)
         _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
@@ -109,7 +110,7 @@ def _find_recipe(
         model = settings.get("model", "dihedral-gumbel")
         recipe = choose_recipe(graph, model, minutes=minutes or DEFAULT_MINUTES, device=device)
         if report:
-            print(f"no recipe given: {recipe.about}", file=sys.stderr)
+            print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
     return load_recipe(recipe).changed(settings)
 
 
