@@ -61,6 +61,7 @@ class ServedModel:
         self.entity_search = NameSearch(self.graph.entities, self.graph.by_degree, words)
         by_facts = np.argsort(-self.fact_counts, kind="stable").astype(np.int32)
         self.relation_search = NameSearch(self.graph.relations, by_facts)
+        self.entity_search.search("a", 1)  # imports and maps what the first request would wait for
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
         self.curve = [] if folder is None else read_lines(RunFolder(folder).log)  # one row per epoch, if logged
