@@ -66,6 +66,22 @@ def test_a_batch_keeps_its_order(client, predictor):
         ]
 
 
+def test_questions_about_entities_that_are_not_stored_are_answered(client, predictor):
+    facts = [{"head": "zoe", "relation": "sibling", "tail": "man_0001"}]
+    body = {"entities": ["zoe"], "facts": facts, "questions": [{"head": "zoe", "relation": "parent", "top": 3}]}
+    found = client.post("/v1/fold-in", json=body).json()
+    grown = predictor.fold_in("zoe", [("zoe", "sibling", "man_0001")])
+    expected = grown.predict(head="zoe", relation="parent", top=3)
+    assert [each["tail"] for each in found["answers"][0]] == [each.tail for each in expected]
+    assert client.get("/v1/entity", params={"name": "zoe"}).status_code == 404  # nothing is stored
+    unknown = client.post("/v1/fold-in", json=body | {"facts": [facts[0] | {"tail": "man_1"}]})
+    assert unknown.status_code == 404 and unknown.json()["detail"].startswith("fact 1: entity 'man_1' is not known")
+    known = client.post("/v1/fold-in", json=body | {"entities": ["man_0002"]})
+    assert known.status_code in (404, 422)
+    question = client.post("/v1/fold-in", json=body | {"questions": [{"head": "bob", "relation": "parent"}]})
+    assert question.status_code == 404 and "question 1" in question.json()["detail"]
+
+
 def test_classify_matches_the_library(client, predictor):
     triples = [*predictor.graph.labels(predictor.graph.test[:5]), ("man_0000", "spouse", "man_0000")]
     body = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in triples]

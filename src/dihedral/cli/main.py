@@ -18,9 +18,13 @@ from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
 COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "missing", "complete", "classify", "similar")
-COMMANDS += ("explain", "rules", "query", "ask", "materialise", "label", "serve", "info", "export", "recipes")
+COMMANDS += ("explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve", "info", "export", "recipes")
 COMMANDS += ("reproduce", "demo", "data")
-"""In the order of the help text; each is the function `command`, or the Typer `app`, of the module of its name."""
+"""In the order of the help text; each is the function `command`, or the Typer `app`, of its module."""
+
+
+def _module(name: str) -> str:
+    return f"dihedral.cli.{name.replace('-', '_')}"
 
 
 class Later(TyperCommand):
@@ -33,7 +37,7 @@ class Later(TyperCommand):
     def command(self) -> Any:
         """The command itself."""
         assert self.name is not None
-        module = import_module(f"dihedral.cli.{self.name}")
+        module = import_module(_module(self.name))
         if hasattr(module, "app"):
             return typer.main.get_command(module.app)
         single = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -56,7 +60,7 @@ class Commands(TyperGroup):
 
 def _help(name: str) -> str:
     """The first paragraph of a command's help text, read from its source."""
-    spec = find_spec(f"dihedral.cli.{name}")
+    spec = find_spec(_module(name))
     assert spec is not None and spec.origin is not None
     module = ast.parse(Path(spec.origin).read_text("utf-8"))
     functions = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "command")

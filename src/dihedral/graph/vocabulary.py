@@ -249,6 +249,30 @@ class Vocabulary(Texts, Sequence[str]):
             return True
         return self.labels is not None and bool(self.labels.find(name))
 
+    def check_new(self, names: Sequence[str]) -> None:
+        """Raise an error if a name is empty, known, or differs from a known or another new one only in case or space.
+
+        >>> Vocabulary(["Ann"]).check_new(["ann "])
+        Traceback (most recent call last):
+        dihedral.errors.DihedralError: entity 'ann ' differs from 'Ann' only in case or white space; use one name
+        """
+        new: dict[str, str] = {}
+        for name in names:
+            if not name.strip():
+                raise DihedralError(f"the new {self.kind} {name!r} has no name; give one")
+            other = new.setdefault(_plain(name), name)
+            if other != name:
+                raise self._same(name, other)
+        for known in self if new else ():
+            found = new.get(_plain(known))
+            if found == known:
+                raise DihedralError(f"{self.kind} {known!r} is in the graph already; a new one needs another name")
+            if found is not None:
+                raise self._same(found, known)
+
+    def _same(self, name: str, other: str) -> DihedralError:
+        return DihedralError(f"{self.kind} {name!r} differs from {other!r} only in case or white space; use one name")
+
     def without(self, names: Vocabulary) -> list[str]:
         """The names that are not in another vocabulary."""
         import pyarrow.compute as pc
@@ -262,6 +286,10 @@ def _around(texts: Texts, order: NDArray[np.int32], spellings: Iterable[str]) ->
     ranks = [texts.rank(spelling, order) for spelling in spellings]
     near = {int(i) for rank in ranks for i in order[max(0, rank - NUM_NEIGHBOURS) : rank + NUM_NEIGHBOURS]}
     return [texts.bytes_of(i).decode("utf-8", "replace") for i in sorted(near)]
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.split()).casefold()
 
 
 def _word(text: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -416,6 +416,12 @@ class Predictor:
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return Results((Similar(names[i], value) for i, value in pairs), self.graph)
 
+    def fold_in(self, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
+        """A predictor that also knows new entities, placed by their facts (`inference.folding`)."""
+        from dihedral.inference.folding import fold_in
+
+        return fold_in(self, names, facts, seed=seed)
+
     # --- probabilities -------------------------------------------------------------------------
 
     @property

@@ -84,17 +84,18 @@ class Scorer:
     @torch.no_grad()
     def queries(self, entities: Tensor, steps: Tensor) -> Tensor:
         """The queries [n, width] of questions (entities [n], steps [n])."""
-        return self._queries(self.model.shard.rows(self.entities, entities), steps)
+        return self.queries_from(self.model.shard.rows(self.entities, entities), steps)
 
     @torch.no_grad()
     def walk(self, vectors: Tensor, steps: Tensor) -> Tensor:
         """Vectors [n, 2L] after one step each [n]: Rᵀx forwards, Rx backwards. Steps compose by walking again."""
-        walked = self._queries(vectors, steps)
+        walked = self.queries_from(vectors, steps)
         if walked.shape != vectors.shape:
             raise DihedralError(f"relations of a {self.model.relations.kind!r} model do not compose by products")
         return walked
 
-    def _queries(self, vectors: Tensor, steps: Tensor) -> Tensor:
+    def queries_from(self, vectors: Tensor, steps: Tensor) -> Tensor:
+        """The queries [n, width] of steps [n] from vectors [n, 2L]; differentiable."""
         backwards = steps >= self.num_relations
         relation = steps - self.num_relations * backwards
         queries = self.model.relations.queries

@@ -17,6 +17,7 @@ MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few meg
 MAX_STEPS = 16
 MAX_ATOMS = 16  # facts of a query
 MAX_WIDTH = 256  # entities of a variable from which predictions are followed
+MAX_NEW_ENTITIES, MAX_NEW_FACTS = 100, 1000  # of a fold-in
 
 Name = Annotated[str, Field(min_length=1)]  # no maximum length: the limit on the body bounds it
 ModelName = Annotated[str | None, Field(description="Name of the model. Default: the first model.")]
@@ -141,6 +142,17 @@ class AskRequest(RequestModel):
         if not isinstance(query, (str, dict)):
             raise PydanticCustomError("query_type", "it is no query")
         return query
+
+
+class FoldInRequest(RequestModel):
+    """Questions about entities that the model does not know, and the facts that place them. Nothing is stored."""
+
+    entities: list[Name] = Field(min_length=1, max_length=MAX_NEW_ENTITIES, description="The new entities.")
+    facts: list[Triple] = Field(
+        min_length=1, max_length=MAX_NEW_FACTS, description="Each names a new entity, as head or as tail."
+    )
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
 
 
 class ComposeRequest(RequestModel):

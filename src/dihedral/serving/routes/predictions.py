@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Literal
 
@@ -25,7 +26,7 @@ from dihedral.serving.routes.common import (
     get_and_post,
     queues,
 )
-from dihedral.serving.served_model import ServedModel, UnknownNameError
+from dihedral.serving.served_model import ServedModel
 
 router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
 
@@ -57,20 +58,11 @@ async def predict(
 
 async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion]) -> list[list[Prediction]]:
     served = batcher.served
-    num_answers = sum(query.top for query in queries)
-    if num_answers > schemas.MAX_BATCH_ANSWERS:
-        raise DihedralError(
-            f"the questions ask for {num_answers:,} answers in total, and a request may ask for at most "
-            f"{schemas.MAX_BATCH_ANSWERS:,}; use smaller batches"
-        )
+    _check_answers(queries)
     questions: list[Question] = []
     for number, query in enumerate(queries, start=1):
-        try:
+        with _numbered("question", number) if len(queries) > 1 else nullcontext():
             _check(served, query)
-        except DihedralError as error:
-            if len(queries) > 1:
-                error.args = (f"question {number}: {error}",)
-            raise
         anchor = query.head if query.head is not None else query.tail
         assert anchor is not None
         side: Side = "head" if query.head is None else "tail"
@@ -80,20 +72,68 @@ async def _predict(batcher: Batcher, queries: Sequence[schemas.PredictQuestion])
     return await batcher.submit(questions)
 
 
+def _check_answers(queries: Sequence[schemas.PredictQuestion]) -> None:
+    num_answers = sum(query.top for query in queries)
+    if num_answers > schemas.MAX_BATCH_ANSWERS:
+        raise DihedralError(
+            f"the questions ask for {num_answers:,} answers in total, and a request may ask for at most "
+            f"{schemas.MAX_BATCH_ANSWERS:,}; use smaller batches"
+        )
+
+
 def _shown(answers: list[list[Prediction]]) -> list[list[schemas.Prediction]]:
     return [[schemas.Prediction.model_construct(**each._asdict()) for each in answer] for answer in answers]
 
 
-def _check(served: ServedModel, query: schemas.PredictQuestion) -> None:
+def _check(served: ServedModel, query: schemas.PredictQuestion, new: Collection[str] = ()) -> None:
+    """Check a question; `new` are entities that the model does not know."""
     part = missing_part(query.head, query.relation, query.tail)
     check_options(query.top, query.known, among=query.among, part=part, order=query.order)
     if query.order == "probability" and served.predictor.calibration is None:
         raise DihedralError(f"order is 'probability', but there are none: {served.predictor.why_not_calibrated}")
     for entity in (query.head, query.tail):
-        if entity is not None:
+        if entity is not None and entity not in new:
             served.check_entity(entity)
     if query.relation is not None:
         served.check_relation(query.relation)
+
+
+@router.post("/fold-in", tags=["predictions"])
+async def fold_in(
+    request: Request, body: schemas.FoldInRequest, model: ModelParam = None
+) -> schemas.PredictBatchResponse:
+    """Place entities that the model does not know by their facts, and answer questions about them."""
+    served = find_model(request, body.model or model)
+    answer: schemas.PredictBatchResponse = await queues(request).heavy.answer(partial(_fold_in, served, body))
+    return answer
+
+
+def _fold_in(served: ServedModel, body: schemas.FoldInRequest) -> schemas.PredictBatchResponse:
+    _check_answers(body.questions)
+    names = set(body.entities)
+    for number, fact in enumerate(body.facts, start=1):
+        with _numbered("fact", number):
+            served.check_relation(fact.relation)
+            for entity in {fact.head, fact.tail} - names:
+                served.check_entity(entity)
+    facts = [(fact.head, fact.relation, fact.tail) for fact in body.facts]
+    grown = served.predictor.fold_in(body.entities, facts)
+    answers = []
+    for number, query in enumerate(body.questions, start=1):
+        with _numbered("question", number):
+            _check(served, query, names)
+            answers.append(grown.predict(**query.model_dump()))
+    return schemas.PredictBatchResponse.model_construct(model=served.name, answers=_shown(answers))
+
+
+@contextmanager
+def _numbered(kind: str, number: int) -> Iterator[None]:
+    """Say in an error which item of a list it is about."""
+    try:
+        yield
+    except DihedralError as error:
+        error.args = (f"{kind} {number}: {error}",)
+        raise
 
 
 @router.post("/classify", tags=["predictions"])
@@ -111,11 +151,8 @@ def _classify(served: ServedModel, body: schemas.ClassifyRequest) -> schemas.Cla
         raise DihedralError(f"model {served.name!r} is not calibrated; calibrate it on valid before you save it")
     triples = []
     for number, triple in enumerate(body.triples, start=1):
-        try:
+        with _numbered("triple", number):
             triples.append(served.check_triple(triple.head, triple.relation, triple.tail))
-        except UnknownNameError as error:
-            error.args = (f"triple {number}: {error}",)
-            raise
     judgements = [schemas.Judgement(**each._asdict()) for each in served.predictor.classify(triples)]
     return served.labelled(schemas.ClassifyResponse(model=served.name, judgements=judgements))
 
