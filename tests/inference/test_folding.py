@@ -92,7 +92,7 @@ def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monk
     monkeypatch.setattr("dihedral.inference.folding.CANDIDATES", 10**9)
     recipe = predictor.recipe | {"objective": objective, "regulariser": "l2", "negatives": 3}
     scorer, first = predictor.scorer, predictor.graph.num_entities
-    context = make_context(scorer, predictor.graph, 0)
+    context = make_context(scorer, predictor.graph.train, 0)
     facts = torch.tensor([[first, 0, 1], [first, 0, 2], [3, 1, first], [first, 2, first + 1], [first + 1, 3, 5]])
     table = torch.cat([scorer.entities, torch.randn(2, scorer.model.dimension)])
     found = _Placement(scorer, recipe, context, facts, table).gradient()

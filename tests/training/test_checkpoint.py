@@ -318,7 +318,7 @@ def test_a_second_run_into_one_folder_is_refused(family, tmp_path, resume):
             refused.append(str(error.value))
 
     first = train(family, tmp_path / "run", callback=callback)
-    assert "is in use by another training run; wait until it finishes" in refused[0]
+    assert "is in use by another training run or update; wait until it finishes" in refused[0]
     assert_same(first, train(family))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
+from dihedral.cli.info import print_versions
 from dihedral.cli.options import Columns, Device, Json, ModelFolder, Threads, Wide
-from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data
+from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data, say
+from dihedral.errors import DihedralError
+from dihedral.training.lineage import versions_of
 
 
 def command(
@@ -21,6 +24,9 @@ def command(
     sample: Annotated[int, typer.Option(help="Rank a random sample of this many triples; 0 ranks all.")] = 0,
     seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
     memory_mb: Annotated[int, typer.Option(help="Memory for scores, in megabytes.")] = 256,
+    since: Annotated[
+        int | None, typer.Option(metavar="VERSION", help="Compare with what was measured for a version of this model.")
+    ] = None,
     device: Device = "auto",
     threads: Threads = None,
     columns: Columns = None,
@@ -32,13 +38,21 @@ def command(
     Example: dihedral evaluate out/umls --split valid --json
 
     Example: dihedral evaluate out/large --sample 5000
+
+    Example: dihedral evaluate out/umls --since 0
     """
     predictor = dh.load(model, device=device)
     graph = None if data is None else read_data(data, columns, all_as=split)
     report = dh.evaluate(predictor, graph, split=split, memory_mb=memory_mb, sample=sample, seed=seed).to_dict()
+    if since is not None:
+        report["since"] = compare(versions_of(predictor), since, split, report["both"]["mrr"])
     if json:
         print_json(report)
         return
+    if since is not None:
+        print_versions(report["since"]["versions"])
+        change = report["since"]["change"]
+        say(f"\n{split} MRR since version {since}: {change:+.4f}\n" if change is not None else "")
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     print_metrics(f"{split}{size}, filtered, realistic ties", metric_rows(report), report.get("standard_error"))
     print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
@@ -47,3 +61,13 @@ def command(
     header = ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"]
     rows = [[row[key] for key in ("relation", "category", "triples", *METRICS) if key != "hits@3"] for row in relations]
     print_table("by relation (the 20 most frequent)", header, rows, predictor.graph)
+
+
+def compare(versions: list[dict[str, Any]], since: int, split: str, mrr: float) -> dict[str, Any]:
+    """The versions from one on, and the change of the MRR since then; None if that was not measured."""
+    wanted = [each for each in versions if each["version"] >= since]
+    if not wanted or wanted[0]["version"] != since:
+        known = f"{versions[0]['version']} to {versions[-1]['version']}"
+        raise DihedralError(f"version {since} does not exist; this model has versions {known}")
+    before = wanted[0].get(f"{split}_mrr")
+    return {"versions": wanted, "change": None if before is None else mrr - before}

@@ -35,6 +35,23 @@ def _print(content: dict[str, Any]) -> None:
             report = content["metrics"][split]
             print_metrics(f"{split}, filtered", metric_rows(report), report.get("standard_error"))
     _print_calibration(content["metrics"].get("calibration", {}))
+    if len(versions := content["metrics"].get("versions", [])) > 1:
+        print_versions(versions)
+
+
+def print_versions(versions: list[dict[str, Any]]) -> None:
+    """One row per version: what changed, and MRR before and after on the same facts."""
+    header = ["version", "time", "added", "removed", "rows changed", "valid MRR", "test MRR", "train again"]
+    rows = []
+    for each in versions:
+        shown = []
+        for split in ("valid_mrr", "test_mrr"):
+            before, after = each.get("before", {}).get(split), each.get(split)
+            texts = [f"{value:.4f}" for value in (before, after) if value is not None]
+            shown.append(" → ".join(texts))
+        counts = [each.get(key, "") for key in ("added", "removed", "rows_changed")]
+        rows.append([each["version"], each.get("time", ""), *counts, *shown, "yes" if each.get("advice") else ""])
+    print_table("\nversions, with MRR before → after", header, rows)
 
 
 def _print_calibration(calibration: dict[str, Any]) -> None:

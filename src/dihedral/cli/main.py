@@ -17,9 +17,9 @@ import dihedral
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
-COMMANDS: tuple[str, ...] = ("train", "tune", "evaluate", "predict", "missing", "complete", "classify", "similar")
-COMMANDS += ("explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve", "info", "export", "recipes")
-COMMANDS += ("reproduce", "demo", "data")
+COMMANDS: tuple[str, ...] = ("train", "update", "tune", "evaluate", "predict", "missing", "complete", "classify")
+COMMANDS += ("similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve", "info", "export")
+COMMANDS += ("recipes", "reproduce", "demo", "data")
 """In the order of the help text; each is the function `command`, or the Typer `app`, of its module."""
 
 

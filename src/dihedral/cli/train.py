@@ -55,6 +55,9 @@ def command(
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",
     shard_mb: Annotated[float | None, typer.Option(help="Store entity vectors in files of this many MB.")] = None,
     keep_latents: Annotated[bool, typer.Option("--keep-latents", help="Also store the training parameters.")] = False,
+    keep_optimiser: Annotated[
+        bool, typer.Option("--keep-optimiser", help="Also store the optimiser's state, for `dihedral update`.")
+    ] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints; 0: every epoch.")] = 1.0,
     tensorboard: Annotated[Path | None, typer.Option(help="Write TensorBoard logs to this folder.")] = None,
     mlflow: Annotated[
@@ -96,6 +99,7 @@ def command(
             predictor = train(
                 graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
                 checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
+                keep_optimiser=keep_optimiser,
                 minutes=minutes, callback=[stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)],
             )  # fmt: skip
     except Interrupted:

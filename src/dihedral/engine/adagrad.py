@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,11 @@ class RowGradients:
             weights.append(torch.ones(len(each.ids), device=device) if each.weights is None else each.weights)
         vectors = torch.cat([self.vectors, other.vectors])
         return RowGradients(torch.cat([self.ids, other.ids]), vectors, torch.cat(sources), torch.cat(weights))
+
+    def only(self, rows: Tensor) -> RowGradients:
+        """The same with zeros for the rows that are not in a mask [N]."""
+        weights = rows[self.ids].to(self.vectors.dtype)
+        return replace(self, weights=weights if self.weights is None else weights * self.weights)
 
     def dense(self, num_rows: int) -> Tensor:
         """The equivalent dense gradient of the table: [num_rows, 2L]."""

@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.engine.adagrad import Adagrad
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph import Graph
 from dihedral.graph.prefixes import expand
+from dihedral.graph.triples import Triples
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
@@ -114,19 +116,19 @@ def context_of(predictor: Predictor, seed: int = 0) -> Context:
     """The context of a model, computed on first use."""
     known: dict[int, Context] = vars(predictor).setdefault("fold_in_contexts", {})
     if seed not in known:
-        known[seed] = make_context(predictor.scorer, predictor.graph, seed)
+        known[seed] = make_context(predictor.scorer, predictor.graph.train, seed)
     return known[seed]
 
 
 @torch.no_grad()
-def make_context(scorer: Scorer, graph: Graph, seed: int) -> Context:
+def make_context(scorer: Scorer, train: Triples, seed: int) -> Context:
     """Draw the candidates, and questions of training facts, alternately about tails and heads."""
     rng = np.random.default_rng(seed)
     count, device = scorer.num_entities, scorer.device
     ids = torch.from_numpy(rng.permutation(count)[:CANDIDATES]).to(device)
     is_candidate = torch.zeros(count, dtype=torch.bool, device=device)
     is_candidate[ids] = True
-    facts = graph.train[rng.permutation(len(graph.train))[:QUESTIONS]]
+    facts = train[rng.permutation(len(train))[:QUESTIONS]]
     drawn = torch.from_numpy(facts.astype(np.int64)).to(device)
     backwards = torch.arange(len(drawn), device=device) % 2 == 1
     anchors = torch.where(backwards, drawn[:, 2], drawn[:, 0])
@@ -139,7 +141,7 @@ def make_context(scorer: Scorer, graph: Graph, seed: int) -> Context:
         log_weight=math.log(count / max(1, len(ids))),
         queries=scorer.queries(anchors, steps),
         totals=torch.cat(totals) if totals else torch.zeros(0, device=device),
-        weight=2 * len(graph.train) / max(1, len(drawn)),
+        weight=2 * len(train) / max(1, len(drawn)),
     )
 
 
@@ -245,6 +247,22 @@ class _Placement:
         counted = known & self.context.is_candidate[targets.clamp(max=self.first - 1)]
         share = torch.exp(scores + self.context.log_weight - totals).clamp(max=1 - 1e-4)
         return torch.where(counted, share, 0.0)
+
+
+def place_rows(
+    scorer: Scorer, recipe: dict[str, Any], train: Triples, fresh: NDArray[np.bool_], seed: int = 0
+) -> Tensor:
+    """New rows for some entities of a model (mask [N]), from their training facts and the rows of the others."""
+    order = np.argsort(fresh, kind="stable")  # the others first
+    place_of = np.argsort(order)
+    moved = np.stack([place_of[train[:, 0]], train[:, 1], place_of[train[:, 2]]], axis=1)
+    num_others = int((~fresh).sum())
+    is_own = (moved[:, [0, 2]] >= num_others).any(axis=1)
+    others = torch.from_numpy(order[:num_others]).to(scorer.device)
+    rest = Scorer(Model(scorer.entities[others], scorer.model.relations).requires_grad_(False))
+    context = make_context(rest, moved[~is_own].astype(np.int32), seed)
+    facts = torch.from_numpy(moved[is_own].astype(np.int64))
+    return place(rest, recipe, context, facts, len(fresh), seed)[num_others:]
 
 
 def new_names(graph: Graph, facts: Iterable[Names]) -> list[str]:

@@ -90,12 +90,16 @@ class Predictor:
         recipe: dict[str, Any] | None = None,
         metrics: dict[str, Any] | None = None,
         latents: dict[str, Tensor] | None = None,
+        optimiser: dict[str, Tensor] | None = None,
     ) -> None:
+        """
+        latents: the training parameters behind the relations. optimiser: Adagrad's sums, by the name of the parameter.
+        """
         self.scorer = Scorer(model)
         self.graph = graph
         self.recipe = recipe or {}
         self.metrics = metrics or {}
-        self.latents = latents
+        self.latents, self.optimiser = latents, optimiser
         self.known = KnownAnswers(graph, self.device)
         self._calibration: Calibration | None = None
 
@@ -422,6 +426,12 @@ class Predictor:
 
         return fold_in(self, names, facts, seed=seed)
 
+    def update(self, *, add: Any = None, remove: Any = None, **options: Any) -> Predictor:
+        """A predictor of the changed graph: facts to add and to remove (`training.update`, with its options)."""
+        from dihedral.training.update import update
+
+        return update(self, add=add, remove=remove, **options)
+
     # --- probabilities -------------------------------------------------------------------------
 
     @property
@@ -489,12 +499,23 @@ class Predictor:
         dtype: Dtype = "float32",
         shard_mb: float | None = None,
         latents: bool = False,
+        optimiser: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Write a model folder with a model card; `latents` keeps the training parameters behind the codes."""
+        """Write a model folder with a model card.
+
+        latents: keep the training parameters behind the codes.
+        optimiser: keep the state of the optimiser and those parameters, so that an update continues with them.
+        """
+        latents = latents or optimiser
         if latents and self.latents is None:
             raise DihedralError("this predictor holds no training latents to save")
-        stored = StoredModel(self.model, self.graph, self.recipe, self.metrics, self.latents if latents else None)
+        if optimiser and self.optimiser is None:
+            raise DihedralError("this predictor holds no state of an optimiser to save; train it with keep_optimiser")
+        stored = StoredModel(
+            self.model, self.graph, self.recipe, self.metrics,
+            self.latents if latents else None, self.optimiser if optimiser else None,
+        )  # fmt: skip
         save_model(Path(folder), stored, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
         write_card(Path(folder), self.model, self.graph, self.recipe, self.metrics)
 
@@ -509,4 +530,7 @@ class Predictor:
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     """Open a model folder."""
     stored = load_model(Path(folder), device=choose_device(device))
-    return Predictor(stored.model, stored.graph, recipe=stored.recipe, metrics=stored.metrics, latents=stored.latents)
+    return Predictor(
+        stored.model, stored.graph, recipe=stored.recipe, metrics=stored.metrics, latents=stored.latents,
+        optimiser=stored.optimiser,
+    )  # fmt: skip

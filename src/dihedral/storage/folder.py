@@ -57,6 +57,7 @@ class StoredModel:
     recipe: dict[str, Any]
     metrics: dict[str, Any]
     latents: dict[str, Tensor] | None
+    optimiser: dict[str, Tensor] | None = None  # the sums of Adagrad, by the name of the parameter
 
 
 def holds_model(folder: Path) -> bool:
@@ -138,6 +139,8 @@ def _write_files(
     write_tensors(new_file("relations.safetensors", "relations"), model.relations.stored())
     if stored.latents is not None:
         write_tensors(new_file("latents.safetensors", "latents"), stored.latents)
+    if stored.optimiser is not None:
+        write_tensors(new_file("optimiser.safetensors", "optimiser"), stored.optimiser)
     _save_names(new_file("entities.arrow", "entity_names"), graph.entities)
     _save_names(new_file("relations.arrow", "relation_names"), graph.relations)
     _write_labels(graph, new_file)
@@ -235,6 +238,7 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         recipe=read_json(folder / files["recipe"]),
         metrics=read_json(folder / files["metrics"]),
         latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
+        optimiser=read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None,
     )
 
 
@@ -308,6 +312,17 @@ def describe(folder: Path) -> dict[str, Any]:
         "recipe": read_json(folder / files["recipe"]),
         "metrics": metrics,
     }
+
+
+def saved_options(folder: Path) -> dict[str, Any]:
+    """The options that a model was saved with: dtype, shard_mb, latents and optimiser."""
+    manifest = _read_manifest(folder)
+    files, shard_mb = manifest["files"], None
+    if len(files["entities"]) > 1:
+        first = read_tensors(folder / files["entities"][0])[0]["entities"]
+        shard_mb = (first.numel() * first.element_size() + 4096) / 2**20
+    kept = {name: name in files for name in ("latents", "optimiser")}
+    return {"dtype": manifest.get("dtype", "float32"), "shard_mb": shard_mb, **kept}
 
 
 # --- the files ----------------------------------------------------------------------------------

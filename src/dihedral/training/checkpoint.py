@@ -60,7 +60,7 @@ class RunFolder:
         """Keep other runs out of the folder until the block or the process ends."""
         make_folder(self.folder)
         taken = (
-            f"folder {str(self.folder.parent)!r} is in use by another training run; "
+            f"folder {str(self.folder.parent)!r} is in use by another training run or update; "
             "wait until it finishes or choose another folder"
         )
         with lock_folder(self.folder, taken, follow=False):

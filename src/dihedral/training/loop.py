@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
+from dihedral.graph.triples import Triples
 from dihedral.inference.scorer import Scorer
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, write_lines
@@ -58,6 +59,17 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped by Ctrl-C, after a checkpoint was written if there is a folder."""
 
 
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a run starts that continues with a part of a model; everything else keeps its values, bit by bit."""
+
+    model: Model
+    rows: Tensor  # bool [N]: the entities to train
+    relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
+    triples: Triples  # the facts to train on
+    sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
+
+
 class Trainer:
     """One run: a model, its optimisers and the state of its training."""
 
@@ -73,12 +85,14 @@ class Trainer:
         minutes: float | None = None,
         callback: Callback | None = None,
         reference: bool = False,
+        start: Start | None = None,
     ) -> None:
         """Build the model, the optimisers and the objective.
 
         out: folder of the run's checkpoints and log.
         minutes: limit on the time of the run; after the first, no epoch starts that would end later.
         reference: use the short, slow implementations that the fast ones are tested against.
+        start: continue with a part of a model instead of training a new one.
         """
         self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
         self.device, self.reference = torch.device(device), reference
@@ -98,7 +112,8 @@ class Trainer:
         self._epoch_generator: Tensor | None = None  # the generator's state after the last step of an unfinished epoch
         self.generator = torch.Generator(self.device)
         self.temperature = torch.ones((), device=self.device)
-        self.triples = torch.from_numpy(graph.train).to(self.device).long()
+        self.start = start
+        self.triples = torch.from_numpy(graph.train if start is None else start.triples).to(self.device).long()
         self._build_model()
         self.captured: CapturedStep | None = None
         self.plain_steps = 0
@@ -114,13 +129,24 @@ class Trainer:
         options: dict[str, Any] = {"dimension": recipe.dimension, "K": recipe.K, "scaled": recipe.relation_scale}
         options |= {"entity_init": recipe.entity_init, "relation_init": recipe.relation_init, "levels": recipe.levels}
         options["reciprocal"] = recipe.reciprocal
-        model = build_model(recipe.model, *size, seed=self.seed, **options)
-        self.model, self.shard = model.to(self.device), model.shard
+        start = self.start
+        model = build_model(recipe.model, *size, seed=self.seed, **options) if start is None else start.model
+        self.model, self.shard = model.to(self.device).requires_grad_(), model.shard
         by_entity_lr = ("entities", "relations.log_scales")
         self.optimisers = {
             name: Adagrad(parameter, recipe.entity_lr if name in by_entity_lr else recipe.relation_lr)
             for name, parameter in self.model.named_parameters()
+            if start is None or name == "entities" or start.relation_rows is not None
         }
+        self.rows: Tensor | None = None  # masks of what is trained; None: everything
+        self.relation_rows: Tensor | None = None
+        if start is not None:
+            self.rows = start.rows.to(self.device)
+            if start.relation_rows is not None:
+                self.relation_rows = start.relation_rows.to(self.device)
+            for name, total in start.sums.items():
+                if name in self.optimisers:
+                    self.optimisers[name].sum.copy_(total)
         self.average: dict[str, Tensor] = {}  # of the parameters at the ends of epochs
         if recipe.averaging:
             self.average = {name: torch.zeros_like(optimiser.sum) for name, optimiser in self.optimisers.items()}
@@ -150,16 +176,20 @@ class Trainer:
             which, index = None, batch[:, 1]
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
-        names, parameters = zip(*relations.named_parameters(), strict=True)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         if isinstance(found.entities, Tensor):
-            self.optimisers["entities"].step(found.entities)
+            whole = found.entities if self.rows is None else masked(found.entities, self.rows)
+            self.optimisers["entities"].step(whole)
         else:
-            self.optimisers["entities"].step_rows(found.entities)
+            uses = found.entities if self.rows is None else found.entities.only(self.rows)
+            self.optimisers["entities"].step_rows(uses)
         operator_gradient, loss, self.requests = sums()
-        gradients = torch.autograd.grad(operators, parameters, operator_gradient)
-        for name, gradient in zip(names, gradients, strict=True):
-            self.optimisers[f"relations.{name}"].step(gradient)
+        if len(self.optimisers) > 1:  # relations are trained too
+            names, parameters = zip(*relations.named_parameters(), strict=True)
+            gradients = torch.autograd.grad(operators, parameters, operator_gradient)
+            for name, gradient in zip(names, gradients, strict=True):
+                kept = gradient if self.relation_rows is None else masked(gradient, self.relation_rows)
+                self.optimisers[f"relations.{name}"].step(kept)
         return loss
 
     # --- the run -------------------------------------------------------------------------------
@@ -386,6 +416,11 @@ class Trainer:
         )
         model = Model(self.model.entities.detach(), kept.to(self.device), self.shard)
         return model.requires_grad_(False), latents
+
+
+def masked(gradient: Tensor, rows: Tensor) -> Tensor:
+    """A gradient with zeros in the rows that are not in a mask; Adagrad leaves those as they are."""
+    return gradient * rows.view(-1, *[1] * (gradient.ndim - 1))
 
 
 def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bool = False) -> Objective:

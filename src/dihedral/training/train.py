@@ -42,6 +42,7 @@ def train(
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
     keep_latents: bool = False,
+    keep_optimiser: bool = False,
     dtype: str = "float32",
     shard_mb: float | None = None,
     **settings: Unpack[RecipeSettings],
@@ -53,6 +54,7 @@ def train(
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
     resume: resume from the last checkpoint in `out`.
     minutes: limit on the time of training; by default 10 without a recipe, and none with one.
+    keep_optimiser: store the state of the optimiser with the model, so that an update continues with it.
     progress: show a progress bar in a terminal, a line in a notebook, and elsewhere print a line per validation.
     callback: one or several functions that are called with every event, such as `dihedral.training.loggers`.
     """
@@ -88,9 +90,12 @@ def train(
         with at_most(num_threads(wanted, graph, here)):
             trainer.run()
         predictor = finish(trainer)
+        if not keep_optimiser:
+            predictor.optimiser = None  # as large as the model
         if trainer.shard.is_single:
-            _calibrate(predictor, seed)
-        _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, latents=keep_latents, overwrite=overwrite)
+            calibrate(predictor, seed)
+        kept = {"latents": keep_latents, "optimiser": keep_optimiser}
+        _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite, **kept)
         announce({"event": "measured", "metrics": predictor.metrics})
     return predictor if trainer.shard.is_single or folder is None else load(folder, device=here)
 
@@ -145,7 +150,7 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
     run.begin()
 
 
-def _calibrate(predictor: Predictor, seed: int) -> None:
+def calibrate(predictor: Predictor, seed: int) -> None:
     """Fit probabilities; where that is not possible, keep the reason with the model."""
     try:
         predictor.calibrate(seed=seed)
@@ -156,6 +161,9 @@ def _calibrate(predictor: Predictor, seed: int) -> None:
 def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
     """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
     entities = trainer.shard.gather(predictor.model.entities.detach())
+    optimiser = predictor.optimiser
+    if optimiser is not None and (sums := trainer.shard.gather(optimiser["entities"])) is not None:
+        optimiser = optimiser | {"entities": sums}
     run = trainer.folder
     if run is None:
         return
@@ -164,10 +172,11 @@ def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
         assert entities is not None
         model = Model(entities, predictor.model.relations).requires_grad_(False)
         stored = Predictor(
-            model, trainer.graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents
-        )
+            model, trainer.graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents,
+            optimiser=optimiser,
+        )  # fmt: skip
         if not trainer.shard.is_single:
-            _calibrate(stored, trainer.seed)
+            calibrate(stored, trainer.seed)
         stored.save(run.folder.parent, **options)
         run.drop_checkpoint()
 
@@ -204,7 +213,8 @@ def finish(trainer: Trainer) -> Predictor:
         "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
-    predictor = Predictor(model, trainer.graph, recipe=trainer.recipe.to_dict(), metrics=metrics, latents=latents)
+    recipe, sums = trainer.recipe.to_dict(), {name: each.sum for name, each in trainer.optimisers.items()}
+    predictor = Predictor(model, trainer.graph, recipe=recipe, metrics=metrics, latents=latents, optimiser=sums)
     for split in ("valid", "test"):
         if len(trainer.graph.split(split)):
             metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(predictor.scorer).to_dict()

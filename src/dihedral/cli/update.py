@@ -1,0 +1,80 @@
+"""`dihedral update`: add facts to a trained model and remove facts from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dihedral.cli.options import Columns, Device, Json, ModelFolder, Seed, Threads
+from dihedral.cli.output import print_json, read_data, remark, say
+from dihedral.errors import DihedralError
+from dihedral.training import Interrupted
+from dihedral.training.update import update_folder
+
+Facts = list[tuple[str, str, str]]
+
+
+def command(
+    model: ModelFolder,
+    add: Annotated[
+        str | None, typer.Option(help="A file of facts to add; new names become entities or relations.")
+    ] = None,
+    remove: Annotated[str | None, typer.Option(help="A file of facts to remove.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the model to this folder; by default it is replaced.")] = None,
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Also train known relations (models with --keep-optimiser).")
+    ] = False,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the facts of the update; chosen by default.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    threads: Threads = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Add facts to a model and remove facts from it, without training it again from the start.
+
+    Example: dihedral update out/umls --add new.tsv --remove old.tsv
+
+    Example: dihedral update out/umls --add new.tsv --out out/umls-2
+    """
+    if add is None and remove is None:
+        raise DihedralError("nothing is to be changed; give --add or --remove")
+    changes: dict[str, Any] = {"add": _read(add, columns), "remove": _read(remove, columns)}
+    try:
+        updated = update_folder(model, out=out, device=device, relations=relations, epochs=epochs, seed=seed, **changes)
+    except (Interrupted, KeyboardInterrupt):
+        remark(f"interrupted; the model in {model} is as it was")
+        raise typer.Exit(1) from None
+    version = updated.metrics["versions"][-1]
+    if json:
+        print_json(version)
+    else:
+        print_version(version)
+        remark(f"wrote the model to {out or model}")
+
+
+def _read(source: str | None, columns: str | None) -> Facts:
+    if source is None:
+        return []
+    graph = read_data(source, columns, all_as="train")
+    return list(graph.labels(graph.known))
+
+
+def print_version(version: dict[str, Any]) -> None:
+    """What an update did, measured and advises."""
+    counts = {name: version[name] for name in ("added", "removed", "new_entities", "new_relations") if version[name]}
+    changed = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
+    say(f"version {version['version']}: {changed}")
+    say(f"{version['rows_changed']:,} of {version['rows']:,} entity rows changed in {version['train_seconds']:.1f} s")
+    for split in ("valid", "test"):
+        before, after = version["before"].get(f"{split}_mrr"), version.get(f"{split}_mrr")
+        if before is not None and after is not None:
+            say(f"{split} MRR {before:.4f} before, {after:.4f} after")
+    before, after = (version["drift"][f"added_mrr_{when}"] for when in ("before", "after"))
+    if after is not None:
+        say(f"added facts: MRR {f'{before:.4f} before, ' if before is not None else ''}{after:.4f} after")
+    if "not_undone" in version:
+        say(f"not undone: {version['not_undone']}")
+    say("the update is enough" if version["advice"] is None else f"train again: {version['advice']}")

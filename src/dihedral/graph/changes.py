@@ -1,0 +1,136 @@
+"""Changes of a graph: facts that are added and removed, checked before anything is done."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError, check_triples
+from dihedral.graph.index import GraphIndex
+from dihedral.graph.loading import load_graph
+from dihedral.graph.prefixes import expand
+from dihedral.graph.triples import SPLITS, Graph, Triples
+from dihedral.graph.vocabulary import Vocabulary
+
+Names = tuple[str, str, str]
+NUM_LISTED = 3  # in an error
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A graph before and after a change. Known names keep their ids, so ids of before are valid after it."""
+
+    before: Graph
+    after: Graph
+    added: Triples  # to train
+    removed: Triples  # from train
+    num_removed: int  # from all splits
+    num_known: int  # facts to add that the graph held already, in any split
+    hashes: dict[str, str]  # of the added and of the removed facts
+
+    @property
+    def new_entities(self) -> NDArray[np.int64]:
+        return np.arange(self.before.num_entities, self.after.num_entities)
+
+    @property
+    def num_new_relations(self) -> int:
+        return self.after.num_relations - self.before.num_relations
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts and hashes; no fact."""
+        return {
+            "added": len(self.added), "removed": self.num_removed, "new_entities": len(self.new_entities),
+            "new_relations": self.num_new_relations, **{f"{name}_sha256": value for name, value in self.hashes.items()},
+        }  # fmt: skip
+
+
+def read_facts(source: Any) -> list[Names]:
+    """Facts from a list of triples, or from anything that `load_graph` reads, by name."""
+    if source is None:
+        return []
+    if isinstance(source, (list, tuple)) and all(isinstance(row, (tuple, list)) for row in source):
+        check_triples(source)
+        return [(str(head), str(relation), str(tail)) for head, relation, tail in source]
+    graph = load_graph(source, valid=0.0, test=0.0)
+    return list(graph.labels(graph.known))
+
+
+def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) -> Change:
+    """Apply a change to a graph; an error for the first thing in it that is not valid."""
+    add, remove = (_full_names(graph, facts) for facts in (add, remove))
+    if both := set(add) & set(remove):
+        raise DihedralError(f"fact {min(both)!r} is to be added and to be removed; leave one out")
+    gone = _find_removed(graph, remove)
+    entities = _extended(graph.entities, (name for head, _, tail in add for name in (head, tail)))
+    relations = _extended(graph.relations, (relation for _, relation, _ in add))
+    joined = {name for head, _, tail in add if head != tail for name in (head, tail)}
+    for name in entities[graph.num_entities :]:
+        if name not in joined:
+            raise DihedralError(f"entity {name!r} has no facts with other entities; give at least one to place it by")
+    columns = (entities.ids([h for h, _, _ in add]), relations.ids([r for _, r, _ in add]),
+               entities.ids([t for _, _, t in add]))  # fmt: skip
+    wanted = np.stack(columns, axis=1).astype(np.int32)
+    is_known = _places(graph, wanted) >= 0
+    added = wanted[~is_known]
+    if not len(added) and not len(gone):
+        known = f"all {len(add)} facts to add are in the graph already" if add else "no facts are given"
+        raise DihedralError(f"nothing would change: {known}")
+    splits = {split: graph.split(split) for split in SPLITS}
+    kept = {split: part[_places(graph, part, gone) < 0] for split, part in splits.items()}
+    if not len(kept["train"]):
+        raise DihedralError("no training facts would be left; a graph needs at least one")
+    removed = splits["train"][_places(graph, splits["train"], gone) >= 0]
+    kept["train"] = np.concatenate([kept["train"], added])
+    after = graph.replace(entities=entities, relations=relations, **kept)
+    hashes = {"added": _digest(after, added), "removed": _digest(graph, gone)}
+    return Change(graph, after, added, removed, len(gone), int(is_known.sum()), hashes)
+
+
+def _full_names(graph: Graph, facts: Iterable[Names]) -> list[Names]:
+    entities, relations = graph.entities.prefixes, graph.relations.prefixes
+    return list(dict.fromkeys((expand(h, entities), expand(r, relations), expand(t, entities)) for h, r, t in facts))
+
+
+def _extended(names: Vocabulary, used: Iterable[str]) -> Vocabulary:
+    """The vocabulary with the names in use that it does not have."""
+    new = names.unknown(used)
+    if not new:
+        return names
+    names.check_new(new)
+    return Vocabulary([*names, *new], names.kind, names.prefixes)
+
+
+def _find_removed(graph: Graph, facts: Sequence[Names]) -> Triples:
+    """The ids of facts, all of which the graph holds."""
+    entities, relations = graph.entities, graph.relations
+    rows = [[entities.find(head), relations.find(relation), entities.find(tail)] for head, relation, tail in facts]
+    ids = np.array([[-1 if part is None else part for part in row] for row in rows], np.int32).reshape(-1, 3)
+    inside = np.asarray((ids >= 0).all(axis=1))
+    inside[inside] = _places(graph, ids[inside]) >= 0
+    if missing := [fact for fact, found in zip(facts, inside.tolist(), strict=True) if not found]:
+        listed = ", ".join(map(str, missing[:NUM_LISTED])) + (", …" if len(missing) > NUM_LISTED else "")
+        count = f"{len(missing)} of the {len(facts)} facts to remove are" if len(missing) > 1 else "a fact to remove is"
+        raise DihedralError(f"{count} not in the graph: {listed}; nothing was changed")
+    return ids
+
+
+def _places(graph: Graph, triples: Triples, among: Triples | None = None) -> NDArray[np.int64]:
+    """The place of each triple among others, by default among all known facts, or -1."""
+    index = graph.index if among is None else GraphIndex.build([among], graph.num_entities, graph.num_relations)
+    found = np.full(len(triples), -1, np.int64)
+    inside = (triples[:, [0, 2]] < graph.num_entities).all(axis=1) & (triples[:, 1] < graph.num_relations)
+    head, relation, tail = torch.from_numpy(triples[inside].astype(np.int64)).unbind(1)
+    found[inside] = index.locate(head, relation, tail).numpy()
+    return found
+
+
+def _digest(graph: Graph, triples: Triples) -> str:
+    """SHA-256 of facts by name, in any order."""
+    lines = sorted("\t".join(names) for names in graph.labels(triples))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,132 @@
+"""Lineage: the versions of a model, what each update did and measured, and when to train again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from dihedral.evaluation import Evaluator
+from dihedral.graph import Graph
+from dihedral.graph.changes import Change
+from dihedral.graph.triples import SPLITS, Triples
+from dihedral.inference.predictor import Predictor
+
+SAMPLE = 1000  # facts that a measurement ranks
+MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
+MAX_CHANGED = 0.2  # facts added and removed since training, as a share of those at training
+MIN_FIT = 0.9  # MRR of added training facts, as a share of that of other training facts
+MAX_FORGOTTEN = 0.1  # facts removed from one relation, as a share of them
+
+
+def versions_of(predictor: Predictor) -> list[dict[str, Any]]:
+    """The versions of a model; a model that was never updated has one."""
+    found = predictor.metrics.get("versions")
+    if isinstance(found, list) and found:
+        return list(found)
+    first: dict[str, Any] = {"version": 0, "parent": None, "fingerprint": predictor.graph.fingerprint}
+    return [first | {"facts": len(predictor.graph.train)} | _measured(predictor)]
+
+
+def record_update(
+    before: Predictor, after: Predictor, change: Change, epochs: int, seconds: float, relations: bool
+) -> None:
+    """Add a version to the metrics of an updated model."""
+    versions = versions_of(before)
+    rows = after.model.entities.detach()[: before.graph.num_entities]
+    changed = int((rows != before.model.entities.detach()).any(dim=1).sum())
+    entry: dict[str, Any] = {
+        "version": versions[-1]["version"] + 1, "parent": versions[-1]["version"],
+        "time": datetime.now(UTC).isoformat(timespec="seconds"), "fingerprint": change.after.fingerprint,
+        "facts": len(change.after.train), **change.to_dict(), "rows_changed": changed, "rows": len(rows),
+        "relations_trained": relations, "epochs": epochs, "train_seconds": round(seconds, 3),
+        **_measured(after), "before": _measured_before(before, change), "drift": _drift(before, after, change),
+    }  # fmt: skip
+    entry["advice"] = advice(versions, entry, change)
+    if len(change.removed):
+        entry["not_undone"] = _not_undone(change, relations)
+    after.metrics["versions"] = [*versions, entry]
+
+
+def _measured(predictor: Predictor) -> dict[str, Any]:
+    reports = {split: predictor.metrics.get(split) for split in ("valid", "test")}
+    return {f"{split}_mrr": round(report["both"]["mrr"], 5) for split, report in reports.items() if report}
+
+
+def _measured_before(before: Predictor, change: Change) -> dict[str, Any]:
+    """The old model on the valid and test facts of the new graph, with the same known answers left out."""
+    found = {}
+    for split in ("valid", "test"):
+        mrr = _mrr(before, known_before(change), change.after.split(split), sample=0)
+        if mrr is not None:
+            found[f"{split}_mrr"] = mrr
+    return found
+
+
+def known_before(change: Change) -> Graph:
+    """The facts of the new graph that the old model can rank."""
+    before = change.before
+    parts = {}
+    for split in SPLITS:
+        facts = change.after.split(split)
+        kept = (facts[:, [0, 2]] < before.num_entities).all(axis=1) & (facts[:, 1] < before.num_relations)
+        parts[split] = facts[kept]
+    return before.replace(**parts)
+
+
+def _drift(before: Predictor, after: Predictor, change: Change) -> dict[str, Any]:
+    """MRR of the added facts before and after, and of other training facts after."""
+    graph = known_before(change)
+    known = graph.train[len(graph.train) - _num_known(change) :]
+    old = change.after.train[: len(change.after.train) - len(change.added)]
+    return {
+        "added_mrr_before": _mrr(before, graph, known),
+        "added_mrr_after": _mrr(after, change.after, change.added),
+        "other_train_mrr_after": _mrr(after, change.after, old),
+    }
+
+
+def _num_known(change: Change) -> int:
+    """The added facts whose names the old graph had."""
+    inside = (change.added[:, [0, 2]] < change.before.num_entities).all(axis=1)
+    return int((inside & (change.added[:, 1] < change.before.num_relations)).sum())
+
+
+def _mrr(predictor: Predictor, graph: Graph, triples: Triples, sample: int = SAMPLE) -> float | None:
+    """MRR of facts, or of a sample of them; None if there are none."""
+    if not len(triples):
+        return None
+    triples = np.ascontiguousarray(triples)
+    found = Evaluator(graph, "facts", triples=triples, device=predictor.device, sample=sample)(predictor.scorer)
+    return round(found.mrr, 5)
+
+
+def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change) -> str | None:
+    """Why the model should be trained again; None if the update is enough."""
+    first, kept = versions[0], 1.0
+    for each in (*versions[1:], entry):  # of each update on the same facts: the graphs differ
+        before, after = each["before"].get("valid_mrr"), each.get("valid_mrr")
+        kept *= after / before if before and after else 1.0
+    if kept < 1 - MAX_LOSS:
+        return f"updates since training lost {1 - kept:.1%} of the valid MRR"
+    changed = sum(each.get("added", 0) + each.get("removed", 0) for each in (*versions, entry))
+    if changed > MAX_CHANGED * first["facts"]:
+        return f"{changed:,} facts changed since training, which had {first['facts']:,}"
+    fit, others = entry["drift"]["added_mrr_after"], entry["drift"]["other_train_mrr_after"]
+    if fit is not None and others is not None and fit < MIN_FIT * others:
+        return f"the added facts have an MRR of {fit:.4f}, other training facts {others:.4f}"
+    counts = np.bincount(change.before.train[:, 1], minlength=change.after.num_relations)
+    lost = np.bincount(change.removed[:, 1], minlength=change.after.num_relations)
+    worst = int((lost / np.maximum(counts, 1)).argmax())
+    if lost[worst] > MAX_FORGOTTEN * counts[worst]:
+        name = change.after.relations[worst]
+        return f"{lost[worst]:,} of the {counts[worst]:,} facts of relation {name!r} were removed, and its code stays"
+    return None
+
+
+def _not_undone(change: Change, relations: bool) -> str:
+    count = len(np.unique(change.removed[:, 1]))
+    if relations:
+        return f"the codes of {count} relations were trained on removed facts, and further without them"
+    return f"the codes of {count} relations were trained on removed facts and stay; only training again undoes that"

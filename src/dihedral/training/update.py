@@ -1,0 +1,277 @@
+"""`update`: change a trained model with its graph, without training it again from the start.
+
+New entities are placed by their facts (`inference.folding`). Then the rows of all entities in changed facts are trained
+with the model's own recipe: on the added facts, on a sample of the other facts of those entities, and on all facts of
+the entities that are new or that forget something. All other rows stay as they are, bit by bit.
+
+To forget a fact, the rows of its entities start over from the facts that they keep. Where a fact is a negligible part
+of what an entity's row was trained on, the row is trained further instead.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+from dihedral.evaluation import Evaluator
+from dihedral.graph.changes import Change, change_graph, read_facts
+from dihedral.inference.folding import place_rows
+from dihedral.inference.predictor import Predictor, load
+from dihedral.inference.scorer import Scorer
+from dihedral.models import Model, restore_relations
+from dihedral.models.growth import grow, joined, known_rows
+from dihedral.runtime.threads import at_most
+from dihedral.storage.folder import MANIFEST, holds_model, saved_options
+from dihedral.training.checkpoint import RunFolder
+from dihedral.training.estimates import num_threads
+from dihedral.training.lineage import record_update
+from dihedral.training.loop import Callback, Event, Start, Trainer
+from dihedral.training.recipe import Recipe
+from dihedral.training.train import calibrate as fit_probabilities
+
+EPOCHS = 5  # over the facts of an update of known entities
+NEW_EPOCHS = 10  # with new entities; with new relations or facts to forget, as many as training took
+REPLAY = 10  # other facts to train on, for each that changes, in an update of `EPOCHS`
+REPEAT = 3  # times that an added fact of known entities is trained per epoch: their rows move in small steps
+SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
+FORGOTTEN = 0.01  # the share of an entity's facts from which its row starts over when they are removed
+MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What an update trains."""
+
+    rows: NDArray[np.bool_]  # the entities to train
+    fresh: NDArray[np.bool_]  # those of them that start over, or are new
+    facts: NDArray[np.int32]  # [n, 3]
+    epochs: int
+
+
+def update(
+    predictor: Predictor,
+    *,
+    add: Any = None,
+    remove: Any = None,
+    relations: bool = False,
+    epochs: int | None = None,
+    seed: int = 0,
+    calibrate: bool = True,
+    progress: bool = True,
+    callback: Callback | Sequence[Callback] = (),
+) -> Predictor:
+    """A predictor of the changed graph; the given one stays as it is.
+
+    add: facts of known and new entities and relations, as triples of names or as anything that `load_graph` reads. They
+    become training facts; those that the graph holds already, in any split, are left out.
+    remove: facts that the graph holds.
+    relations: also train the relations that the graph had before; otherwise they keep their codes. It needs a model
+    that was trained with `keep_optimiser`.
+    epochs: over the facts of the update; chosen by default.
+    calibrate: fit the probabilities again.
+
+    The last of `metrics["versions"]` of the result says what was done: facts, rows that changed, MRR before and after,
+    what cannot be undone, and whether to train again.
+
+    >>> from dihedral import make_family, train
+    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+    >>> updated = update(predictor, add=[("zoe", "sibling", "man_0001")], progress=False)
+    >>> updated.metrics["versions"][-1]["new_entities"]
+    1
+    """
+    started = time.perf_counter()
+    change = change_graph(predictor.graph, read_facts(add), read_facts(remove))
+    recipe = _recipe(predictor)
+    if relations and (predictor.optimiser is None or predictor.latents is None):
+        raise DihedralError("relations can be trained further only in a model that was trained with keep_optimiser")
+    plan = make_plan(change, predictor, epochs, seed)
+    with ExitStack() as stack:
+        callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
+        if progress and sys.stderr.isatty():
+            from dihedral.training.progress import ProgressBar
+
+            callbacks.append(stack.enter_context(ProgressBar()))
+
+        def announce(event: Event) -> None:
+            for each in callbacks:
+                each(event)
+
+        start = _start(predictor, change, plan, recipe, relations, seed)
+        short = _short(recipe, plan.epochs)
+        trainer = Trainer(change.after, short, seed=seed, device=predictor.device, callback=announce, start=start)
+        with at_most(num_threads(short, change.after, predictor.device)):
+            trainer.run()
+    result = _result(predictor, change, plan, trainer, relations)
+    seconds = time.perf_counter() - started
+    for split in ("valid", "test"):
+        if len(change.after.split(split)):
+            evaluator = Evaluator(change.after, split, device=predictor.device)
+            result.metrics[split] = evaluator(result.scorer).to_dict()
+    if calibrate:
+        fit_probabilities(result, seed)
+    record_update(predictor, result, change, plan.epochs, seconds, relations)
+    return result
+
+
+def update_folder(folder: Path, *, out: Path | None = None, device: str = "auto", **options: Any) -> Predictor:
+    """Update the model in a folder, and write it there, or to the folder `out`, in one atomic step.
+
+    options: those of `update`. A second update or training run in the folder that is written is refused.
+    """
+    target = folder if out is None else out
+    if not holds_model(folder):
+        raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
+    if out is not None and holds_model(out) and out.resolve() != folder.resolve():
+        raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
+    with RunFolder(target).locked():
+        kept = saved_options(folder)
+        updated = update(load(folder, device=device), **options)
+        kept["latents"] = kept["latents"] and updated.latents is not None
+        updated.save(target, overwrite=True, **kept)
+    return updated
+
+
+def _recipe(predictor: Predictor) -> Recipe:
+    if not predictor.recipe:
+        raise DihedralError("this model has no recipe, so an update does not know how to train it; train it again")
+    return Recipe.from_dict(predictor.recipe)
+
+
+def _short(recipe: Recipe, epochs: int) -> Recipe:
+    """The recipe for an update: no selection on valid, and a temperature that reaches its floor."""
+    settings: dict[str, Any] = {"epochs": epochs, "validate_every": 0, "patience": 0}
+    fastest = math.log(max(1.0, recipe.temperature / recipe.temperature_floor)) / epochs
+    return recipe.adapt(**settings, cooling=max(recipe.cooling, fastest))
+
+
+def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: int) -> Plan:
+    """The rows and facts to train."""
+    count = change.after.num_entities
+    fresh = np.zeros(count, bool)
+    fresh[change.new_entities] = True
+    fresh |= _forgetful(change)
+    rows = fresh.copy()
+    for facts in (change.added, change.removed):
+        rows[facts[:, 0]] = rows[facts[:, 2]] = True
+    train = change.after.train
+    old = train[: len(train) - len(change.added)]
+    whole = fresh[old[:, 0]] | fresh[old[:, 2]]
+    others = np.flatnonzero(~whole & (rows[old[:, 0]] | rows[old[:, 2]]))
+    rng = np.random.default_rng(seed)
+    if epochs is None:
+        epochs = NEW_EPOCHS if fresh.any() else EPOCHS
+        if len(change.removed) or change.num_new_relations:
+            epochs = max(NEW_EPOCHS, _trained_epochs(predictor))
+    if epochs < 1:
+        raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
+    wanted = math.ceil(REPLAY * EPOCHS / epochs * (len(change.added) + len(change.removed)))
+    drawn = rng.choice(others, min(len(others), wanted), replace=False)
+    is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
+    again = np.repeat(change.added[is_known], REPEAT - 1, axis=0)
+    facts = np.concatenate([change.added, again, old[whole], old[np.sort(drawn)]])
+    return Plan(rows, fresh, facts, epochs)
+
+
+def _trained_epochs(predictor: Predictor) -> int:
+    return int(predictor.metrics.get("epochs", 0) or predictor.recipe["epochs"])
+
+
+def _forgetful(change: Change) -> NDArray[np.bool_]:
+    """The entities whose rows start over: of each removed fact the one with fewer facts, the other if it matters."""
+    count = change.after.num_entities
+    ends = change.before.train[:, [0, 2]]
+    degrees = np.bincount(ends.ravel(), minlength=count)
+    lost = np.bincount(change.removed[:, [0, 2]].ravel(), minlength=count)
+    forgets = (lost > 0) & (lost >= FORGOTTEN * degrees)
+    pairs = change.removed[:, [0, 2]]
+    rarer = np.take_along_axis(pairs, degrees[pairs].argmin(axis=1)[:, None], 1)
+    forgets[rarer.ravel()] = True
+    return forgets
+
+
+def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, relations: bool, seed: int) -> Start:
+    """The model to start from: known rows, fresh rows as placed by their facts, and relations that may grow."""
+    old, graph, device = predictor.model, change.after, predictor.device
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(graph.num_entities, old.dimension, generator=generator).mul_(recipe.entity_init).to(device)
+    kept = torch.from_numpy(~plan.fresh).to(device)
+    table[kept] = old.entities.detach()[kept[: len(old.entities)]]
+    is_bilinear = predictor.scorer.candidates.shape[1] == old.dimension
+    if is_bilinear and plan.fresh.any() and (~plan.fresh).mean() >= MIN_OTHERS:
+        placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
+        scorer = Scorer(Model(table, old.relations).requires_grad_(False))
+        table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh, seed)
+    operator, relation_rows = old.relations, None
+    if change.num_new_relations or relations:
+        options = {"name": recipe.model, "dimension": recipe.dimension, "K": recipe.K, "levels": recipe.levels}
+        options |= {"relation_init": recipe.relation_init, "scaled": recipe.relation_scale}
+        operator = grow(old.relations, graph.num_relations, options | {"reciprocal": recipe.reciprocal}, seed)
+        known = known_rows(operator, old.num_relations)
+        relation_rows = torch.ones_like(known) if relations else ~known
+        if relations:
+            assert predictor.latents is not None
+            for name, parameter in operator.named_parameters():
+                parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
+    model = Model(table, operator)
+    return Start(model, torch.from_numpy(plan.rows), relation_rows, plan.facts, _sums(predictor, change, plan, model))
+
+
+def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model) -> dict[str, Tensor]:
+    """Adagrad's sums: those that the model was stored with, or an estimate; 0 for fresh rows and new relations.
+
+    The estimate: each use of a row had a gradient about as large as other rows, divided by the batch size.
+    """
+    sums, old = {name: torch.zeros_like(each.data) for name, each in model.named_parameters()}, predictor.model
+    count = len(old.entities)
+    if predictor.optimiser is not None:
+        sums["entities"][:count] = predictor.optimiser["entities"].to(predictor.device)
+        for name in sums.keys() & predictor.optimiser.keys() - {"entities"}:
+            known = known_rows(model.relations, old.num_relations)
+            sums[name][known] = predictor.optimiser[name].to("cpu")
+    else:
+        uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * _trained_epochs(predictor)
+        size = SUM_PER_USE * float(old.entities.detach().square().mean()) / predictor.recipe["batch_size"] ** 2
+        sums["entities"][:count] = torch.from_numpy(uses).float().to(predictor.device)[:, None] * size
+    sums["entities"][torch.from_numpy(plan.fresh).to(predictor.device)] = 0.0
+    return sums
+
+
+def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, relations: bool) -> Predictor:
+    """The trained rows and relations in a model that is otherwise the old one."""
+    trained, latents = trainer.best_model()
+    old, rows = predictor.model, torch.from_numpy(plan.rows).to(predictor.device)
+    table = trained.entities.detach().clone()
+    kept = ~rows
+    table[kept] = old.entities.detach()[kept[: len(old.entities)]]
+    operator = old.relations
+    if change.num_new_relations or relations:
+        tensors = trained.relations.stored()
+        if not relations:
+            known = known_rows(trained.relations, old.num_relations)
+            tensors = joined(old.relations.stored(), tensors, known)
+        settings = old.relations.settings()
+        operator = restore_relations(
+            trainer.recipe.model, tensors, change.after.num_relations, old.dimension, settings
+        ).to(predictor.device)
+    metrics = {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
+    model = Model(table, operator).requires_grad_(False)
+    optimiser = None
+    if predictor.optimiser is not None:
+        optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
+        latents = (predictor.latents or {}) | latents
+    return Predictor(
+        model, change.after, recipe=predictor.recipe, metrics=metrics, latents=latents if optimiser else None,
+        optimiser=optimiser,
+    )  # fmt: skip

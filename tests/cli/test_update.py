@@ -1,0 +1,101 @@
+"""`dihedral update`: it changes the folder as a whole or not at all, and says what it did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import dihedral as dh
+from dihedral.training.checkpoint import RunFolder
+
+
+@pytest.fixture
+def folder(model_folder, tmp_path) -> Path:
+    return Path(shutil.copytree(model_folder, tmp_path / "model"))
+
+
+@pytest.fixture
+def new(tmp_path) -> Path:
+    path = tmp_path / "new.tsv"
+    path.write_text("zoe\tsibling\tman_0001\nzoe\tlikes\tman_0002\n")
+    return path
+
+
+@pytest.fixture
+def old(tmp_path, predictor) -> Path:
+    path = tmp_path / "old.tsv"
+    path.write_text("\t".join(next(predictor.graph.labels(predictor.graph.train))) + "\n")
+    return path
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_an_update_replaces_the_model_and_says_what_it_did(cli, folder, new, old):
+    done = cli("update", folder, "--add", new, "--remove", old)
+    assert done.code == 0, done.err
+    assert "version 1: added 2, removed 1, new entities 1, new relations 1" in done.out
+    assert "entity rows changed" in done.out and "test MRR" in done.out and "not undone: the codes of" in done.out
+    updated = dh.load(folder)
+    assert updated.score("zoe", "likes", "man_0002") and updated.calibration is not None
+    shown = cli("info", folder)
+    assert "versions, with MRR before → after" in shown.out
+    assert json.loads(cli("info", folder, "--json").out)["metrics"]["versions"][1]["removed"] == 1
+
+
+def test_another_folder_leaves_the_model_as_it_was(cli, folder, new, tmp_path):
+    before = content(folder)
+    assert cli("update", folder, "--add", new, "--out", tmp_path / "two", "--json").code == 0
+    assert content(folder) == before and "zoe" in dh.load(tmp_path / "two").graph.entities
+    done = cli("update", folder, "--add", new, "--out", tmp_path / "two")
+    assert done.code == 2 and "already holds a model" in done.err
+
+
+@pytest.mark.parametrize(
+    ("option", "facts", "message"),
+    [
+        ("--remove", "man_0000\tspouse\tman_0000\n", "a fact to remove is not in the graph"),
+        ("--add", "eve\tspouse\teve\n", "entity 'eve' has no facts with other entities"),
+        ("--add", "MAN_0000\tspouse\tman_0001\n", "differs from 'man_0000' only in case or white space"),
+    ],
+)
+def test_invalid_facts_change_nothing(cli, folder, tmp_path, option, facts, message):
+    (tmp_path / "facts.tsv").write_text(facts)
+    before = content(folder)
+    done = cli("update", folder, option, tmp_path / "facts.tsv")
+    assert done.code == 2 and message in done.err and content(folder) == before
+
+
+def test_two_updates_at_once_are_refused(cli, folder, new):
+    with RunFolder(folder).locked():
+        done = cli("update", folder, "--add", new)
+    assert done.code == 2 and "in use by another training run or update" in done.err
+
+
+def test_versions_are_compared(cli, folder, new):
+    assert cli("update", folder, "--add", new).code == 0
+    done = cli("evaluate", folder, "--since", 0)
+    assert done.code == 0 and "test MRR since version 0:" in done.out
+    since = json.loads(cli("evaluate", folder, "--since", 0, "--json").out)["since"]
+    assert [each["version"] for each in since["versions"]] == [0, 1]
+    assert abs(since["change"] - (since["versions"][1]["test_mrr"] - since["versions"][0]["test_mrr"])) < 1e-4
+    assert "version 7 does not exist; this model has versions 0 to 1" in cli("evaluate", folder, "--since", 7).err
+
+
+def test_ctrl_c_leaves_the_model_as_it_was(cli, folder, new, monkeypatch):
+    before = content(folder)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dihedral.training.loop.Trainer.step", interrupt)
+    done = cli("update", folder, "--add", new)
+    assert done.code == 1 and "is as it was" in done.err and content(folder) == before
+
+
+def test_nothing_to_do_is_an_error(cli, folder):
+    assert "nothing is to be changed" in cli("update", folder).err

@@ -1,0 +1,70 @@
+"""Changes of a graph: everything is checked before anything changes."""
+
+from __future__ import annotations
+
+import pytest
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.graph.changes import change_graph, read_facts
+
+TRAIN = [("ann", "parent", "bob"), ("bob", "child", "ann"), ("ann", "spouse", "Dan Lee")]
+
+
+@pytest.fixture
+def graph():
+    return dh.Graph.from_labels(TRAIN, test=[("Dan Lee", "parent", "bob")])
+
+
+def test_known_names_keep_their_ids_and_new_ones_follow(graph):
+    change = change_graph(graph, [("eve", "parent", "ann"), ("eve", "knows", "bob")], [TRAIN[1]])
+    assert list(change.after.entities) == [*graph.entities, "eve"]
+    assert list(change.after.relations) == [*graph.relations, "knows"]
+    facts = list(change.after.labels(change.after.train))
+    assert facts == [TRAIN[0], TRAIN[2], ("eve", "parent", "ann"), ("eve", "knows", "bob")]
+    assert (len(change.added), len(change.removed), change.num_new_relations) == (2, 1, 1)
+    assert list(change.before.labels(change.removed)) == [TRAIN[1]]
+
+
+def test_facts_that_the_graph_holds_are_left_out_and_counted(graph):
+    change = change_graph(graph, [TRAIN[0], ("Dan Lee", "parent", "bob"), ("bob", "parent", "ann")], [])
+    assert (len(change.added), change.num_known) == (1, 2)
+
+
+def test_a_fact_is_removed_from_every_split(graph):
+    change = change_graph(graph, [], [("Dan Lee", "parent", "bob")])
+    assert (len(change.after.test), len(change.removed), change.num_removed) == (0, 0, 1)
+
+
+def test_hashes_do_not_depend_on_the_order(graph):
+    new = [("eve", "parent", "ann"), ("eve", "parent", "bob")]
+    one, two = (change_graph(graph, facts, []).hashes for facts in (new, new[::-1]))
+    assert one == two and one["added"] != one["removed"]
+
+
+@pytest.mark.parametrize(
+    ("add", "remove", "message"),
+    [
+        ([], [("ann", "parent", "eve")], "a fact to remove is not in the graph: \\('ann', 'parent', 'eve'\\)"),
+        ([], [("ann", "parent", "ann"), ("x", "y", "z")], "2 of the 2 facts to remove are not in the graph"),
+        ([("eve", "parent", "eve")], [], "entity 'eve' has no facts with other entities"),
+        ([("Ann", "parent", "bob")], [], "entity 'Ann' differs from 'ann' only in case or white space"),
+        ([("dan  lee", "parent", "bob")], [], "'dan  lee' differs from 'Dan Lee' only in case or white space"),
+        ([("ann", "Parent", "bob")], [], "relation 'Parent' differs from 'parent' only in case or white space"),
+        ([(" ", "parent", "bob")], [], "has no name"),
+        ([TRAIN[0]], [], "nothing would change: all 1 facts to add are in the graph already"),
+        ([], [], "nothing would change: no facts are given"),
+        ([TRAIN[0]], [TRAIN[0]], "is to be added and to be removed"),
+        ([], TRAIN, "no training facts would be left"),
+    ],
+)
+def test_invalid_changes_are_one_sentence(graph, add, remove, message):
+    with pytest.raises(DihedralError, match=message) as found:
+        change_graph(graph, add, remove)
+    assert "\n" not in str(found.value)
+
+
+def test_facts_are_read_from_files_and_lists(tmp_path):
+    (tmp_path / "new.tsv").write_text("ann\tparent\tbob\nbob\tchild\tann\n")
+    assert sorted(read_facts(str(tmp_path / "new.tsv"))) == sorted(read_facts(TRAIN[:2])) == sorted(TRAIN[:2])
+    assert read_facts(None) == [] == read_facts([])

@@ -1,0 +1,164 @@
+"""Updates: what changes, what stays bit-identical, what is forgotten, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.storage.folder import describe
+from dihedral.training.lineage import advice
+from dihedral.training.loop import Interrupted
+from dihedral.training.update import update_folder
+
+NEW = [("zoe", "sibling", "man_0001"), ("man_0001", "sibling", "zoe"), ("zoe", "likes", "man_0003")]
+
+
+def rows_of(predictor, names):
+    return predictor.model.entities[predictor.graph.entities.ids(list(names)).astype(np.int64)]
+
+
+def test_rows_that_no_change_touches_and_known_codes_stay_bit_identical(predictor):
+    updated = predictor.update(add=NEW, progress=False)
+    untouched = [name for name in predictor.graph.entities if name not in ("man_0001", "man_0003")]
+    assert torch.equal(rows_of(updated, untouched), rows_of(predictor, untouched))
+    assert not torch.equal(rows_of(updated, ["man_0001"]), rows_of(predictor, ["man_0001"]))
+    known = predictor.graph.num_relations
+    assert torch.equal(updated.model.codes[:known], predictor.model.codes)
+    version = updated.metrics["versions"][-1]
+    assert (version["rows_changed"], version["rows"]) == (2, predictor.graph.num_entities)
+    assert (version["added"], version["new_entities"], version["new_relations"]) == (3, 1, 1)
+
+
+def test_the_given_predictor_stays_as_it_is(predictor):
+    before, facts = predictor.model.entities.clone(), predictor.graph.num_triples
+    predictor.update(add=NEW[:1], remove=[next(predictor.graph.labels(predictor.graph.train))], progress=False)
+    assert torch.equal(predictor.model.entities, before) and predictor.graph.num_triples == facts
+    assert "versions" not in predictor.metrics
+
+
+def test_added_facts_are_learned(predictor):
+    graph = predictor.graph
+    known = set(graph.labels(graph.known))
+    strangers = [("man_0000", "sibling", name) for name in graph.entities if name.startswith("woman")]
+    new = [fact for fact in strangers if fact not in known][:4]
+    drift = predictor.update(add=new, epochs=40, progress=False).metrics["versions"][-1]["drift"]
+    assert drift["added_mrr_after"] > drift["added_mrr_before"] + 0.1
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        dh.Recipe(model="dihedral-ste", dimension=8, epochs=3),
+        dh.Recipe(model="dihedral-ste", K=6, dimension=8, epochs=3, relation_scale=True, objective="softmax"),
+        dh.Recipe(
+            model="dihedral-gumbel", levels="1, 1/2, 0", dimension=8, epochs=3, objective="softmax", candidates=9
+        ),
+        dh.Recipe(model="cyclic-gumbel", dimension=8, epochs=3),
+        dh.Recipe(model="complex", reciprocal=True, dimension=8, epochs=3, objective="softmax"),
+        dh.Recipe(model="orthogonal", dimension=8, epochs=3),
+        dh.Recipe(model="rescal", dimension=8, epochs=3),
+        dh.Recipe(model="transe", dimension=8, epochs=3),
+    ],
+    ids=lambda recipe: f"{recipe.model}-{recipe.objective}",
+)
+def test_every_kind_of_model_takes_entities_and_relations(family, recipe, tmp_path):
+    trained = dh.train(family, recipe, progress=False, device="cpu")
+    updated = trained.update(add=NEW, progress=False, calibrate=False, epochs=2)
+    count = family.num_relations
+    old, new = trained.scorer.operators, updated.scorer.operators
+    if trained.model.relations.is_reciprocal:
+        assert torch.equal(new[count + 1 : 2 * count + 1], old[count:])
+    assert torch.equal(new[:count], old[:count])
+    updated.save(tmp_path / "model")
+    assert dh.load(tmp_path / "model").score(*NEW[2]) == pytest.approx(updated.score(*NEW[2]), abs=1e-5)
+
+
+def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
+    fact = next(predictor.graph.labels(predictor.graph.train))
+    updated = predictor.update(remove=[fact], progress=False)
+    version = updated.metrics["versions"][-1]
+    assert fact not in set(updated.graph.labels(updated.graph.known))
+    assert version["removed"] == 1 and "relations were trained on removed facts" in version["not_undone"]
+    far = torch.nn.functional.cosine_similarity(rows_of(updated, [fact[0]]), rows_of(predictor, [fact[0]]))
+    assert float(far) < 0.999
+
+
+def test_the_folder_of_an_updated_model_holds_no_removed_fact(predictor, tmp_path):
+    """An entity that occurs in removed facts only keeps its name, but no file holds a fact of it."""
+    grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
+    grown.save(tmp_path / "model")
+    grown.update(remove=[("zoe", "sibling", "man_0001")], progress=False).save(tmp_path / "model", overwrite=True)
+    loaded = dh.load(tmp_path / "model")
+    zoe = loaded.graph.entities.id("zoe")
+    assert not (loaded.graph.known[:, [0, 2]] == zoe).any()
+    written = [path.read_bytes() for path in (tmp_path / "model").iterdir() if path.name != "entities.2.arrow"]
+    assert len(written) > 5 and not any(b"zoe" in content for content in written)
+
+
+def test_an_update_continues_with_the_state_of_the_optimiser(family, tmp_path):
+    options = {"epochs": 5, "progress": False, "device": "cpu", "dimension": 16}
+    dh.train(family, "demo/family", out=tmp_path / "model", keep_optimiser=True, **options)
+    trained = dh.load(tmp_path / "model")
+    assert trained.optimiser is not None and len(trained.optimiser["entities"]) == family.num_entities
+    updated = trained.update(add=NEW, relations=True, progress=False)
+    updated.save(tmp_path / "again", optimiser=True)
+    again = dh.load(tmp_path / "again")
+    assert len(again.optimiser["entities"]) == family.num_entities + 1
+    assert (again.optimiser["entities"][:-1] >= trained.optimiser["entities"]).all()
+    assert again.update(add=[("zoe", "child", "man_0002")], relations=True, progress=False).graph.num_entities == 41
+
+
+def test_relations_are_trained_only_with_the_state_of_the_optimiser(predictor):
+    with pytest.raises(DihedralError, match="trained with keep_optimiser"):
+        predictor.update(add=NEW, relations=True)
+
+
+def test_a_model_without_a_recipe_is_refused(predictor):
+    bare = dh.Predictor(predictor.model, predictor.graph)
+    with pytest.raises(DihedralError, match="has no recipe"):
+        bare.update(add=NEW)
+
+
+def test_an_update_that_is_interrupted_returns_nothing(predictor):
+    def stop(event):
+        if event["event"] == "step":
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, Interrupted)):
+        predictor.update(add=NEW, progress=False, callback=stop)
+
+
+def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):
+    options = {"epochs": 2, "progress": False, "device": "cpu", "dimension": 16, "dtype": "float16", "shard_mb": 0.005}
+    dh.train(family, "demo/family", out=tmp_path / "model", keep_optimiser=True, **options)
+    before, shards = describe(tmp_path / "model"), len(list((tmp_path / "model").glob("entities-*")))
+    update_folder(tmp_path / "model", add=NEW, progress=False)
+    assert describe(tmp_path / "model")["dtype"] == before["dtype"] == "float16"
+    assert len(list((tmp_path / "model").glob("entities-*"))) == shards > 1
+    assert dh.load(tmp_path / "model").optimiser is not None
+
+
+def test_versions_name_their_parents(predictor):
+    one = predictor.update(add=NEW[:1], progress=False, calibrate=False)
+    two = one.update(add=NEW[1:2], progress=False, calibrate=False)
+    versions = two.metrics["versions"]
+    assert [each["version"] for each in versions] == [0, 1, 2]
+    assert [each["parent"] for each in versions] == [None, 0, 1]
+    assert versions[0]["fingerprint"] == predictor.graph.fingerprint
+    assert versions[2]["before"]["test_mrr"] == pytest.approx(versions[1]["test_mrr"], abs=0.02)
+
+
+def test_training_again_is_advised_with_a_reason(predictor):
+    graph = predictor.graph
+    change = dh.graph.changes.change_graph(graph, [], list(graph.labels(graph.train[:1])))
+    first = {"version": 0, "facts": 100, "valid_mrr": 0.5}
+    drift = {"added_mrr_after": 0.9, "other_train_mrr_after": 0.9}
+    fine = {"added": 1, "removed": 0, "valid_mrr": 0.5, "before": {"valid_mrr": 0.5}, "drift": drift}
+    assert advice([first], fine, change) is None
+    assert "lost 20.0% of the valid MRR" in advice([first], fine | {"valid_mrr": 0.4}, change)
+    assert "facts changed since training" in advice([first], fine | {"added": 30}, change)
+    unfit = drift | {"added_mrr_after": 0.5}
+    assert "the added facts have an MRR" in advice([first], fine | {"drift": unfit}, change)
