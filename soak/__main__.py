@@ -1,9 +1,9 @@
 """`python -m soak`: run the fault campaign and record it in results/soak.json. Exit code 1 if anything was lost.
 
-kills: SIGKILL at random times during training, saving, downloading and tuning. disk: a disk that fills up or becomes
-read-only during a write. folders: two runs into one folder. mutations: damaged models, archives, Parquet, text and RDF
-files. archives: bombs and path traversal. clock: a clock that jumps by hours. hostile: valid-looking files whose sizes,
-depths, counts and offsets lie.
+kills: SIGKILL at random times during training, saving, downloading and tuning. updates: the same during updates.
+disk: a disk that fills up or becomes read-only during a write. folders: two runs into one folder. mutations: damaged
+models, archives, Parquet, text and RDF files. archives: bombs and path traversal. clock: a clock that jumps by hours.
+hostile: valid-looking files whose sizes, depths, counts and offsets lie.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from benchmarks.record import RESULTS, save
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from soak import archives, clock, disk, folders, hostile, kills, mutations
+from soak import archives, clock, disk, folders, hostile, kills, mutations, updates
 from soak.tally import Tally
 
 NUM_KILLS, NUM_MUTATIONS, NUM_HOSTILE = 200, 10_000, 20_000
 PARTS: dict[str, Callable[[Tally, int, int, Path], None]] = {
     "kills": kills.run,
+    "updates": updates.run,
     "disk": disk.run,
     "folders": folders.run,
     "mutations": mutations.run,
@@ -53,6 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     amounts = {
         "kills": options.kills,
+        "updates": max(1, options.kills // 2),
         "mutations": options.mutations,
         "disk": max(1, options.kills // 10),
         "folders": 6,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-PARTS = ("kills", "disk", "mutations", "folders", "hostile")
+PARTS = ("kills", "updates", "disk", "mutations", "folders", "hostile")
 
 
 @pytest.fixture(
@@ -38,6 +38,12 @@ def test_kills_full_disks_and_damaged_files_lose_nothing(found, sizes):
     assert counts["runs identical to an uninterrupted one"] > 0
     assert counts["Optuna searches identical to an uninterrupted one"] > 0
     assert sum(found["mutations"]["counts"].values()) == sum(found["hostile"]["counts"].values()) == sizes[1]
+
+
+def test_killed_updates_leave_the_old_or_the_new_model(found, sizes):
+    counts = found["updates"]["counts"]
+    assert found["updates"]["losses"] == [] and counts["kills of updating"] == sizes[0] // 2
+    assert counts["updates that left the old model"] > 0
 
 
 def test_a_second_run_into_a_folder_is_refused(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
 import shutil
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ import dihedral as dh
 from dihedral.serving.app import create_app
 from dihedral.serving.served_model import read_models
 from dihedral.serving.server import listen, reload_models
+from dihedral.training.update import update_folder
 
 SHORT_TIMEOUTS = """
 import dihedral.serving.connections as c, dihedral.serving.guard as g
@@ -95,6 +98,27 @@ def test_a_model_is_reloaded_under_traffic(strict_server, graph):
         another.save(folder, overwrite=True)
         assert server.reload() == "model 'model' was reloaded" and served_seed(location) == 7
     assert stats.losses == {} and sum(map(len, stats.seconds.values())) >= 6 * MIN_REQUESTS
+
+
+def test_an_updated_model_is_taken_under_traffic(strict_server, graph):
+    server, folder, location = strict_server.running, strict_server.folder, strict_server.location
+    facts = [("zoe", "sibling", "man_0001"), ("zoe", "likes", "man_0002")]
+    with traffic(location, graph) as stats:
+        update_folder(folder, add=facts, remove=list(graph.labels(graph.train[:1])), progress=False)
+        assert server.reload() == "model 'model' was reloaded"
+        status, body = ask(location, "/v1/predict?head=zoe&relation=likes&top=1")
+        assert status == 200 and json.loads(body)["predictions"][0]["head"] == "zoe"
+    assert stats.losses == {} and sum(map(len, stats.seconds.values())) >= 6 * MIN_REQUESTS
+
+
+def ask(location: str, path: str) -> tuple[int, bytes]:
+    connection = HTTPConnection(location, timeout=60)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
 
 
 def test_a_replaced_model_is_freed(family_folder):
