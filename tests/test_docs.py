@@ -139,6 +139,13 @@ def test_tables_of_queries_are_generated():
     assert rewritten(read(page)) == read(page), "run `python -m benchmarks.queries_table`"
 
 
+def test_measurements_of_updates_are_generated():
+    from benchmarks.living_page import rewritten
+
+    page = read("docs/how-to/update.md")
+    assert rewritten(page) == page, "run `python -m benchmarks.living_page`"
+
+
 def test_readme_tables_are_generated():
     from benchmarks.readme_tables import rewritten
 

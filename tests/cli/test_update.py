@@ -66,6 +66,8 @@ def test_another_folder_leaves_the_model_as_it_was(cli, folder, new, tmp_path):
 def test_invalid_facts_change_nothing(cli, folder, tmp_path, option, facts, message):
     (tmp_path / "facts.tsv").write_text(facts)
     before = content(folder)
+    done = cli("update", folder, option, tmp_path / "facts.tsv", "--out", tmp_path / "two")
+    assert done.code == 2 and message in done.err and not (tmp_path / "two").exists()
     done = cli("update", folder, option, tmp_path / "facts.tsv")
     assert done.code == 2 and message in done.err and content(folder) == before
 

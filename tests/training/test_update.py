@@ -151,6 +151,12 @@ def test_versions_name_their_parents(predictor):
     assert versions[2]["before"]["test_mrr"] == pytest.approx(versions[1]["test_mrr"], abs=0.02)
 
 
+def test_damaged_versions_are_refused(predictor):
+    damaged = dh.Predictor(predictor.model, predictor.graph, recipe=predictor.recipe, metrics={"versions": [{"a": 1}]})
+    with pytest.raises(DihedralError, match="versions are damaged"):
+        damaged.update(add=NEW[:1], progress=False, calibrate=False)
+
+
 def test_training_again_is_advised_with_a_reason(predictor):
     graph = predictor.graph
     change = dh.graph.changes.change_graph(graph, [], list(graph.labels(graph.train[:1])))

@@ -77,7 +77,7 @@ class DiscreteRelations(BlockRelations):
     def keep(self, codes: Tensor, scales: Tensor | None) -> None:
         """Give the first relations these codes [r, L] and factors [r], whatever the noise and the temperature."""
         if self.log_scales is not None and scales is not None:
-            self.log_scales.data[: len(scales)] = scales.log()
+            self.log_scales.data[: len(scales)] = scales.log().to(self.log_scales.device)
 
     @property
     def codes(self) -> Tensor:

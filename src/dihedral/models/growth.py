@@ -30,7 +30,9 @@ def grow(stored: Relations, num_relations: int, options: dict[str, Any], seed: i
     else:
         tensors = stored.stored()
         for name, parameter in grown.named_parameters():
-            parameter.data[known_rows(grown, stored.num_relations)] = tensors[name].to(parameter.dtype)
+            parameter.data[known_rows(grown, stored.num_relations)] = tensors[name].to(
+                parameter.device, parameter.dtype
+            )
     return grown
 
 

@@ -232,13 +232,16 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
         relations = restore_relations(kind, tensors, num_relations, dimension, manifest["settings"])
     except DihedralError as error:
         raise DihedralError(f"relations in {str(folder)!r} are damaged: {error}") from None
+    optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
+    if optimiser is not None and optimiser["entities"].shape != entities.shape:
+        raise DihedralError(f"the optimiser's state in {str(folder)!r} does not fit its model; copy the folder again")
     return StoredModel(
         model=Model(entities, relations).to(device).requires_grad_(False),
         graph=graph,
         recipe=read_json(folder / files["recipe"]),
         metrics=read_json(folder / files["metrics"]),
         latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
-        optimiser=read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None,
+        optimiser=optimiser,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.changes import Change
@@ -23,10 +24,21 @@ MAX_FORGOTTEN = 0.1  # facts removed from one relation, as a share of them
 def versions_of(predictor: Predictor) -> list[dict[str, Any]]:
     """The versions of a model; a model that was never updated has one."""
     found = predictor.metrics.get("versions")
-    if isinstance(found, list) and found:
+    if found:
+        if not isinstance(found, list) or not all(map(_is_version, found)):
+            raise DihedralError("the model's versions are damaged; copy the folder again")
         return list(found)
     first: dict[str, Any] = {"version": 0, "parent": None, "fingerprint": predictor.graph.fingerprint}
     return [first | {"facts": len(predictor.graph.train)} | _measured(predictor)]
+
+
+def _is_version(entry: Any) -> bool:
+    """Whether an entry, which comes from a file, has what is computed with."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("before", {}), dict):
+        return False
+    numbers = [entry.get(name, 0) for name in ("version", "facts", "added", "removed", "valid_mrr", "test_mrr")]
+    numbers += [entry.get("before", {}).get(name) or 0 for name in ("valid_mrr", "test_mrr")]
+    return "version" in entry and "facts" in entry and all(isinstance(each, (int, float)) for each in numbers)
 
 
 def record_update(
@@ -106,7 +118,7 @@ def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change
     """Why the model should be trained again; None if the update is enough."""
     first, kept = versions[0], 1.0
     for each in (*versions[1:], entry):  # of each update on the same facts: the graphs differ
-        before, after = each["before"].get("valid_mrr"), each.get("valid_mrr")
+        before, after = each.get("before", {}).get("valid_mrr"), each.get("valid_mrr")
         kept *= after / before if before and after else 1.0
     if kept < 1 - MAX_LOSS:
         return f"updates since training lost {1 - kept:.1%} of the valid MRR"

@@ -1,8 +1,9 @@
 """`update`: change a trained model with its graph, without training it again from the start.
 
 New entities are placed by their facts (`inference.folding`). Then the rows of all entities in changed facts are trained
-with the model's own recipe: on the added facts, on a sample of the other facts of those entities, and on all facts of
-the entities that are new or that forget something. All other rows stay as they are, bit by bit.
+with the model's own recipe: on the added facts, on a sample of the other facts of those entities, on all facts of the
+entities that are new or that forget something, and on facts of others, to which those are wrong answers. All other rows
+stay as they are, bit by bit.
 
 To forget a fact, the rows of its entities start over from the facts that they keep. Where a fact is a negligible part
 of what an entity's row was trained on, the row is trained further instead.
@@ -14,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
 
 EPOCHS = 5  # over the facts of an update of known entities
-NEW_EPOCHS = 10  # with new entities; with new relations or facts to forget, as many as training took
+NEW_EPOCHS = 8  # if rows are fresh: new, or starting over
 REPLAY = 10  # other facts to train on, for each that changes, in an update of `EPOCHS`
+BACKGROUND = 2.0  # facts of other entities, to which fresh rows are wrong answers, for each fact of fresh rows
 REPEAT = 3  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
 FORGOTTEN = 0.01  # the share of an entity's facts from which its row starts over when they are removed
@@ -135,11 +137,18 @@ def update_folder(folder: Path, *, out: Path | None = None, device: str = "auto"
         raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
     if out is not None and holds_model(out) and out.resolve() != folder.resolve():
         raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
-    with RunFolder(target).locked():
-        kept = saved_options(folder)
-        updated = update(load(folder, device=device), **options)
-        kept["latents"] = kept["latents"] and updated.latents is not None
-        updated.save(target, overwrite=True, **kept)
+    run = RunFolder(target)
+    with run.locked():
+        try:
+            kept = saved_options(folder)
+            updated = update(load(folder, device=device), **options)
+            kept["latents"] = kept["latents"] and updated.latents is not None
+            updated.save(target, overwrite=True, **kept)
+        except BaseException:
+            for empty in (run.folder, target):  # that the lock created; others are not empty
+                with suppress(OSError):
+                    empty.rmdir()
+            raise
     return updated
 
 
@@ -172,16 +181,26 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     rng = np.random.default_rng(seed)
     if epochs is None:
         epochs = NEW_EPOCHS if fresh.any() else EPOCHS
-        if len(change.removed) or change.num_new_relations:
-            epochs = max(NEW_EPOCHS, _trained_epochs(predictor))
+        if not _can_place(fresh):
+            epochs = max(epochs, _trained_epochs(predictor) // 2)
+        if change.num_new_relations:
+            epochs = max(epochs, _trained_epochs(predictor))
     if epochs < 1:
         raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
     wanted = math.ceil(REPLAY * EPOCHS / epochs * (len(change.added) + len(change.removed)))
     drawn = rng.choice(others, min(len(others), wanted), replace=False)
     is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
     again = np.repeat(change.added[is_known], REPEAT - 1, axis=0)
-    facts = np.concatenate([change.added, again, old[whole], old[np.sort(drawn)]])
+    elsewhere = np.flatnonzero(~whole & ~(rows[old[:, 0]] | rows[old[:, 2]]))
+    count = math.ceil(BACKGROUND * (int(whole.sum()) + len(change.added) - int(is_known.sum())))
+    background = rng.choice(elsewhere, min(len(elsewhere), count), replace=False)
+    facts = np.concatenate([change.added, again, old[whole], old[np.sort(drawn)], old[np.sort(background)]])
     return Plan(rows, fresh, facts, epochs)
+
+
+def _can_place(fresh: NDArray[np.bool_]) -> bool:
+    """Whether enough rows stay to place the fresh ones by."""
+    return bool((~fresh).mean() >= MIN_OTHERS)
 
 
 def _trained_epochs(predictor: Predictor) -> int:
@@ -209,7 +228,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     kept = torch.from_numpy(~plan.fresh).to(device)
     table[kept] = old.entities.detach()[kept[: len(old.entities)]]
     is_bilinear = predictor.scorer.candidates.shape[1] == old.dimension
-    if is_bilinear and plan.fresh.any() and (~plan.fresh).mean() >= MIN_OTHERS:
+    if is_bilinear and plan.fresh.any() and _can_place(plan.fresh):
         placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
         scorer = Scorer(Model(table, old.relations).requires_grad_(False))
         table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh, seed)
@@ -238,8 +257,10 @@ def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model) -> dic
     if predictor.optimiser is not None:
         sums["entities"][:count] = predictor.optimiser["entities"].to(predictor.device)
         for name in sums.keys() & predictor.optimiser.keys() - {"entities"}:
-            known = known_rows(model.relations, old.num_relations)
-            sums[name][known] = predictor.optimiser[name].to("cpu")
+            known, total = known_rows(model.relations, old.num_relations), predictor.optimiser[name]
+            if total.shape != (int(known.sum()), *sums[name].shape[1:]):
+                raise DihedralError(f"the optimiser's state of {name} is {list(total.shape)}, which is damaged")
+            sums[name][known] = total.to("cpu")
     else:
         uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * _trained_epochs(predictor)
         size = SUM_PER_USE * float(old.entities.detach().square().mean()) / predictor.recipe["batch_size"] ** 2
