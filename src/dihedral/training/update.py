@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,19 +100,15 @@ def update(
     if relations and (predictor.optimiser is None or predictor.latents is None):
         raise DihedralError("relations can be trained further only in a model that was trained with keep_optimiser")
     plan = make_plan(change, predictor, epochs, seed)
+    start = _start(predictor, change, plan, recipe, relations, seed)
+    short = _short(recipe, plan.epochs)
     with ExitStack() as stack:
         callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
         if progress and sys.stderr.isatty():
             from dihedral.training.progress import ProgressBar
 
             callbacks.append(stack.enter_context(ProgressBar()))
-
-        def announce(event: Event) -> None:
-            for each in callbacks:
-                each(event)
-
-        start = _start(predictor, change, plan, recipe, relations, seed)
-        short = _short(recipe, plan.epochs)
+        announce = partial(_announce, callbacks)
         trainer = Trainer(change.after, short, seed=seed, device=predictor.device, callback=announce, start=start)
         with at_most(num_threads(short, change.after, predictor.device)):
             trainer.run()
@@ -125,6 +122,11 @@ def update(
         fit_probabilities(result, seed)
     record_update(predictor, result, change, plan.epochs, seconds, relations)
     return result
+
+
+def _announce(callbacks: Sequence[Callback], event: Event) -> None:
+    for each in callbacks:
+        each(event)
 
 
 def update_folder(folder: Path, *, out: Path | None = None, device: str = "auto", **options: Any) -> Predictor:
