@@ -86,6 +86,14 @@ def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
     assert float(far) < 0.999
 
 
+def test_rows_that_start_over_do_not_push_down_the_answers_of_other_facts(benchmark_graph):
+    graph = benchmark_graph("umls")
+    trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, progress=False, device="cpu")
+    gone = list(graph.labels(graph.train[:10]))
+    version = trained.update(remove=gone, progress=False, calibrate=False).metrics["versions"][-1]
+    assert version["test_mrr"] > version["before"]["test_mrr"] - 0.02
+
+
 def test_the_folder_of_an_updated_model_holds_no_removed_fact(predictor, tmp_path):
     """An entity that occurs in removed facts only keeps its name, but no file holds a fact of it."""
     grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)

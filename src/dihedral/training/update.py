@@ -1,12 +1,12 @@
 """`update`: change a trained model with its graph, without training it again from the start.
 
-New entities are placed by their facts (`inference.folding`). Then the rows of all entities in changed facts are trained
-with the model's own recipe: on the added facts, on a sample of the other facts of those entities, on all facts of the
-entities that are new or that forget something, and on facts of others, to which those are wrong answers. All other rows
-stay as they are, bit by bit.
+New entities are placed by their facts (`inference.folding`). Then their rows and those of all entities in added facts
+are trained with the model's own recipe: on the added facts, on a sample of the other facts of those entities, on all
+facts of fresh rows, and on facts of others, to which fresh rows are wrong answers. All other rows stay as they are, bit
+by bit.
 
-To forget a fact, the rows of its entities start over from the facts that they keep. Where a fact is a negligible part
-of what an entity's row was trained on, the row is trained further instead.
+To forget a fact, the rows of its entities start over from the facts that they keep: such rows are fresh too. Where a
+fact is a negligible part of what an entity's row was trained on, only the row of the other entity starts over.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from dihedral.training.train import calibrate as fit_probabilities
 
 EPOCHS = 5  # over the facts of an update of known entities
 NEW_EPOCHS = 8  # if rows are fresh: new, or starting over
-REPLAY = 10  # other facts to train on, for each that changes, in an update of `EPOCHS`
-BACKGROUND = 2.0  # facts of other entities, to which fresh rows are wrong answers, for each fact of fresh rows
+REPLAY = 10  # other facts of known entities, for each added fact of theirs, in an update of `EPOCHS`
+BACKGROUND = 3.0  # facts to which fresh rows are wrong answers, for each fact of fresh rows
 REPEAT = 3  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
-FORGOTTEN = 0.01  # the share of an entity's facts from which its row starts over when they are removed
+FORGOTTEN = 0.02  # the share of an entity's facts from which its row starts over when they are removed
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
 
 
@@ -174,30 +174,35 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     fresh[change.new_entities] = True
     fresh |= _forgetful(change)
     rows = fresh.copy()
-    for facts in (change.added, change.removed):
-        rows[facts[:, 0]] = rows[facts[:, 2]] = True
-    train = change.after.train
-    old = train[: len(train) - len(change.added)]
-    whole = fresh[old[:, 0]] | fresh[old[:, 2]]
-    others = np.flatnonzero(~whole & (rows[old[:, 0]] | rows[old[:, 2]]))
-    rng = np.random.default_rng(seed)
+    rows[change.added[:, 0]] = rows[change.added[:, 2]] = True
     if epochs is None:
-        epochs = NEW_EPOCHS if fresh.any() else EPOCHS
-        if not _can_place(fresh):
-            epochs = max(epochs, _trained_epochs(predictor) // 2)
-        if change.num_new_relations:
-            epochs = max(epochs, _trained_epochs(predictor))
+        epochs = _choose_epochs(change, predictor, fresh)
     if epochs < 1:
         raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
-    wanted = math.ceil(REPLAY * EPOCHS / epochs * (len(change.added) + len(change.removed)))
-    drawn = rng.choice(others, min(len(others), wanted), replace=False)
+    train, rng = change.after.train, np.random.default_rng(seed)
+    old = train[: len(train) - len(change.added)]
+    is_whole = fresh[old[:, [0, 2]]].any(axis=1)
+    is_touched = ~is_whole & rows[old[:, [0, 2]]].any(axis=1)
     is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
+    num_fresh = int(is_whole.sum()) + int((~is_known).sum())
+    replay = _sample(np.flatnonzero(is_touched), REPLAY * EPOCHS / epochs * int(is_known.sum()), rng)
+    background = _sample(np.flatnonzero(~is_whole), BACKGROUND * num_fresh, rng)
     again = np.repeat(change.added[is_known], REPEAT - 1, axis=0)
-    elsewhere = np.flatnonzero(~whole & ~(rows[old[:, 0]] | rows[old[:, 2]]))
-    count = math.ceil(BACKGROUND * (int(whole.sum()) + len(change.added) - int(is_known.sum())))
-    background = rng.choice(elsewhere, min(len(elsewhere), count), replace=False)
-    facts = np.concatenate([change.added, again, old[whole], old[np.sort(drawn)], old[np.sort(background)]])
+    facts = np.concatenate([change.added, again, old[is_whole], old[replay], old[background]])
     return Plan(rows, fresh, facts, epochs)
+
+
+def _sample(places: NDArray[np.int64], count: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.sort(rng.choice(places, min(len(places), math.ceil(count)), replace=False))
+
+
+def _choose_epochs(change: Change, predictor: Predictor, fresh: NDArray[np.bool_]) -> int:
+    epochs = NEW_EPOCHS if fresh.any() else EPOCHS
+    if not _can_place(fresh):
+        epochs = max(epochs, _trained_epochs(predictor) // 2)
+    if change.num_new_relations:  # their codes are found as in training
+        epochs = max(epochs, _trained_epochs(predictor))
+    return epochs
 
 
 def _can_place(fresh: NDArray[np.bool_]) -> bool:
