@@ -46,6 +46,7 @@ from dihedral.training.train import calibrate as fit_probabilities
 EPOCHS = 5  # over the facts of an update of known entities
 NEW_EPOCHS = 8  # if rows are fresh: new, or starting over
 REPLAY = 10  # other facts of known entities, for each added fact of theirs, in an update of `EPOCHS`
+NEW_REPLAY = 3  # the same for each added fact with a new entity, whose other entity is trained too
 BACKGROUND = 3.0  # facts to which fresh rows are wrong answers, for each fact of fresh rows
 REPEAT = 3  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
@@ -185,7 +186,8 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     is_touched = ~is_whole & rows[old[:, [0, 2]]].any(axis=1)
     is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
     num_fresh = int(is_whole.sum()) + int((~is_known).sum())
-    replay = _sample(np.flatnonzero(is_touched), REPLAY * EPOCHS / epochs * int(is_known.sum()), rng)
+    wanted = REPLAY * EPOCHS / epochs * int(is_known.sum()) + NEW_REPLAY * int((~is_known).sum())
+    replay = _sample(np.flatnonzero(is_touched), wanted, rng)
     background = _sample(np.flatnonzero(~is_whole), BACKGROUND * num_fresh, rng)
     again = np.repeat(change.added[is_known], REPEAT - 1, axis=0)
     facts = np.concatenate([change.added, again, old[is_whole], old[replay], old[background]])
