@@ -1,0 +1,115 @@
+"""The measurements of docs/how-to/update.md from results/living.jsonl: `python -m benchmarks.living_page`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from statistics import mean
+from typing import Any
+
+from benchmarks.living import RECORD
+from benchmarks.record import RESULTS
+from benchmarks.report import DOCS
+from dihedral.io.jsonl import read_lines
+from dihedral.reproduction.tables import markdown
+
+PAGE = DOCS / "how-to" / "update.md"
+IMAGE = DOCS / "images" / "living.png"
+BEGIN = "<!-- begin measurements: python -m benchmarks.living_page -->\n"
+END = "<!-- end measurements -->"
+Row = dict[str, Any]
+
+
+def rows() -> list[Row]:
+    return read_lines(RESULTS / f"{RECORD}.jsonl")
+
+
+def groups(found: Iterable[Row], scenario: str) -> dict[str, list[Row]]:
+    """The rows of a scenario by graph, settings and whether the optimiser's state was kept."""
+    result: dict[str, list[Row]] = {}
+    for row in found:
+        if row["scenario"] == scenario:
+            state = ", optimiser kept" if row["keep_optimiser"] else ""
+            size = f", 2L = {row['settings']['dimension']}" if "dimension" in row["settings"] else ""
+            result.setdefault(f"{row['graph']}{size}{state}", []).append(row)
+    return result
+
+
+def average(found: list[Row], key: str, form: str = ".3f") -> str:
+    return format(mean(row[key] for row in found), form)
+
+
+def table(scenario: str, header: list[str], columns: dict[str, str], text: str) -> str:
+    """A table of means over seeds: one row per graph, one column per key with its format."""
+    body = [
+        [name, str(len(found)), *(average(found, key, form) for key, form in columns.items())]
+        for name, found in groups(rows(), scenario).items()
+    ]
+    return f"{text}\n\n{markdown(['graph', 'seeds', *header], body)}\n" if body else ""
+
+
+def measurements() -> str:
+    """All tables."""
+    machines = sorted({row["environment"].get("gpu") or row["environment"]["cpu"] for row in rows()})
+    parts = [
+        table("facts", ["retrained", "not updated", "updated / retrained", "share of its time"],
+              {"retrained_mrr": ".3f", "base_mrr": ".3f", "share_of_mrr": ".1%", "share_of_seconds": ".1%"},
+              "**Facts.** 5 % of the training facts arrive in ten batches: test MRR, and the time of the ten updates."),
+        table("entities", ["retrained", "folded in", "updated", "ms per entity", "other facts: retrained",
+                           "folded in", "updated"],
+              {"retrained_mrr": ".3f", "folded_share": ".1%", "updated_share": ".1%", "milliseconds_per_entity": ".1f",
+               "retrained_others_mrr": ".3f", "folded_others_mrr": ".3f", "updated_others_mrr": ".3f"},
+              "**Entities.** 10 % of the entities arrive with half of their facts; the other half is asked. MRR of\n"
+              "the retrained model, the shares of it that fold-in and an update reach, and test MRR of other facts."),
+        table("relation", ["retrained", "updated", "share"],
+              {"retrained_mrr": ".3f", "updated_mrr": ".3f", "share": ".1%"},
+              "**A relation.** It arrives with its training facts, and its other facts are asked."),
+        table("removal", ["MRR of removed facts: trained", "updated", "retrained", "KS p", "AUC", "test: updated",
+                          "retrained", "retrained, other seed"],
+              {"trained_removed_mrr": ".3f", "updated_removed_mrr": ".3f", "retrained_removed_mrr": ".3f",
+               "updated_ks_p": ".2f", "updated_auc": ".3f", "updated_test_mrr": ".3f", "retrained_test_mrr": ".3f",
+               "again_test_mrr": ".3f"},
+              "**Removal.** 5 % of the training facts are removed. Ranks of removed facts against those of a model\n"
+              "that never saw them: Kolmogorov-Smirnov test, and how well ranks tell both apart (AUC; .5 is chance)."),
+        table("rounds", ["retrained", "updated / retrained", "trend per round"],
+              {"retrained_mrr": ".3f", "share_of_mrr": ".1%", "trend_per_round": "+.4f"},
+              "**Rounds.** Facts and entities arrive and facts are removed, 5 % of each in twenty rounds: test MRR."),
+    ]  # fmt: skip
+    source = f"*`python -m benchmarks.living`, {', '.join(machines)}; `results/{RECORD}.jsonl`; means over seeds.*\n"
+    return "\n".join(part for part in parts if part) + "\n" + source
+
+
+def plot() -> None:
+    """MRR against the share of the time of retraining, and MRR over the rounds."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    for name, found in groups(rows(), "facts").items():
+        for number, row in enumerate(found):
+            spent = [sum(row["train_seconds"][:i]) / row["retrained_seconds"] for i in range(len(row["mrr"]) + 1)]
+            share = [value / row["retrained_mrr"] for value in (row["base_mrr"], *row["mrr"])]
+            (line,) = left.plot([100 * each for each in spent], share, marker=".", label=None if number else name)
+            line.set_color(f"C{list(groups(rows(), 'facts')).index(name)}")
+    left.set(xlabel="time of the updates, % of retraining", ylabel="test MRR / retrained", title="facts arrive")
+    for name, found in groups(rows(), "rounds").items():
+        for number, row in enumerate(found):
+            share = [value / row["retrained_mrr"] for value in (row["base_mrr"], *row["mrr"])]
+            (line,) = right.plot(range(len(share)), share, marker=".", label=None if number else name)
+            line.set_color(f"C{list(groups(rows(), 'rounds')).index(name)}")
+    right.set(xlabel="round", ylabel="test MRR / retrained on the final graph", title="facts and entities come and go")
+    for axes in (left, right):
+        axes.axhline(1, color="grey", linewidth=0.8)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8)
+    figure.savefig(IMAGE, dpi=120)
+
+
+def rewritten(text: str) -> str:
+    """The page with its measurements made again."""
+    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
+    return re.sub(pattern, lambda _: f"{BEGIN}\n{measurements()}\n{END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    plot()
