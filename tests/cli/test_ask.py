@@ -36,7 +36,7 @@ def test_a_value_that_is_not_fitted_is_not_called_probability(cli, model_folder)
         fitted = dh.load(model_folder).ask(QUERY, **({"ways": "max"} if more else {}))[0].probability is not None
         header = cli("ask", model_folder, QUERY, *more).out.splitlines()[0].split()
         assert header[1] == ("probability" if fitted else "value")
-        row = json.loads(cli("ask", model_folder, QUERY, *more, "--json").out)[0]
+        row = cli("ask", model_folder, QUERY, *more, "--json").rows[0]
         assert (row["probability"] is not None) == fitted and row["value"] > 0
         csv_row = next(csv.DictReader(io.StringIO(cli("ask", model_folder, QUERY, *more, "--csv").out)))
         assert (csv_row["probability"] != "") == fitted
