@@ -55,4 +55,4 @@ def command(
         found = grown.predict(head=head, relation=relation, tail=tail, **options)
         header = ["head", "relation", "tail", "score", "probability", "known"]
         rows = [[cell(getattr(prediction, name)) for name in header] for prediction in found]
-        print_found(json, [prediction._asdict() for prediction in found], header, rows, grown.graph.entities.short)
+        print_found(json, [prediction._asdict() for prediction in found], header, rows, grown.graph)

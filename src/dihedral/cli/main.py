@@ -18,8 +18,8 @@ from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
 COMMANDS: tuple[str, ...] = ("train", "update", "tune", "evaluate", "predict", "missing", "complete", "classify")
-COMMANDS += ("similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve", "info", "export")
-COMMANDS += ("recipes", "reproduce", "demo", "data")
+COMMANDS += ("similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve", "info")
+COMMANDS += ("export", "recipes", "reproduce", "demo", "data")
 """In the order of the help text; each is the function `command`, or the Typer `app`, of its module."""
 
 

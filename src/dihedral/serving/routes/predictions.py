@@ -81,7 +81,7 @@ def _check_answers(queries: Sequence[schemas.PredictQuestion]) -> None:
         )
 
 
-def _shown(answers: list[list[Prediction]]) -> list[list[schemas.Prediction]]:
+def _shown(answers: Sequence[Sequence[Prediction]]) -> list[list[schemas.Prediction]]:
     return [[schemas.Prediction.model_construct(**each._asdict()) for each in answer] for answer in answers]
 
 
@@ -123,7 +123,7 @@ def _fold_in(served: ServedModel, body: schemas.FoldInRequest) -> schemas.Predic
         with _numbered("question", number):
             _check(served, query, names)
             answers.append(grown.predict(**query.model_dump()))
-    return schemas.PredictBatchResponse.model_construct(model=served.name, answers=_shown(answers))
+    return served.labelled(schemas.PredictBatchResponse.model_construct(model=served.name, answers=_shown(answers)))
 
 
 @contextmanager
