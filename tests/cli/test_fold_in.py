@@ -19,7 +19,7 @@ def facts(tmp_path):
 def test_questions_about_new_entities_are_answered(cli, model_folder, facts):
     done = cli("fold-in", model_folder, "--facts", facts, "--head", "zoe", "--relation", "sibling", "--json")
     assert done.code == 0 and "2 new entities: zoe, yan" in done.err
-    found = json.loads(done.out)
+    found = [json.loads(line) for line in done.out.splitlines()]
     assert len(found) == 10 and found[0]["head"] == "zoe"
     assert {each["tail"] for each in found if each["known"]} <= {"man_0001", "yan"}
 

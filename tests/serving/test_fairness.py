@@ -164,7 +164,12 @@ def test_a_page_that_is_opened_does_not_mine_rules(family_folder):
     app = create_app(read_models([f"model={family_folder}"]))
     served = app.state.batchers["model"].served
     with TestClient(app) as client:
-        assert client.get("/v1/rules?mine=false").json() == {"model": "model", "mined": False, "rules": []}
+        assert client.get("/v1/rules?mine=false").json() == {
+            "model": "model",
+            "labels": {},
+            "mined": False,
+            "rules": [],
+        }
         assert client.get("/v1/relation?name=spouse&mine=false").json()["compositions"] is None
         assert "rules" not in vars(served)
         mined = client.get("/v1/rules").json()

@@ -507,8 +507,9 @@ import dihedral as dh
 def anonymous():
     return 1024 * int(re.search("RssAnon:(.*)kB", Path("/proc/self/status").read_text())[1])
 
+load = dh.load  # imports modules
 before, started = anonymous(), time.process_time()
-predictor = dh.load(sys.argv[1])
+predictor = load(sys.argv[1])
 print(time.process_time() - started, anonymous() - before)
 assert predictor.graph.entities.id("e199999") == 199_999
 """
