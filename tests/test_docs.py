@@ -164,6 +164,12 @@ def test_the_table_of_defaults_is_that_of_the_search():
     assert table() in read("docs/how-to/tune.md"), "copy what `python -m benchmarks.defaults --table` prints"
 
 
+def test_the_table_of_missing_facts_is_that_of_the_record():
+    from benchmarks.missing import table
+
+    assert table() in read("docs/concepts/probabilities.md"), "copy what `benchmarks.missing.table()` returns"
+
+
 def test_http_reference_lists_every_endpoint():
     pytest.importorskip("fastapi")
     from dihedral.serving.app import create_app
