@@ -145,7 +145,7 @@ def freebase_part(folder: Path, images: Path) -> str:
     return (
         "## FB15k-237: a graph with unknown rules\n\n"
         "```console\n$ dihedral train FB15k-237 --recipe algebra/fb15k-237-d4-graded --out out/fb15k-237\n```\n\n"
-        + shell(folder, name, "rules", "--top", "10", "--no-inverses", "--kind", "composition")
+        + shell(folder, name, "rules", "--top", "10", "--no-inverses", "--kind", "composition", "--wide")
         + "\nThe explanation of a test triple that ranks first:\n\n"
         + shell(folder, name, "explain", *found.triple, "--top", "4")
         + f"\nThe explanation took {explanation_seconds(predictor, found):.2f} s with the model in memory.\n\n"
@@ -173,12 +173,12 @@ The columns are:
 - AP, held out: of the pairs that a body joins in the complete graph, except those for which the rule holds in training,
   at least a tenth are facts of r₃;
 - order: how often the right order of a body scores higher than the swapped order, for rules whose order matters in the
-  graph. If r₃ is r₁ or r₂, which is half of these rules on FB15k-237, both orders have the same matrix cosine in every
-  model but RESCAL, and the same count ([why](concepts/algebra.md#compositions-from-the-codes-alone)). For these scores
-  that half of the column is rounding noise or 0: the tables were measured before ties were counted as half right.
+  graph. If r₃ is r₁ or r₂, both orders have the same matrix cosine in every model but RESCAL, and the same count
+  ([why](concepts/algebra.md#compositions-from-the-codes-alone)); such a tie counts as half right.
 
-Each result is one seed. The tables were measured when pairs with head = tail still counted, in bodies and in scores;
-today [they do not](concepts/algebra.md#rules-and-their-counts).
+Each result is one seed. The table of FB15k-237 counts through different entities, [as rules do
+today](concepts/algebra.md#rules-and-their-counts). The other tables are older: pairs with head = tail counted in bodies
+and in scores.
 
 All models use the settings of our recipe, with these exceptions: relations without logits have a learning rate of 0.1,
 O(2) has an L2 regulariser, and RESCAL has 100 dimensions and no relation prediction in its objective. The form of the
