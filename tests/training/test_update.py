@@ -178,3 +178,14 @@ def test_training_again_is_advised_with_a_reason(predictor):
     assert "facts changed since training" in advice([first], fine | {"added": 30}, change)
     unfit = drift | {"added_mrr_after": 0.5}
     assert "the added facts have an MRR" in advice([first], fine | {"drift": unfit}, change)
+
+
+def test_labels_stay_when_entities_arrive(predictor, tmp_path):
+    graph = predictor.graph.with_labels({"man_0001": "Tom", "sibling": "brother or sister"})
+    labelled = dh.Predictor(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics)
+    facts = [("zoe", "brother or sister", "Tom")]
+    for grown in (labelled.update(add=facts, progress=False, calibrate=False), labelled.fold_in("zoe", facts)):
+        grown.save(tmp_path / "model", overwrite=True)
+        names = dh.load(tmp_path / "model").graph.entities
+        assert names.shown("man_0001") == "Tom (man_0001)" and names.id("Tom") == graph.entities.id("man_0001")
+        assert names.label("zoe") == "" and names.id("zoe") == graph.num_entities

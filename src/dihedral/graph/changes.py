@@ -103,7 +103,7 @@ def _extended(names: Vocabulary, used: Iterable[str]) -> Vocabulary:
     if not new:
         return names
     names.check_new(new)
-    return Vocabulary([*names, *new], names.kind, names.prefixes)
+    return names.extended(new)
 
 
 def _find_removed(graph: Graph, facts: Sequence[Names]) -> Triples:

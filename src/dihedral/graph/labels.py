@@ -88,6 +88,13 @@ class Labels:
             rank += 1
         return sorted(found)
 
+    def extended(self, count: int) -> Labels:
+        """The same with so many further ids, which have no labels."""
+        arrays = {name: texts.array for name, texts in self.texts.items()}
+        return Labels(
+            {name: pa.concat_arrays([each, pa.array([""] * count, each.type)]) for name, each in arrays.items()}
+        )
+
     def distinct(self) -> list[str]:
         """All labels."""
         return [label for label in self.texts["label"].array.unique().to_pylist() if label]

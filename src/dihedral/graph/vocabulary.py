@@ -65,6 +65,11 @@ class Vocabulary(Texts, Sequence[str]):
         """The same names with these labels."""
         return Vocabulary(self._array, self.kind, self.prefixes, self._order, self.file, labels)
 
+    def extended(self, names: Sequence[str]) -> Vocabulary:
+        """The vocabulary with further names; the others keep their ids and labels."""
+        labels = None if self.labels is None else self.labels.extended(len(names))
+        return Vocabulary([*self, *names], self.kind, self.prefixes, labels=labels)
+
     def check(self) -> None:
         """Raise an error if the array is damaged, names repeat, or the order is wrong; it is checked only once."""
         if not self._checked:

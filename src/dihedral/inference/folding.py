@@ -29,7 +29,6 @@ from dihedral.errors import DihedralError, check_triples
 from dihedral.graph import Graph
 from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Triples
-from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model
@@ -90,9 +89,8 @@ def with_entities(graph: Graph, names: Sequence[str], facts: Sequence[Names]) ->
             )
         h, t = (ids[each] if each in ids else graph.entities.id(each) for each in (head, tail))
         triples.append((h, graph.relations.id(relation), t))
-    vocabulary = Vocabulary([*graph.entities, *names], prefixes=graph.entities.prefixes)
     own = np.array(triples, graph.train.dtype).reshape(-1, 3)
-    return graph.replace(entities=vocabulary, train=np.concatenate([graph.train, own]))
+    return graph.replace(entities=graph.entities.extended(names), train=np.concatenate([graph.train, own]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ fact is a negligible part of what an entity's row was trained on, only the row o
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -105,10 +104,10 @@ def update(
     short = _short(recipe, plan.epochs)
     with ExitStack() as stack:
         callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
-        if progress and sys.stderr.isatty():
-            from dihedral.training.progress import ProgressBar
+        if progress:
+            from dihedral.training.progress import show_progress
 
-            callbacks.append(stack.enter_context(ProgressBar()))
+            callbacks.append(stack.enter_context(show_progress()))
         announce = partial(_announce, callbacks)
         trainer = Trainer(change.after, short, seed=seed, device=predictor.device, callback=announce, start=start)
         with at_most(num_threads(short, change.after, predictor.device)):
