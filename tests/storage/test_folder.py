@@ -520,7 +520,7 @@ def test_a_large_model_opens_in_a_second_and_stays_in_its_files(python, tmp_path
     big_predictor(200_000, 64).save(tmp_path / "model")
     size = (tmp_path / "model" / "entities.safetensors").stat().st_size
     seconds, memory = map(float, python("-c", OPEN, tmp_path / "model").stdout.split())
-    assert seconds < 1 and memory < size / 4, (seconds, memory, size)
+    assert seconds < 0.5 and memory < size / 16, (seconds, memory, size)  # without imports
 
 
 def use(folder):

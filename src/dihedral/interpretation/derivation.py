@@ -34,9 +34,7 @@ class Derived:
     facts: Triples  # [n, 3]
     best: NDArray[np.int64]  # [n]: the rule with the highest confidence
     num_rules: NDArray[np.int64]  # [n]: how many rules derive each fact
-    reasons: list[
-        NDArray[np.int64]
-    ]  # per rule [m, 1 + variables]: the fact, and the entities of one way along the body
+    reasons: list[NDArray[np.int64]]  # per rule [m, 1 + variables]: the fact, and the entities of one way of the body
 
     def __len__(self) -> int:
         return len(self.facts)
