@@ -3,7 +3,7 @@
 A compact implementation of Das et al. (ICLR 2018), which the paper's tables quote. An agent starts at the head of
 (h, r, ?) and walks a fixed number of signed steps, or stays where it is. REINFORCE rewards it for ending at the tail.
 The policy is an LSTM over the steps taken. Answers are the entities that a beam search ends at, ranked by the
-probability of their best walk. As in the original, only tails are asked for, the edge of the question itself and
+probability of their walks together. As in the original, only tails are asked for, the edge of the question itself and
 other answers at the last step are hidden in training, and an answer that no walk reaches has reciprocal rank 0. The
 iteration is chosen on valid; test is ranked once.
 """
@@ -11,8 +11,9 @@ iteration is chosen on valid; test is ranked once.
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
@@ -184,13 +185,13 @@ class Agent:
         scores = self._beam(head, relation)  # [n, N]
         row, answer = self.known.answers(head, relation)
         true = scores.gather(1, tail[:, None])[:, 0]
-        scores[row, answer] = -torch.inf
+        scores[row, answer] = -1.0
         higher, equal = (scores > true[:, None]).sum(1), (scores == true[:, None]).sum(1)
         ranks = 1 + higher + equal / 2
-        return torch.where(true.isfinite(), ranks, torch.inf)
+        return torch.where(true > 0, ranks, torch.inf)
 
     def _beam(self, head: Tensor, relation: Tensor) -> Tensor:
-        """The log-probability of the best walk of the beam to each entity, -inf where none ends: [n, N]."""
+        """The probability that a walk of the beam ends at each entity: [n, N]."""
         setting, count = self.setting, len(head)
         here, total = head[:, None], head.new_zeros(count, 1).float()  # [n, beams]
         state = self.policy.start(relation, head)
@@ -206,9 +207,8 @@ class Agent:
             here = ends[parent.flatten()].gather(1, action.flatten()[:, None])[:, 0].view(count, -1)
             kept = state[0][parent.flatten()], state[1][parent.flatten()]
             state = self.policy.memory(self.policy.embed(taken, here.flatten()), kept)
-        total = total.masked_fill(total < -1e8, -torch.inf)  # walks over padding
-        scores = torch.full((count, self.graph.num_entities), -torch.inf, device=head.device)
-        return scores.scatter_reduce_(1, here, total, "amax")
+        scores = torch.zeros(count, self.graph.num_entities, device=head.device, dtype=torch.float64)
+        return scores.scatter_add_(1, here, total.double().exp())  # 0 for walks over padding
 
 
 def train(graph: dh.Graph, setting: Setting, seed: int, device: str, minutes: float = math.inf) -> dict[str, Any]:
@@ -243,16 +243,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", nargs="+", choices=list(SETTINGS), default=["umls"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--iterations", type=int, help="instead of the graph's setting")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=JSON", help="instead of the graph's settings")
     parser.add_argument("--minutes", type=float, default=math.inf, help="limit on the time of each run")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     rows = []
     for name in options.graphs:
-        setting = SETTINGS[name]
-        if options.iterations:
-            setting = Setting(**asdict(setting) | {"iterations": options.iterations})
+        changes = {key: json.loads(value) for key, _, value in (each.partition("=") for each in options.set)}
+        setting = replace(SETTINGS[name], **changes)
         for seed in options.seeds:
             rows.append(train(dh.load_graph(name), setting, seed, options.device, options.minutes))
             save("minerva", {"rows": rows}, options.out)

@@ -51,7 +51,7 @@ def large_settings(model: str) -> list[Setting]:
     """The setting for WN18RR and FB15k-237, on a GPU."""
     if model == "ConvE":
         sizes = {"embedding_dim": 200, "input_dropout": 0.2, "feature_map_dropout": 0.2, "output_dropout": 0.3}
-        return [Setting(sizes, {"batch_size": 512, "label_smoothing": 0.1}, lr=0.002, epochs=300, validate_every=20)]
+        return [Setting(sizes, {"batch_size": 512, "label_smoothing": 0.1}, lr=0.002, epochs=300, validate_every=10)]
     sizes = {
         "embedding_dim": 200,
         "decomposition": "block",
