@@ -29,9 +29,9 @@ from benchmarks.record import RESULTS, environment, save
 METRICS = {"mrr": "inverse_harmonic_mean_rank", "hits@1": "hits_at_1", "hits@3": "hits_at_3", "hits@10": "hits_at_10"}
 NOTE = (
     "These are small searches, not the best results of these models: settings were tried with the first seed only; "
-    "WN18RR and FB15k-237 have one setting and one seed. PyKEEN's product of all queries with all entities runs as one "
-    "matrix product. Each row records the environment of its own command. Seconds include the ranking of valid, and "
-    "other work may have used the cores or the card."
+    "WN18RR and FB15k-237 have one setting, one seed and a limit on time. PyKEEN's product of all queries with all "
+    "entities runs as one matrix product. Each row records the environment of its own command. Seconds include the "
+    "ranking of valid, and other work may have used the cores or the card."
 )
 
 

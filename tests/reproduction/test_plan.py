@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dihedral.reproduction.paper import TABLES
+from dihedral.reproduction.paper import BASELINES, TABLES
 from dihedral.reproduction.plan import SMALL, TARGETS, available, discreteness, plan, recipes_of, same_setup
 from dihedral.reproduction.studies import STUDIES
 from dihedral.training import load_recipe, recipe_names
@@ -19,7 +19,7 @@ OF_TABLES = [name for name in recipe_names() if name.startswith(("paper/", "best
 
 def place_of(name):
     """Return the table and the graph of a recipe, derived from its name."""
-    return GRAPHS[re.sub("-(d[0-9]+-[a-z]+|complex)$", "", name.split("/")[1])]
+    return GRAPHS[re.sub(f"-(d[0-9]+-[a-z]+|{'|'.join(BASELINES)})$", "", name.split("/")[1])]
 
 
 @BOTH
@@ -80,8 +80,8 @@ def test_a_table_has_exactly_the_recipes_of_its_benchmarks(graph):
 @pytest.mark.parametrize("name", [name for name in OF_TABLES if name.startswith("best/")])
 def test_best_recipes_are_named_after_their_model(name):
     recipe = load_recipe(name)
-    if recipe.model == "complex":
-        assert name.endswith("-complex")
+    if recipe.model in BASELINES:
+        assert name.endswith(f"-{recipe.model}")
         return
     assert recipe.K <= 16 and recipe.dimension <= 2000
     graded = recipe.levels != "1"
@@ -90,7 +90,8 @@ def test_best_recipes_are_named_after_their_model(name):
 
 @pytest.mark.parametrize("graph", [*GRAPHS, *SMALL])
 def test_strict_and_graded_recipes_are_next_to_each_other(graph):
-    levels = [load_recipe(name).levels for name in recipes_of(graph) if name.startswith("best/") and "-d" in name]
+    best = [load_recipe(name) for name in recipes_of(graph) if name.startswith("best/")]
+    levels = [recipe.levels for recipe in best if recipe.model not in BASELINES]
     assert graph == "yago3-10" or (levels[0] == "1" and levels[-1] != "1")
 
 

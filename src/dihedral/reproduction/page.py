@@ -13,6 +13,8 @@ from dihedral.reproduction.plan import SAME_SETUP, TARGETS
 from dihedral.reproduction.sections import SECTIONS, Section, Sources
 from dihedral.reproduction.tables import OURS, prose, table_rows
 
+OTHERS = ("ComplEx", "RESCAL", "DistMult")  # models with recipes of their own
+
 
 def write_target(target: str, results: Path, out: Path, *, seeds: int = 3, quick: bool = False) -> list[Path]:
     """Write TARGET.json, TARGET.md and the figures of a target to the folder `out`."""
@@ -57,10 +59,10 @@ def _overview(results: Path, seeds: int) -> str:
             paper = max(row["paper"]["mrr"] for row in here if "paper" in row)
             best = [row for row in here if row["kind"] == "best recipe"]
             graded = [row for row in best if row["model"].endswith("graded")]
-            complex_ = [row for row in best if row["model"] == "ComplEx"]
-            strict = [row for row in best if row not in graded and row not in complex_]
+            others = [[row for row in best if row["model"] == name] for name in OTHERS]
+            strict = [row for row in best if row not in graded and row["model"] not in OTHERS]
             faithful = [row for row in here if row["kind"] == "paper's objective"]
-            lines.append([graph, f"{paper:.3f}", *map(_best_of, (faithful, strict, graded, complex_))])
+            lines.append([graph, f"{paper:.3f}", *map(_best_of, (faithful, strict, graded, *others))])
     return prose("overview", lines)
 
 

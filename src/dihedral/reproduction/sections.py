@@ -189,8 +189,15 @@ def _small(sources: Sources, target: str) -> Section:
             means = [mean(run["test"][key] for run in row["runs"]) for key in METRICS]
             note = f"; {row['note']}" if row.get("note") else ""
             lines.append([row["graph"], f"{row['model']} (PyKEEN{note})", *map(share, means), len(row["runs"])])
+    path = sources.results / "minerva.json"
+    walkers: dict[str, list[Record]] = defaultdict(list)
+    for row in read_json(path)["rows"] if path.exists() else []:
+        walkers[row["graph"]].append(row)
+    for graph, rows in walkers.items():
+        means = [mean(row["test"][key] for row in rows) for key in METRICS]
+        lines.append([graph, "MINERVA (tails only)", *map(share, means), len(rows)])
     text = prose("small", sorted(lines), remark=remark)
-    return Section("Comparison with ConvE and R-GCN on small graphs", text, lines)
+    return Section("Comparison with ConvE, R-GCN and MINERVA", text, lines)
 
 
 SECTIONS: dict[str, Callable[[Sources, str], Section]] = {

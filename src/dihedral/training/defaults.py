@@ -5,6 +5,8 @@ The choice depends on the number of cores but not on their speed, so that a run 
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from dihedral.graph import Graph
@@ -62,7 +64,8 @@ def choose_recipe(
 
 def best_recipe(graph: Graph) -> str | None:
     """The tuned recipe for a benchmark of this name, if there is one; of several, that for graded elements."""
-    tuned = [name for name in recipe_names() if name.startswith(f"best/{graph.name.lower()}-d")]
+    dihedral = re.compile(rf"best/{re.escape(graph.name.lower())}-d\d")
+    tuned = [name for name in recipe_names() if dihedral.match(name)]
     return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
 
 
