@@ -48,8 +48,8 @@ class Setting:
 
 SETTINGS = {
     "umls": Setting(iterations=1000, steps=2),
-    "WN18RR": Setting(iterations=2000, validate_every=100),
-    "FB15k-237": Setting(iterations=3000, entities=False, entropy=0.02, validate_every=100),
+    "WN18RR": Setting(iterations=2000, entities=False, validate_every=100),
+    "FB15k-237": Setting(iterations=3000, entities=False, width=50, validate_every=100),
 }
 
 
