@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -136,6 +137,26 @@ def test_nearest_keeps_the_order_of_the_graph_for_equal_shares():
 
 def test_nearest_has_at_most_one_answer_per_relation():
     assert len(make({"p": [O1], "q": [O2]})["p"].nearest(10)) == 2
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_the_nearest_relations_are_those_of_one_comparison_at_a_time(graded):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-1, 24, (300, 30)).astype(np.int16) if graded else rng.integers(0, 8, (300, 30))
+    codes[10], codes[5] = codes[20], 0
+    a = Algebra(codes, 4, Vocabulary([f"r{i}" for i in range(300)], "relation"), rng.random((300, 30)))
+    for row in (a["r3"], a["r10"], ~a["r7"], a["r10"] @ a["r11"], a["r5"], a["r9"] @ a["r9"]):
+        shares = [row.agreement(other) for other in a]
+        order = sorted(range(300), key=lambda i: (-round(shares[i].kappa, 9), -round(shares[i], 9), i))[:7]
+        assert row.nearest(7) == [Match(f"r{i}", shares[i]) for i in order]
+
+
+def test_a_product_is_compared_with_many_relations_in_a_few_seconds():
+    codes = np.random.default_rng(0).integers(0, 8, (40_000, 50)).astype(np.uint8)
+    a = Algebra(codes, 4, Vocabulary([f"r{i}" for i in range(40_000)], "relation"))
+    started = time.process_time()
+    assert (a["r1"] @ ~a["r1"]).nearest(1)
+    assert time.process_time() - started < 5  # 0.5 s on an idle core
 
 
 def test_nearest_finds_the_relation_that_a_product_equals(kin):

@@ -49,6 +49,7 @@ from dihedral.monoid import GradedMonoid
 from dihedral.runtime import interruption
 
 BATCH = 256  # relations compared with all others at a time
+DIGITS = 9  # of a kappa, so that rounding does not order what is equal
 MIN_WEIGHT = 1e-3  # relative to the largest
 MAX_FACTS = 2000  # of a relation, that its weights are averaged over
 
@@ -221,12 +222,30 @@ class Row:
         """The relations that agree best with this row, by kappa."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 relation")
-        shares = []
-        for row in self.algebra:
+        kappas, shares = (np.round(each, DIGITS) for each in self._agreements())
+        best = np.lexsort((-shares, -kappas))[:count].tolist()
+        a = self.algebra
+        return [Match(a.names[i], self.agreement(a.step(i)).among(len(a))) for i in best]
+
+    def _agreements(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The kappa and the share of the agreement with every relation, as `agreement` computes them for one: [R]."""
+        a, size = self.algebra, 2 * self.algebra.monoid.K
+        mine = a.log_weights[list(self.relations)].sum(axis=0)
+        kappas, shares = np.zeros((2, len(a)))
+        for start in range(0, len(a), BATCH):
             interruption.check()
-            shares.append(self.agreement(row).among(len(self.algebra)))
-        order = sorted(range(len(shares)), key=lambda i: (-shares[i].kappa, -shares[i]))[:count]
-        return [Match(self.algebra.names[i], shares[i]) for i in order]
+            tile = slice(start, start + BATCH)
+            logs = (mine + a.log_weights[tile]) / (len(self.relations) + 1)
+            weights, sizes = np.exp(logs - logs.max(axis=1, keepdims=True)), a.monoid.sizes(a.codes[tile])
+            used, parts = weights * self.sizes * sizes, a.monoid.group_part(a.codes[tile])
+            norm = np.sqrt((weights * self.sizes**2).sum(axis=1) * (weights * sizes**2).sum(axis=1))
+            both = [(used * (self.parts == g)).sum(axis=1) * (used * (parts == g)).sum(axis=1) for g in range(size)]
+            norm, total = np.where(norm > 0, norm, 1.0), np.where(used.sum(axis=1) > 0, used.sum(axis=1), 1.0)
+            shares[tile], chances = (used * (self.parts == parts)).sum(axis=1) / norm, sum(both) / (total * norm)
+            kappas[tile] = np.where(chances < 1, (shares[tile] - chances) / np.where(chances < 1, 1 - chances, 1), 0)
+        if len(set(self.relations)) == 1:  # its chance level is another
+            kappas[self.relations[0]] = self.agreement(a.step(self.relations[0])).kappa
+        return kappas, shares
 
 
 class Algebra:
