@@ -12,13 +12,12 @@ from dihedral.graph.ways import wilson_interval
 from dihedral.inference.calibration import (
     Calibration,
     _cuts,
-    candidates_of,
     expected_error,
     false_triples,
-    is_among,
     reliability,
 )
 from dihedral.inference.evidence import CountedRules, Evidence
+from dihedral.inference.sampling import draw, is_among, sides_of
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +51,12 @@ def test_judgements_of_umls_are_well_calibrated_on_test(trained):
     assert sum(row["triples"] for row in measured["reliability"]) == measured["triples"]
 
 
-def test_many_proposals_are_sampled_for_the_fit(trained, umls, monkeypatch):
-    evidence = Evidence(trained.scorer, umls.train_index, trained.calibration.rules)
-    every = len(candidates_of(evidence))
-    monkeypatch.setattr("dihedral.inference.calibration.MAX_PROPOSALS", every / 4)
-    assert 0.1 * every < len(candidates_of(evidence)) < 0.4 * every
-
-
 def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
     known = GraphIndex.build([umls.train, umls.valid], umls.num_entities, umls.num_relations)
     evidence = Evidence(trained.scorer, known, trained.calibration.rules)
-    triples = candidates_of(evidence)
-    likely = trained.calibration.probabilities(evidence, triples)
+    sides = sides_of(evidence)
+    triples, scores = draw(evidence, sides, dict.fromkeys(sides, 1.0))
+    likely = trained.calibration.probabilities(evidence, triples, scores)
     order = np.argsort(-likely, kind="stable")
     held = is_among(triples, umls.test, umls.num_entities)[order]
     for cut in (100, 300, 500, 1000, 2000):

@@ -35,7 +35,8 @@ def best_by_hand(evidence, graph, relation, heads, tails, count):
 def test_proposals_are_the_best_unknown_pairs_and_those_that_rules_imply(evidence, family, monkeypatch):
     monkeypatch.setattr(proposals, "PER_ENTITY", 2)
     relation, everyone = family.relations.id("parent"), np.arange(family.num_entities)
-    found = propose(evidence, relation, everyone, everyone)
+    found, scores = propose(evidence, relation, everyone, everyone)
+    assert scores.numpy() == pytest.approx(evidence.scorer.score(found).numpy(), abs=1e-4)
     pairs = {(h, t) for h, _, t in found.tolist()}
     assert len(pairs) == len(found) and set(found[:, 1].tolist()) == {relation}
     people = everyone.tolist()
@@ -48,12 +49,12 @@ def test_proposals_are_the_best_unknown_pairs_and_those_that_rules_imply(evidenc
 
 def test_proposals_stay_among_the_given_entities(evidence, family):
     relation, heads, tails = family.relations.id("parent"), np.array([1, 4, 9]), np.array([2, 5])
-    found = propose(evidence, relation, heads, tails)
+    found, _ = propose(evidence, relation, heads, tails)
     assert set(found[:, 0].tolist()) <= {1, 4, 9} and set(found[:, 2].tolist()) <= {2, 5}
 
 
 def test_a_share_of_the_entities_is_drawn_at_random(evidence, family):
     relation, everyone = family.relations.id("parent"), np.arange(family.num_entities)
-    full = {tuple(row) for row in propose(evidence, relation, everyone, everyone).tolist()}
-    part = propose(evidence, relation, everyone, everyone, share=0.3)
+    full = {tuple(row) for row in propose(evidence, relation, everyone, everyone)[0].tolist()}
+    part, _ = propose(evidence, relation, everyone, everyone, share=0.3)
     assert 0 < len(part) < len(full) and {tuple(row) for row in part.tolist()} <= full

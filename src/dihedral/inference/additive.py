@@ -87,14 +87,14 @@ def fit_additive(
     unseen = np.zeros(len(truth))
     for number in range(FOLDS):
         mine = fold == number
-        part = _fit(features[~mine], relations[~mine], truth[~mine], num_relations)
+        part = fit_curves(features[~mine], relations[~mine], truth[~mine], num_relations)
         unseen[mine] = part.logits(features[mine], relations[mine])
     z, probability = _last_curve(unseen, truth, growth)
-    model = replace(_fit(features, relations, truth, num_relations), z=z, probability=probability)
+    model = replace(fit_curves(features, relations, truth, num_relations), z=z, probability=probability)
     return model, model.at(unseen)
 
 
-def _fit(
+def fit_curves(
     features: NDArray[np.float32], relations: NDArray[np.int64], truth: NDArray[np.bool_], num_relations: int
 ) -> AdditiveModel:
     from scipy.optimize import minimize  # on first use: its import takes longer than that of this package

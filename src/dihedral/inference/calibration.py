@@ -26,14 +26,13 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.inference.additive import AdditiveModel, fit_additive
 from dihedral.inference.evidence import FEATURES, CountedRules, Evidence
-from dihedral.inference.proposals import PER_ENTITY, propose
+from dihedral.inference.sampling import sample_proposals
 from dihedral.inference.scorer import Scorer
 
 BINS = 15
+DRAWS = 20  # of which triples hold, for the error that is due to chance
 MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no probabilities
 MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
-MAX_SCORES = 2e9  # pairs scored to find proposals for the fit
-MAX_PROPOSALS = 1e6  # for the fit, about
 MAX_TRIES = 20  # to draw a triple that is not a known fact
 GROWTH = 1.3  # of the bins of proposals, from the most probable down
 CUTS = 60  # probabilities for which the number of proposals is kept
@@ -99,9 +98,7 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
     if len(graph.valid) < MIN_TRUE:
         raise DihedralError(f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_TRUE} or more")
     evidence = Evidence(scorer, graph.train_index, CountedRules.count(graph.train_index))
-    triples = candidates_of(evidence, seed)
-    triples = triples[torch.from_numpy(~is_among(triples, graph.test, graph.num_entities))]
-    held = is_among(triples, graph.valid, graph.num_entities)
+    triples, features, held = sample_proposals(evidence, graph, seed)
     true, false = false_triples(evidence, graph, graph.valid, seed)
     if min(int(held.sum()), len(true)) < MIN_TRUE:
         raise DihedralError(
@@ -109,27 +106,12 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
             f"probabilities need {MIN_TRUE} or more"
         )
     relations = triples[:, 1].numpy()
-    features = evidence.features(triples)
     proposals, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
     judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
     truth = np.arange(len(judged)) < len(true)
     features = evidence.features(judged)
     judgements, _ = fit_additive(features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed)
     return Calibration(evidence.rules, proposals, judgements, _cuts(unseen))
-
-
-def candidates_of(evidence: Evidence, seed: int = 0) -> Tensor:
-    """Proposals [n, 3] of all relations with facts, among the entities that fit them; a sample if there are many."""
-    count = evidence.facts.num_relations
-    used = [relation for relation in range(count) if len(evidence.facts.members(relation))]
-    sides = {each: [evidence.signatures.candidates(step) for step in (each, each + count)] for each in used}
-    expected = PER_ENTITY * sum(len(heads) + len(tails) for heads, tails in sides.values())
-    found = []
-    for relation, (heads, tails) in sides.items():
-        scores = 2.0 * len(heads) * len(tails) * len(used)
-        share = min(MAX_PROPOSALS / max(expected, 1), MAX_SCORES / max(scores, 1))
-        found.append(propose(evidence, relation, heads, tails, share=share, seed=seed))
-    return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 
 
 def given_missing(probabilities: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
@@ -149,17 +131,6 @@ def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
     values = np.unique(ascending[-places])
     counts = len(ascending) - np.searchsorted(ascending, values)
     return [(float(f"{value:.6g}"), int(count)) for value, count in zip(values, counts, strict=True)]
-
-
-def is_among(triples: Tensor, wanted: Triples, num_entities: int) -> NDArray[np.bool_]:
-    """Which triples [n, 3] are among others."""
-
-    def keys(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        head, relation, tail = rows.T
-        key: NDArray[np.int64] = (relation * num_entities + head) * num_entities + tail
-        return key
-
-    return np.isin(keys(triples.numpy()), keys(wanted.astype(np.int64)))
 
 
 def false_triples(evidence: Evidence, graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triples, Triples]:
@@ -212,9 +183,12 @@ def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, s
     truth = np.arange(len(judged)) < len(true)
     found = calibration.probabilities(evidence, judged, judge=True)
     rows = reliability(found, truth)
+    drawn = (np.random.default_rng(seed + number).random(len(found)) < found for number in range(DRAWS))
+    by_chance = [expected_error(reliability(found, each)) for each in drawn]
     return {
         "triples": len(truth),
         "expected_calibration_error": expected_error(rows),
+        "error_by_chance": float(np.mean(by_chance)),  # that correct probabilities have with as many triples
         "accuracy": float(((found >= 0.5) == truth).mean()) if len(truth) else 0.0,
         "reliability": rows,
     }

@@ -19,7 +19,7 @@ from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.ways import wilson_interval
 from dihedral.inference.calibration import given_missing
 from dihedral.inference.predictor import Predictor
-from dihedral.inference.proposals import propose
+from dihedral.inference.proposals import propose, select
 from dihedral.inference.questions import (
     Among,
     Known,
@@ -167,24 +167,25 @@ def missing_facts(
     relations = (relations,) if isinstance(relations, str) else relations
     names = list(dict.fromkeys(relations)) or list(graph.relations)
     best, best_scores = torch.empty(0, 3, dtype=torch.int64), torch.empty(0)
-    order = np.zeros((2, 0))  # by probability, then by what is behind it
+    best_z = np.zeros(0)  # what they are ordered by
     for number, name in enumerate(names, start=1):
         relation = graph.relations.id(name)
         heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
         if len(graph.index.members(relation)):
-            triples = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
-            scores = predictor.scorer.score(triples).cpu()
-            value = z = scores.double().numpy()
+            triples, scores = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
+            z = scores.double().numpy()
             if predictor.calibration is not None:
-                value, z = predictor.calibration.estimate(predictor.evidence, triples, scores)
+                least = best_z.min() if len(best) == top else -np.inf
+                model = predictor.calibration.proposals
+                triples, scores, _, z = select(predictor.evidence, model, triples, scores, least)
             best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
-            order = np.concatenate([order, np.stack([value, z])], axis=1)
-            kept = np.lexsort((-order[1], -order[0]))[:top]
-            best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
+            best_z = np.concatenate([best_z, z])
+            kept = np.argsort(-best_z, kind="stable")[:top]
+            best, best_scores, best_z = best[kept], best_scores[kept], best_z[kept]
         if on_progress:
             on_progress(number, len(names))
     place = torch.arange(len(best))
-    likely = order[0] if predictor.calibration is not None else np.full(len(best), None)
+    likely = np.full(len(best), None) if predictor.calibration is None else predictor.calibration.proposals.at(best_z)
     if predictor.calibration is not None and missing is not None:
         likely = given_missing(likely, missing / len(graph.valid))
     table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)

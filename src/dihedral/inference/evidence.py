@@ -117,18 +117,23 @@ class Evidence:
         self._rates: dict[int, Values] = {}
         self._reversed: dict[int, tuple[float, float]] = {}
 
-    def features(self, triples: Tensor, scores: Tensor | None = None) -> Features:
-        """The evidence for triples [n, 3]; their scores [n] may be given."""
+    def features(self, triples: Tensor, scores: Tensor | None = None, *, of_rules: bool = True) -> Features:
+        """The evidence for triples [n, 3]; their scores [n] may be given.
+
+        of_rules: look up which rules imply each triple; otherwise each has the highest confidence of its relation.
+        """
         scores = self.scorer.score(triples) if scores is None else scores
         found = np.zeros((len(triples), len(FEATURES)), np.float32)
         found[:, 0] = scores.float().cpu().numpy()
         ids = triples.cpu().numpy().astype(np.int64)
         for relation in np.flatnonzero(np.bincount(ids[:, 1])).tolist():
             mine = np.flatnonzero(ids[:, 1] == relation)
-            found[mine, 1:] = self._of_relation(relation, ids[mine, 0], ids[mine, 2])
+            found[mine, 1:] = self._of_relation(relation, ids[mine, 0], ids[mine, 2], of_rules)
         return found
 
-    def _of_relation(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Features:
+    def _of_relation(
+        self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64], of_rules: bool
+    ) -> Features:
         facts, backwards = self.facts, relation + self.facts.num_relations
         step = torch.full((len(heads),), relation)
         head, tail = torch.from_numpy(heads), torch.from_numpy(tails)
@@ -140,7 +145,11 @@ class Evidence:
         roles = zip((relation, backwards), (heads, tails), counts, strict=True)
         further = [self._further(step_, entities, count) for step_, entities, count in roles]
         fits = self.signatures.fit(relation)[heads], self.signatures.fit(backwards)[tails]
-        columns = np.log(0.001 + self._rule_confidence(relation, heads, tails)), *further, reverse, *fits
+        if of_rules:
+            rule = self._rule_confidence(relation, heads, tails)
+        else:
+            rule = np.full(len(heads), max((confidence for _, confidence in self.rules.of(relation)), default=0.0))
+        columns = np.log(0.001 + rule), *further, reverse, *fits
         return np.stack(columns, axis=1).astype(np.float32)
 
     def _further(self, step: int, entities: NDArray[np.int64], counts: NDArray[np.int64]) -> Values:
