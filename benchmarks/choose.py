@@ -60,7 +60,7 @@ def train_pykeen(graph: dh.Graph, seed: int, max_epochs: int = 100, patience: in
         triples_factory=triples, embedding_dim=width, loss="crossentropy", regularizer=None, random_seed=seed
     )
     loop = LCWATrainingLoop(
-        model=model, triples_factory=triples, optimizer=torch.optim.Adam(model.get_grad_params(), lr=1e-3)
+        model=model, triples_factory=triples, optimizer=torch.optim.Adam(model.get_grad_params(), lr=0.01)
     )
 
     def rank(split: str) -> Found:
