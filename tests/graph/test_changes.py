@@ -68,3 +68,9 @@ def test_facts_are_read_from_files_and_lists(tmp_path):
     (tmp_path / "new.tsv").write_text("ann\tparent\tbob\nbob\tchild\tann\n")
     assert sorted(read_facts(str(tmp_path / "new.tsv"))) == sorted(read_facts(TRAIN[:2])) == sorted(TRAIN[:2])
     assert read_facts(None) == [] == read_facts([])
+
+
+def test_a_fact_is_the_same_by_id_and_by_label(graph):
+    labelled = graph.with_labels({"bob": "Robert"})
+    with pytest.raises(DihedralError, match=r"'Robert'.* is to be added and to be removed"):
+        change_graph(labelled, [("ann", "parent", "Robert")], [TRAIN[0]])

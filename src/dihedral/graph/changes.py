@@ -64,8 +64,6 @@ def read_facts(source: Any) -> list[Names]:
 def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) -> Change:
     """Apply a change to a graph; an error for the first thing in it that is not valid."""
     add, remove = (_full_names(graph, facts) for facts in (add, remove))
-    if both := set(add) & set(remove):
-        raise DihedralError(f"fact {min(both)!r} is to be added and to be removed; leave one out")
     gone = _find_removed(graph, remove)
     entities = _extended(graph.entities, (name for head, _, tail in add for name in (head, tail)))
     relations = _extended(graph.relations, (relation for _, relation, _ in add))
@@ -76,6 +74,8 @@ def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) ->
     columns = (entities.ids([h for h, _, _ in add]), relations.ids([r for _, r, _ in add]),
                entities.ids([t for _, _, t in add]))  # fmt: skip
     wanted = np.stack(columns, axis=1).astype(np.int32)
+    if (both := _places(graph, wanted, gone) >= 0).any():
+        raise DihedralError(f"fact {add[int(both.argmax())]!r} is to be added and to be removed; leave one out")
     is_known = _places(graph, wanted) >= 0
     added = wanted[~is_known]
     if not len(added) and not len(gone):

@@ -116,12 +116,14 @@ def _fold_in(served: ServedModel, body: schemas.FoldInRequest) -> schemas.Predic
             served.check_relation(fact.relation)
             for entity in {fact.head, fact.tail} - names:
                 served.check_entity(entity)
+    for number, query in enumerate(body.questions, start=1):
+        with _numbered("question", number):
+            _check(served, query, names)
     facts = [(fact.head, fact.relation, fact.tail) for fact in body.facts]
     grown = served.predictor.fold_in(body.entities, facts)
     answers = []
     for number, query in enumerate(body.questions, start=1):
         with _numbered("question", number):
-            _check(served, query, names)
             answers.append(grown.predict(**query.model_dump()))
     return served.labelled(schemas.PredictBatchResponse.model_construct(model=served.name, answers=_shown(answers)))
 
