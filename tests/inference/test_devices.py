@@ -26,7 +26,7 @@ USES: dict[str, Callable[[dh.Predictor], Any]] = {
     "query": lambda p: [each.entity for each in p.query("man_0000", ["spouse", "parent"], top=3)],
     "product query": lambda p: [e.entity for e in p.query("man_0000", ["spouse", "parent"], top=3, mode="product")],
     "complete": lambda p: dh.complete(p, [("man_0000", "spouse", None)], top=3).column("tail").to_pylist(),
-    "missing facts": lambda p: dh.missing_facts(p, top=5).column("tail").to_pylist(),
+    "missing facts": lambda p: max(dh.missing_facts(p, top=5).column("score").to_pylist()),
     "evaluate": lambda p: dh.evaluate(p, split="valid").mrr,
     "explain": lambda p: len(dh.explain(p, "man_0000", "spouse", "woman_0011").paths),
     "rules": lambda p: [str(rule) for rule in dh.find_rules(p, min_support=2, top=5)],
