@@ -22,7 +22,7 @@ Values = NDArray[np.float64]
 KNOTS = 4  # quantiles of the true examples where a curve may bend, besides some of all examples
 ITERATIONS = 60
 RIDGE, RELATION_RIDGE = 0.02, 0.2
-FOLDS = 3
+FOLDS = 5
 FIRST_BIN = 40  # examples in the bin with the highest z
 
 

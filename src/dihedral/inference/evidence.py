@@ -39,6 +39,7 @@ RULE_PRIOR = 5.0  # body pairs without support that each rule starts with
 MIN_CONFIDENCE = 0.05
 MAX_RULES = 30  # per relation: those with the highest confidence
 MAX_COUNT = 50  # entities with more answers count as having this many
+MAX_FURTHER = 1.0  # log-odds of one more answer; higher ones rest on few entities and change with every fact
 CHUNK = 2048  # entities from which rules are followed at a time
 
 
@@ -158,7 +159,7 @@ class Evidence:
         candidates = self.signatures.candidates(step)
         place = np.searchsorted(candidates, entities).clip(max=len(candidates) - 1)
         outside = 0.5 / (self.facts.num_entities - len(candidates) + 1)
-        return _logit(np.where(candidates[place] == entities, rates, outside))
+        return _logit(np.where(candidates[place] == entities, rates, outside)).clip(max=MAX_FURTHER)
 
     def _counts(self, step: int, entities: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many answers (entity, step, ?) has among the facts [n]."""
