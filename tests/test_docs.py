@@ -170,6 +170,12 @@ def test_the_table_of_missing_facts_is_that_of_the_record():
     assert table() in read("docs/concepts/probabilities.md"), "copy what `benchmarks.missing.table()` returns"
 
 
+def test_the_table_of_judgements_is_that_of_the_record():
+    from benchmarks.judgements import table
+
+    assert table() in read("docs/concepts/probabilities.md"), "copy what `benchmarks.judgements.table()` returns"
+
+
 def test_http_reference_lists_every_endpoint():
     pytest.importorskip("fastapi")
     from dihedral.serving.app import create_app

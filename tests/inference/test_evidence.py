@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral.inference.evidence import FEATURES, CountedRules, Evidence
+from dihedral.inference.evidence import FEATURES, MAX_FURTHER, CountedRules, Evidence
 from dihedral.inference.scorer import Scorer
 from dihedral.models import build_model
 
@@ -68,7 +68,16 @@ def test_implied_answers_equal_walks_in_the_graph(graph):
 def test_a_second_home_is_less_likely_than_a_first_one(evidence, graph):
     second, known = of(evidence, graph, ("p0", "lives_in", "c1"), ("p0", "lives_in", "c0"))
     assert second["further tail"] < -2  # nobody has two
-    assert known["further tail"] > 1  # as if it were not known: every person has one
+    assert known["further tail"] == MAX_FURTHER  # as if it were not known: every person has one
+
+
+@pytest.mark.parametrize("genres", [5, 8])
+def test_one_more_popular_genre_does_not_change_the_odds_of_a_further_film(genres):
+    facts = [(f"f{film}", "genre", f"g{genre}") for genre in range(genres) for film in range(60)]
+    graph = dh.load_graph([*facts, ("f60", "genre", "g0")], valid=0, test=0)
+    model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
+    (found,) = of(Evidence(Scorer(model), graph.train_index, CountedRules.none()), graph, ("f60", "genre", "g1"))
+    assert found["further head"] == MAX_FURTHER
 
 
 def test_a_reversed_fact_counts_for_a_symmetric_relation_and_against_a_directed_one(evidence, graph):
