@@ -274,6 +274,20 @@ def test_the_selected_model_is_kept_across_links(open_page):
     expect(page.locator("main")).to_contain_text("no group elements")
 
 
+def test_the_model_selector_follows_the_address(open_page):
+    page = open_page("#/relations?model=plain")
+    selector = page.locator("#models")
+    expect(selector).to_have_value("plain")
+    page.goto(f"{open_page.address}/#/entity/man_0000?model=labelled")
+    page.wait_for_selector("main[data-page=entity]:not([aria-busy])")
+    expect(selector).to_have_value("labelled")
+    page.go_back()
+    page.wait_for_selector("main[data-page=relations]:not([aria-busy])")
+    expect(selector).to_have_value("plain")
+    page.goto(f"{open_page.address}/#/relations")
+    expect(selector).to_have_value("family")
+
+
 def test_an_unknown_name_or_page_shows_an_error(browser, address):
     page = browser.new_page()
     page.goto(f"{address}/#/entity/man_000")

@@ -18,6 +18,8 @@ const MIN_PARTS = { entity: 1, why: 3, relation: 1 };
 const main = document.getElementById("main");
 let latest = 0; // number of the newest call of show()
 
+let firstModel = null; // the default of the server
+
 const infos = new Map();
 
 async function infoOf(model) {
@@ -28,6 +30,7 @@ async function infoOf(model) {
 async function show() {
   const mine = ++latest;
   const { page, parts, model } = read();
+  selectModel();
   main.setAttribute("aria-busy", "true");
   let title = "Not found";
   let content;
@@ -63,14 +66,18 @@ function errorMessage(error) {
     el("p", {}, el("a", { href: to("") }, "Back to the start page")));
 }
 
+// The selector shows the model of the address, which also changes by Back and by links.
+const modelSelect = document.getElementById("models");
+const selectModel = () => { modelSelect.value = read().model ?? firstModel; };
+
 async function startModels() {
-  const select = document.getElementById("models");
   const { models, default: first } = await fetchJson("/v1/models");
-  select.replaceChildren(...models.map((model) => el("option", { value: model.name }, model.name)));
-  select.value = read().model ?? first;
-  select.hidden = models.length < 2;
-  select.onchange = () => {
-    location.hash = select.value === first ? "#/" : `#/?model=${encodeURIComponent(select.value)}`;
+  firstModel = first;
+  modelSelect.replaceChildren(...models.map((model) => el("option", { value: model.name }, model.name)));
+  selectModel();
+  modelSelect.hidden = models.length < 2;
+  modelSelect.onchange = () => {
+    location.hash = modelSelect.value === first ? "#/" : `#/?model=${encodeURIComponent(modelSelect.value)}`;
   };
 }
 
