@@ -18,7 +18,6 @@ from dihedral.serving.app import create_app
 from dihedral.serving.served_model import ServedModel, read_models
 from dihedral.storage.folder import relabel_model
 
-
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 80 people, with its training log."""
@@ -58,6 +57,21 @@ def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = Graph(entities, relations, facts, facts[:0], facts[:0])
     folder = tmp_path_factory.mktemp("serving") / "odd"
     dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu").save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An entity with 600 neighbours, which have 400 facts with each other, and 60 relations; graded elements."""
+    rng = np.random.default_rng(0)
+    spokes = [(0, i % 60, i) if i % 2 else (i, i % 60, 0) for i in range(1, 601)]
+    others = [(int(h), int(r), 1 + int(h + d) % 699) for h, r, d in rng.integers((1, 0, 1), (700, 60, 90), (400, 3))]
+    facts = np.unique(np.array(spokes + others, np.int32), axis=0)
+    names = [f"entity_{i:03}" for i in range(700)], [f"relation_{i:02}" for i in range(60)]
+    graph = Graph(Vocabulary(names[0]), Vocabulary(names[1], "relation"), facts, facts[:0], facts[:0])
+    folder = tmp_path_factory.mktemp("serving") / "hub"
+    recipe = dh.Recipe(dimension=16, epochs=1, levels="1, 1/2, 0")
+    dh.train(graph, recipe, progress=False, device="cpu").save(folder)
     return folder
 
 

@@ -25,11 +25,12 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="module")
 def address(
-    family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path, labelled_folder: Path
-) -> Iterator[str]:
+    family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path, labelled_folder: Path,
+    hub_folder: Path,
+) -> Iterator[str]:  # fmt: skip
     """The address of a server in another process."""
     folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}", f"fitted={fitted_folder}"]
-    folders.append(f"labelled={labelled_folder}")
+    folders += [f"labelled={labelled_folder}", f"hub={hub_folder}"]
     command = [sys.executable, "-m", "dihedral", "serve", *folders, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None
@@ -310,6 +311,51 @@ def test_pages_fit_the_width_of_a_phone(open_page):
         page.wait_for_selector("main h1")
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, route
+
+
+def test_a_long_table_of_relations_is_short_on_a_phone(open_page):
+    page = open_page("#/relations?model=hub", width=390, height=844)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollHeight") < 4000
+    assert page.locator("tbody tr").count() == 25
+    page.get_by_label("Filter relations by name").fill("relation_5")
+    expect(page.locator("tbody tr")).to_have_count(10)
+    page.get_by_label("Filter relations by name").fill("")
+    page.click("text=Show all 60 relations")
+    expect(page.locator("tbody tr")).to_have_count(60)
+
+
+# The numbers in the text of a page that are broken over two lines.
+BROKEN_NUMBERS = """() => {
+  const found = [];
+  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    for (const match of walk.currentNode.data.matchAll(/[<>]?\\s?[\\d.,]*\\d[\\d.,]*(\\s%)?/g)) {
+      const range = document.createRange();
+      range.setStart(walk.currentNode, match.index);
+      range.setEnd(walk.currentNode, match.index + match[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(match[0]);
+    }
+  }
+  return found;
+}"""
+# What large graphs have: long names, and larger numbers.
+ENLARGE = """() => {
+  document.querySelectorAll("td a, .name a, .name").forEach((one) => one.append("/a_long_name/of_a_relation".repeat(4)));
+  document.querySelectorAll("td.number, .value, .count").forEach((one) => { one.textContent = "−1,234.56"; });
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 700, 1280])
+def test_numbers_are_not_broken_in_their_cells(open_page, width):
+    page = open_page("#/", width=width)
+    for route in ("relations", "relation/parent", "model", "entity/man_0000?model=plain", "compose/spouse/parent"):
+        page.goto(f"{open_page.address}/#/{route}")
+        page.wait_for_selector(f"main[data-page={route.split('/')[0]}]:not([aria-busy])")
+        page.wait_for_load_state("networkidle")
+        page.evaluate(ENLARGE)
+        assert page.evaluate(BROKEN_NUMBERS) == [], route
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, route
 
 
 def test_the_dark_colour_scheme_is_used_if_preferred(open_page):

@@ -6,6 +6,8 @@ import { relationLink, relationStep } from "./entity.js";
 import { elementBars, shareText } from "./pictures.js";
 import { to } from "./routes.js";
 
+const NUM_FIRST_RELATIONS = 25;
+
 const formula = (steps) => steps.map((step, i) => [i > 0 && " · ", relationStep(step)]);
 
 // --- table of relations ------------------------------------------------------------------------
@@ -57,6 +59,9 @@ export async function relationsPage(_, model, info) {
   const readable = info.K !== null; // other models have no group elements and no rules
   const columns = readable ? COLUMNS : COLUMNS.slice(0, 2);
   let sorted = { key: "facts", down: false };
+  let maxRows = NUM_FIRST_RELATIONS;
+  const wanted = el("input", { type: "search", placeholder: "Filter relations", "aria-label": "Filter relations by name", oninput: () => draw() });
+  const more = el("button", { type: "button", class: "quiet more", onclick: () => { maxRows = Infinity; draw(); } });
   const body = el("tbody", {});
   const head = el("tr", {});
   const draw = () => {
@@ -65,8 +70,12 @@ export async function relationsPage(_, model, info) {
     head.replaceChildren(...columns.map((each) => el("th", { scope: "col", class: each.kind,
       "aria-sort": each.key !== sorted.key ? "none" : sorted.down ? "descending" : "ascending" },
       el("button", { "data-sort": each.key, onclick: () => sort(each.key) }, each.title))));
-    body.replaceChildren(...relations.toSorted(order).map((row) => el("tr", {}, columns.map((each) =>
+    const words = wanted.value.toLowerCase().split(/\s+/);
+    const matching = relations.filter((row) => words.every((word) => `${row.name} ${short(row.name, 200)}`.toLowerCase().includes(word)));
+    body.replaceChildren(...matching.toSorted(order).slice(0, maxRows).map((row) => el("tr", {}, columns.map((each) =>
       el("td", { "data-label": each.title, class: each.kind }, each.cell(row))))));
+    more.hidden = matching.length <= maxRows;
+    more.replaceChildren(`Show all ${plural(matching.length, "relation")}`);
   };
   const sort = (key) => {
     sorted = { key, down: sorted.key === key && !sorted.down };
@@ -87,7 +96,8 @@ export async function relationsPage(_, model, info) {
         total > relations.length && el("p", { class: "muted" }, `The first ${number(relations.length)} of ${plural(total, "relation")}.`),
         readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. What is not significant is blank. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse."),
         mining),
-      el("div", { class: "card table" }, el("table", {}, el("thead", {}, head), body)),
+      relations.length > NUM_FIRST_RELATIONS && el("div", { class: "filter" }, wanted),
+      el("div", { class: "card table relations" }, el("table", {}, el("thead", {}, head), body)), more,
     ],
   };
 }
