@@ -143,6 +143,19 @@ def test_a_triple_without_support_says_so(predictor):
     found = explain(predictor, *strangers)
     assert not found.paths and not found.supported
     assert "no path of training facts between the two supports it" in str(found)
+    assert "no path of one or two training facts joins the two" in str(found) and "joins the two" in found._repr_html_()
+    assert found.kinds == 0 and found.best_support is None
+
+
+def test_a_triple_with_too_little_support_says_what_was_looked_at(predictor, monkeypatch):
+    triple = next(iter(predictor.graph.labels(predictor.graph.test)))
+    best = explain(predictor, *triple, top=1000)
+    monkeypatch.setattr(explanations, "MIN_SUPPORT", 1.1)
+    found = explain(predictor, *triple)
+    assert not found.paths and found.best_support == best.paths[0].support
+    assert found.kinds == len(connections(predictor, triple)) > 1
+    said = f"the best of {found.kinds} kinds of paths of one or two training facts between the two has support"
+    assert f"{said} {found.best_support:.2f}, and at least 1.10 is needed" in str(found)
 
 
 def test_models_without_elements_have_no_explanations(family):

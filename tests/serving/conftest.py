@@ -18,6 +18,7 @@ from dihedral.serving.app import create_app
 from dihedral.serving.served_model import ServedModel, read_models
 from dihedral.storage.folder import relabel_model
 
+
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 80 people, with its training log."""

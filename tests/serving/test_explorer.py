@@ -174,6 +174,13 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
     assert page.inner_text("h1") == tail
 
 
+def test_an_empty_explanation_says_what_was_looked_for(open_page):
+    page = open_page("#/why/entity_001/relation_02/entity_650?model=hub")
+    expect(page.locator(".card h2")).to_have_text("No supporting path of known facts")
+    expect(page.locator(".card")).to_contain_text("paths of one or two training facts from entity_001 to entity_650")
+    expect(page.locator(".card")).to_contain_text(re.compile("joins the two|has support -?[0-9.]+, and at least 0.30"))
+
+
 def test_a_fact_of_the_test_split_is_labelled(open_page, models):
     graph = models["family"].graph
     page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.labels(graph.test)))))
@@ -341,7 +348,8 @@ BROKEN_NUMBERS = """() => {
 }"""
 # What large graphs have: long names, and larger numbers.
 ENLARGE = """() => {
-  document.querySelectorAll("td a, .name a, .name").forEach((one) => one.append("/a_long_name/of_a_relation".repeat(4)));
+  const longer = "/a_long_name/of_a_relation".repeat(4);
+  document.querySelectorAll("td a, .name a, .name").forEach((one) => one.append(longer));
   document.querySelectorAll("td.number, .value, .count").forEach((one) => { one.textContent = "−1,234.56"; });
 }"""
 

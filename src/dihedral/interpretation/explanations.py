@@ -80,6 +80,8 @@ class Explanation:
     elements: dict[str, float]  # what the components with each element of D_K add to the score
     labels: dict[str, str] = field(default_factory=dict)  # of the names above, by name
     complete: bool = True  # whether all paths were looked at: head and tail may have too many facts in common
+    kinds: int = 0  # of paths between the two that were looked at: their sequences of relations
+    best_support: float | None = None  # of all kinds; None if there are none
 
     @property
     def known(self) -> bool:
@@ -89,6 +91,17 @@ class Explanation:
     @property
     def supported(self) -> bool:
         return bool(self.paths)
+
+    @property
+    def unsupported(self) -> str:
+        """What was looked for, of a triple that nothing supports."""
+        if self.best_support is None:
+            return "no path of one or two training facts joins the two"
+        kinds = "the one kind of path" if self.kinds == 1 else f"the best of {self.kinds:,} kinds of paths"
+        return (
+            f"{kinds} of one or two training facts between the two has support {self.best_support:.2f}, and at least "
+            f"{MIN_SUPPORT:.2f} is needed"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self) | {"known": self.known, "supported": self.supported}
@@ -115,7 +128,7 @@ class Explanation:
                 lines.append(f"  {path.support:.2f}  {path.text(entity, relation)}")
                 lines.append(f"        {_counted(path)}")
         else:
-            lines.append("no path of training facts between the two supports it")
+            lines.append(f"no path of training facts between the two supports it: {self.unsupported}")
         if not self.complete:
             lines.append(f"only {MAX_BODIES:,} of the paths between the two were looked at")
         lines.append("similar facts:")
@@ -135,7 +148,7 @@ class Explanation:
         ranks = f"{title}: score {self.score:.2f}, rank {self.ranks['tail']:g} among tails"
         header = ("supporting path", "support", "confidence", "other pairs")
         return (
-            table(header, paths or [["no path of training facts between the two supports it"]], ranks)
+            table(header, paths or [[f"none: {self.unsupported}"]], ranks)
             + table(("similar fact", "similarity"), similar)
             + table(("element", "adds to the score"), list(self.elements.items())[:4])
         )
@@ -170,24 +183,28 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     for side in SIDES:
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
-    paths, complete = _paths(scorer, graph, h, r, t, top)
+    bodies, complete = _connections(graph, h, r, t)
+    support = _supports(scorer, sorted(bodies), h, r, t)
     found = Explanation(
         triple=next(graph.labels(triple.cpu().numpy())),
         split=split,
         score=float(scorer.score(triple)[0]),
         ranks=ranks,
-        paths=tuple(paths),
+        paths=tuple(_paths(graph, bodies, support, (h, r, t), top)),
         similar_facts=tuple(_similar_facts(scorer, graph, h, r, t, top)),
         elements=_elements(scorer, h, r, t),
         complete=complete,
+        kinds=len(bodies),
+        best_support=max(support.values(), default=None),
     )
     return replace(found, labels=graph.labels_in(found))
 
 
-def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> tuple[list[SupportingPath], bool]:
-    """The paths with the highest support, one for each body, and whether all paths were looked at."""
-    bodies, complete = _connections(graph, h, r, t)
-    support = _supports(scorer, sorted(bodies), h, r, t)
+def _paths(
+    graph: Graph, bodies: Bodies, support: dict[tuple[int, ...], float], triple: tuple[int, int, int], top: int
+) -> list[SupportingPath]:
+    """The paths with the highest support, one for each body."""
+    h, r, t = triple
     best = sorted(
         (steps for steps in bodies if support[steps] >= MIN_SUPPORT), key=lambda steps: (-support[steps], steps)
     )
@@ -195,7 +212,7 @@ def _paths(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> tu
     for steps in best[:top]:
         (counted,) = count_rules(graph.train_index, steps, [r], without=(h, r, t), max_ways=MAX_COUNTED)
         paths.append(_path(graph, steps, (h, *bodies[steps], t), support[steps], counted))
-    return paths, complete
+    return paths
 
 
 def _path(

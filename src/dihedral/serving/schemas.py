@@ -250,6 +250,9 @@ class ExplainResponse(Fact, ModelResponse):
     supported: bool
     paths: list[SupportingPath]
     complete: bool  # whether all paths between head and tail were looked at
+    kinds: int  # of paths that were looked at: their sequences of relations
+    best_support: float | None  # of all kinds; null if there are none
+    unsupported: str | None  # what was looked for, if nothing was found
     similar_facts: list[SimilarFact]
     elements: dict[str, float]
 

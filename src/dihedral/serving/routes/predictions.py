@@ -188,6 +188,7 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
     h, r, t = served.predictor.triple_ids([(head, relation, tail)]).unbind(1)
     (probability,) = served.predictor.probabilities(h, r, t, torch.tensor([found.score]))
     content = found.to_dict() | {"head": head, "relation": relation, "tail": tail, "probability": probability}
+    content["unsupported"] = None if found.supported else found.unsupported
     parts = ("head", "relation", "tail")
     content["similar_facts"] = [
         dict(zip(parts, each.fact, strict=True)) | {"similarity": each.similarity} for each in found.similar_facts

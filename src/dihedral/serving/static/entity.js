@@ -138,7 +138,7 @@ export async function whyPage(triple, model) {
         el("h2", {}, found.supported ? "Supporting paths of known facts" : "No supporting path of known facts"),
         el("p", { class: "muted" }, found.supported
           ? "The support of a path is high if the product of its relations maps the head to the tail as the relation does."
-          : "No path of one or two known facts between the two entities has a product near the relation."),
+          : `Looked for: paths of one or two training facts from ${short(head)} to ${short(tail)} whose product acts on both as the relation does. Result: ${found.unsupported}.`),
         !found.complete && el("p", { class: "muted" }, "The two entities have very many facts in common; not all paths between them were looked at."),
         explanationGraph(found, (name) => to("entity", name)),
         found.paths.length > 0 && el("ul", { class: "ways" }, found.paths.map((path) => el("li", {},
@@ -146,11 +146,12 @@ export async function whyPage(triple, model) {
           el("span", { class: "muted" }, path.pairs ? `true for ${percent(path.confidence)} of ${path.interval ? "about" : "the"} ${plural(path.pairs, "other pair")} that it connects${intervalText(path)}` : "connects no other pair"))))),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Similar facts"),
-          found.similar_facts.length === 0 && el("p", { class: "muted" }, "none"),
+          found.similar_facts.length === 0 && el("p", { class: "muted" }, "Looked for: other training facts of this relation. There are none."),
           el("ul", { class: "similar-facts" }, found.similar_facts.map((each) => el("li", {},
             el("span", { class: "name" }, entityLink(each.head), el("span", { class: "muted" }, ` ${short(each.relation)} `), entityLink(each.tail)),
             bar(each.similarity), el("span", { class: "value" }, each.similarity.toFixed(2)))))),
         el("section", {}, el("h2", {}, "Contributions of elements to the score"),
+          signed.length === 0 && el("p", { class: "muted" }, "Looked for: components that add to the score. The relation is zero in all of them."),
           el("ul", { class: "contributions" }, signed.map(([name, value]) => el("li", {},
             symmetry(name, 28), el("span", { class: "name" }, elementTitle(name)), bar(Math.abs(value) / largest, value < 0 ? "against" : ""),
             el("span", { class: "value" }, (value > 0 ? "+" : "−") + Math.abs(value).toFixed(2))))))),
