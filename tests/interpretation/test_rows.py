@@ -390,6 +390,14 @@ def test_a_row_that_is_scaled_agrees_with_itself():
     assert a["none"].symmetry() == 0.0
 
 
+def test_what_components_carry_is_their_weight_and_zero_carries_nothing():
+    codes, weights = np.array([[0, 9, -1, 3]], np.int16), np.array([[3.0, 1.0, 5.0, 1.0]])
+    row = Algebra(codes, 4, Vocabulary(["r"], "relation"), weights)["r"]
+    assert row.carried() == pytest.approx([0.6, 0.2, 0, 0.2])
+    nothing = Algebra(np.array([[-1, -1]], np.int16), 4, Vocabulary(["r"], "relation"))["r"]
+    assert nothing.carried().tolist() == [0, 0]
+
+
 def test_rows_name_graded_elements_and_zero():
     a = Algebra(np.array([[-1, 9, 0]]), 4, Vocabulary(["r"], "relation"))
     assert repr(a["r"]) == "Row(r: 0 O4^1·½ O4^0)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,8 @@ def test_relations_have_facts_symmetry_and_inverses(client, predictor):
 
 def test_a_relation_has_elements_and_compositions(client, predictor):
     found = client.get("/v1/relations/parent").json()
+    assert Counter(found["components"]) == Counter(found["elements"])
+    assert sum(found["carried"]) == pytest.approx(1, abs=1e-3) and len(found["carried"]) == 32
     assert found["elements"] == dh.algebra(predictor)["parent"].elements() and found["K"] == 4
     assert len(found["inverses"]) == 5
     assert found["compositions"]

@@ -265,6 +265,21 @@ def test_relations_are_sortable_and_link_to_their_elements(open_page):
     assert page.locator(".elements .axis").count() == 4
 
 
+def test_a_relation_shows_which_components_carry_it(open_page):
+    page = open_page("#/relation/parent")
+    expect(page.locator("main")).to_contain_text("All 32 components have full size. The ")
+    assert page.locator(".components rect").count() == 32 and page.locator(".components .zero").count() == 0
+    page.goto(f"{open_page.address}/#/relation/relation_00?model=hub")
+    expect(page.locator("h1")).to_have_text("relation_00")
+    elements = page.evaluate(
+        "fetch('/v1/relation?name=relation_00&model=hub&mine=false').then((answer) => answer.json())"
+    )["elements"]
+    zero, half = elements["0"], sum(count for name, count in elements.items() if "½" in name)
+    said = f"Of 8 components: {zero} zero, {half} half size, {8 - zero - half} full size."
+    expect(page.locator("main")).to_contain_text(said)
+    assert page.locator(".components .zero").count() == zero
+
+
 def test_the_model_page_has_metrics_and_curves(open_page):
     page = open_page("#/model")
     assert page.locator("tbody tr").count() == 2

@@ -212,6 +212,11 @@ class Row:
         named = dict(zip(monoid.names(max_grade), [*counts[1:].tolist(), int(counts[0])], strict=True))
         return named if self.algebra.is_graded else {name: n for name, n in named.items() if name != "0"}
 
+    def carried(self) -> NDArray[np.float64]:
+        """The share of the scores of the relations' facts that each component carries: [L]."""
+        used = self._weights(self.relations) * (self.sizes > 0)
+        return used / (float(used.sum()) or 1.0)
+
     def _repr_html_(self) -> str:
         counts = {name: count for name, count in self.elements().items() if count}
         rows = [[element_picture(name), name, count, count / len(self.codes)] for name, count in counts.items()]

@@ -351,6 +351,8 @@ class Rule(BaseModel):
 class RelationResponse(RelationSummary, ModelResponse):
     K: int | None  # null if the model has no group elements; `elements` is then empty
     elements: dict[str, int]
+    components: list[str]  # the element of each component
+    carried: list[float]  # the share of the scores of its facts that each component carries
     compositions: list[Rule] | None  # null if the rules are not mined yet and `mine` is false
 
 

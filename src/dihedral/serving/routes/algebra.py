@@ -77,18 +77,21 @@ def _relation(served: ServedModel, number: int, mine: bool) -> schemas.RelationR
     name, a = served.graph.relations[number], served.algebra
     if a is None:
         summary = _summary(served, number, ())
-        nothing: dict[str, Any] = {"K": None, "elements": {}, "compositions": []}
+        nothing: dict[str, Any] = {"K": None, "elements": {}, "components": [], "carried": [], "compositions": []}
         return served.labelled(schemas.RelationResponse(**dict(summary), model=served.name, **nothing))
     summary, compositions = _summary(served, number, a.nearest_inverses([number], 5)[0].tolist()), None
     if mine or "rules" in vars(served):
         mined = [rule for rule in served.rules if rule.kind == "composition"]
         involved = [rule for rule in mined if name in (rule.head, *(served.read_step(step)[0] for step in rule.body))]
         compositions = _shown(involved)
+    row = a[name]
     response = schemas.RelationResponse(
         **dict(summary),
         model=served.name,
         K=a.monoid.K,
-        elements=a[name].elements(),
+        elements=row.elements(),
+        components=[a.monoid.name(code) for code in row.codes],
+        carried=row.carried().round(5).tolist(),
         compositions=compositions,
     )
     return served.labelled(response)

@@ -3,7 +3,7 @@
 import { fetchJson } from "./api.js";
 import { bar, el, idOf, intervalText, number, percent, plural, short, soft } from "./dom.js";
 import { relationLink, relationStep } from "./entity.js";
-import { elementBars, shareText } from "./pictures.js";
+import { carriedText, componentBars, elementBars, shareText, sizesText } from "./pictures.js";
 import { to } from "./routes.js";
 
 const NUM_FIRST_RELATIONS = 25;
@@ -129,7 +129,10 @@ export async function relationPage([nameOrPrefixed], model) {
         el("section", { class: "card" }, el("h2", {}, `Elements of D${sub(found.K)}`),
           el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon. The bars show how often each occurs.",
             "0" in found.elements && " Paler parts are components of smaller size."), elementBars(found.elements)),
-        el("section", {}, el("h2", {}, "Nearest to its inverse"), nearestList(found.inverses),
+        el("section", {}, el("h2", {}, "Components that carry the relation"),
+          el("p", { class: "muted" }, `${sizesText(found.components)} ${carriedText(found.carried)} Rotations are dark, reflections light${"0" in found.elements ? ", smaller sizes paler" : ""}.`),
+          componentBars(found.components, found.carried),
+          el("h2", {}, "Nearest to its inverse"), nearestList(found.inverses),
           el("h2", {}, "Compositions"), rules)),
     ],
   };

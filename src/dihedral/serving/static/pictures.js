@@ -81,6 +81,38 @@ export function elementBars(elements) {
   }));
 }
 
+// How many components have which size, such as "Of 32 components, 5 zero, 7 half size, 20 full size."
+export function sizesText(components) {
+  const sizes = components.map((name) => readElement(name).size);
+  const count = (wanted) => sizes.filter((size) => size === wanted).length;
+  const [zero, half, full] = [0, 0.5, 1].map(count);
+  if (full === sizes.length) return `All ${plural(full, "component")} have full size.`;
+  const smaller = sizes.length - zero - half - full;
+  return `Of ${plural(sizes.length, "component")}: ${number(zero)} zero, ${smaller ? `${number(smaller)} smaller than half, ` : ""}${number(half)} half size, ${number(full)} full size.`;
+}
+
+// How many of the strongest components carry most of the scores.
+export function carriedText(carried, share = 0.8) {
+  const sorted = carried.toSorted((a, b) => b - a);
+  let sum = 0;
+  const count = sorted.findIndex((value) => (sum += value) >= share - 1e-4) + 1;
+  return count > 0 ? `The ${number(count)} strongest carry ${percent(share)} of the scores of its facts.` : "";
+}
+
+// One bar per component, in order: its height is what it carries, its colour the kind of its element, paler if smaller.
+export function componentBars(components, carried) {
+  const most = Math.max(...carried, 1e-9);
+  const bars = components.map((name, i) => {
+    const { reflects, size } = readElement(name);
+    const height = size === 0 ? 2 : Math.max(1, 40 * carried[i] / most);
+    return svg("rect", { class: size === 0 ? "zero" : reflects ? "mirror" : "turn", x: i + 0.1, y: 40 - height, width: 0.8, height,
+      opacity: size === 0 ? null : 0.25 + 0.75 * size },
+      svg("title", {}, `component ${i + 1}: ${elementTitle(name)}, carries ${(100 * carried[i]).toFixed(1)} %`));
+  });
+  return svg("svg", { class: "components", viewBox: `0 0 ${components.length} 40`, preserveAspectRatio: "none", role: "img",
+    "aria-label": `What each of the ${plural(components.length, "component")} carries. ${sizesText(components)}` }, bars);
+}
+
 // --- paths that support a triple -----------------------------------------------------------------
 
 const LANE = 84;
