@@ -21,7 +21,7 @@ from dihedral.runtime.interruption import InterruptedWorkError
 from dihedral.runtime.threads import num_cores
 from dihedral.serving.batching import Batcher
 from dihedral.serving.guard import Guard, Metrics, busy_response, check_key, error_response
-from dihedral.serving.routes import algebra, lookups, pages, predictions
+from dihedral.serving.routes import algebra, lookups, pages, predictions, views
 from dihedral.serving.routes.pages import STATIC
 from dihedral.serving.served_model import ServedModel, UnknownNameError
 from dihedral.serving.workers import MAX_SECONDS, WORKERS, ActiveRequests, BusyError, Queues
@@ -62,7 +62,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
     app.state.queues, app.state.requests = Queues(), requests
-    for routes in (predictions, algebra, lookups, pages):
+    for routes in (predictions, algebra, lookups, views, pages):
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(UnknownNameError, _unknown_name)

@@ -17,6 +17,7 @@ MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few meg
 MAX_STEPS = 16
 MAX_ATOMS = 16  # facts of a query
 MAX_WIDTH = 256  # entities of a variable from which predictions are followed
+MAX_NEIGHBOURS, MAX_SHOWN = 500, 1000  # of one answer, and in a drawing
 MAX_NEW_ENTITIES, MAX_NEW_FACTS = 100, 1000  # of a fold-in
 
 Name = Annotated[str, Field(min_length=1)]  # no maximum length: the limit on the body bounds it
@@ -152,6 +153,16 @@ class FoldInRequest(RequestModel):
         min_length=1, max_length=MAX_NEW_FACTS, description="Each names a new entity, as head or as tail."
     )
     questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
+
+
+class NeighbourhoodRequest(RequestModel):
+    """An entity whose neighbours to draw."""
+
+    name: Name
+    relation: Name | None = Field(None, description="Only neighbours through this relation.")
+    top: int = Field(50, ge=1, le=MAX_NEIGHBOURS, description="Maximum number of neighbours to add.")
+    shown: list[Name] = Field([], max_length=MAX_SHOWN, description="Entities that are drawn already.")
     model: ModelName = None
 
 
@@ -410,6 +421,46 @@ class EntityResponse(ModelResponse):
     total: int
     facts: list[EntityFact]
     similar: list[SimilarEntity]
+
+
+class KnownFact(Fact):
+    split: Split
+
+
+class RelationCount(BaseModel):
+    relation: str
+    facts: int
+
+
+class NeighbourhoodResponse(ModelResponse):
+    name: str
+    neighbours: int  # distinct ones, through the relation where one is given
+    drawn: int  # of these, together with those in `shown`
+    entities: list[EntitySummary]  # to add: the entity itself, unless it is shown already, then its neighbours
+    facts: list[KnownFact]  # of the entity and of what is added, between all that are shown; at most 2,000
+    num_facts: int  # how many there are
+    complete: bool  # whether all facts between neighbours were looked for; hubs have too many
+    relations: list[RelationCount]  # of the entity, those with the most facts first
+
+
+class MapType(BaseModel):
+    name: str
+    entities: int  # on the map
+
+
+class MapResponse(ModelResponse):
+    """Entities in two dimensions, by descending number of facts; lists of equal length."""
+
+    method: Literal["pca", "umap"]
+    methods: list[Literal["pca", "umap"]]  # that this server has
+    total: int  # entities of the model
+    variance: list[float]  # the share of the variance that each axis holds; empty for umap
+    names: list[str]
+    x: list[float]  # between -1 and 1
+    y: list[float]
+    facts: list[int]
+    types: list[MapType]  # the largest ones, from the labels or from a relation such as isa
+    type: list[int]  # a place in `types`, or -1
 
 
 class ModelSummary(BaseModel):

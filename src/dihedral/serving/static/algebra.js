@@ -130,7 +130,7 @@ export async function relationPage([nameOrPrefixed], model) {
           el("p", { class: "muted" }, "Each component of the relation is a symmetry of a polygon. The bars show how often each occurs.",
             "0" in found.elements && " Paler parts are components of smaller size."), elementBars(found.elements)),
         el("section", {}, el("h2", {}, "Components that carry the relation"),
-          el("p", { class: "muted" }, `${sizesText(found.components)} ${carriedText(found.carried)} Rotations are dark, reflections light${"0" in found.elements ? ", smaller sizes paler" : ""}.`),
+          el("p", { class: "muted" }, `${sizesText(found.components)} ${carriedText(found.carried)} The strong colour is for rotations, the weak one for reflections${"0" in found.elements ? "; smaller sizes are paler" : ""}.`),
           componentBars(found.components, found.carried),
           el("h2", {}, "Nearest to its inverse"), nearestList(found.inverses),
           el("h2", {}, "Compositions"), rules)),

@@ -17,7 +17,14 @@ const valueOf = (prediction) => prediction.probability ?? prediction.score;
 const formatValue = (prediction) => prediction.probability === null ? prediction.score.toFixed(2) : formatProbability(prediction.probability);
 const valueNote = (prediction) => prediction.probability === null ? null : PROBABILITY_NOTE;
 
-export async function entityPage([nameOrPrefixed], model, info) {
+// The name of an entity, what it is, and the tabs for its facts and its neighbourhood.
+export const entityTitle = (name, view, ...about) => el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200), idOf(name, 200)), about,
+  el("nav", { class: "tabs", "aria-label": "Views of the entity" },
+    el("a", { href: to("entity", name), "aria-current": view === "facts" && "page" }, "Facts"),
+    el("a", { href: to("entity", name, "graph"), "aria-current": view === "graph" && "page" }, "Neighbourhood")));
+
+export async function entityPage([nameOrPrefixed, view, ...more], model, info) {
+  if (view === "graph") return (await import("./neighbourhood.js")).neighbourhoodPage([nameOrPrefixed, view, ...more], model, info);
   const [found, { relations }] = await Promise.all([
     fetchJson("/v1/entity", { name: nameOrPrefixed, model, top: 500 }), fetchJson("/v1/relations", { model }),
   ]);
@@ -29,8 +36,7 @@ export async function entityPage([nameOrPrefixed], model, info) {
   return {
     title: short(name),
     content: [
-      el("div", { class: "title" }, el("h1", { title: name }, soft(name, 200), idOf(name, 200)),
-        found.about && el("p", {}, found.about),
+      entityTitle(name, "facts", found.about && el("p", {}, found.about),
         el("p", { class: "muted" }, `${plural(found.total, "known fact")} of ${plural(new Set(found.facts.map((fact) => fact.relation)).size, "relation")}`)),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Known"), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
@@ -67,8 +73,8 @@ function factGroup(pair, facts) {
 
 // readable: the model has group elements, so predictions link to explanations; otherwise they link to entities.
 async function predict(name, model, pairs, relations, readable) {
-  const every = relations.flatMap((relation) => [`out ${relation.name}`, `in ${relation.name}`]);
-  const selected = every.length <= MAX_QUESTIONS ? every : pairs.slice(0, MAX_QUESTIONS);
+  const every = everyPair(relations);
+  const selected = choosePairs(every, pairs);
   const groups = await predictPairs(name, model, selected);
   const list = el("div", {});
   const maxScore = Math.max(...groups.flatMap((group) => group.predictions.map((each) => each.score)), 1e-9);
@@ -84,7 +90,16 @@ async function predict(name, model, pairs, relations, readable) {
     others.length > 0 && otherRelation(name, model, others, list, maxScore, readable)].filter(Boolean);
 }
 
-async function predictPairs(name, model, pairs) {
+const everyPair = (relations) => relations.flatMap((relation) => [`out ${relation.name}`, `in ${relation.name}`]);
+// All questions about an entity if they are few, otherwise those that its facts answer.
+const choosePairs = (every, pairs) => every.length <= MAX_QUESTIONS ? every : pairs.slice(0, MAX_QUESTIONS);
+
+export async function relationPairs(name, model) {
+  const [{ facts }, { relations }] = await Promise.all([fetchJson("/v1/entity", { name, model, top: 500 }), fetchJson("/v1/relations", { model })]);
+  return choosePairs(everyPair(relations), [...new Set(facts.map(pairOf))]);
+}
+
+export async function predictPairs(name, model, pairs) {
   if (!pairs.length) return [];
   const questions = pairs.map((pair) => ({
     [pair.startsWith("out ") ? "head" : "tail"]: name, relation: pair.slice(pair.indexOf(" ") + 1), top: 4, known: "exclude",

@@ -1,0 +1,133 @@
+"""The drawings of the explorer in a real browser: the neighbourhood of an entity, and the map of entities."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from tests.serving.test_explorer import address, browser, open_page  # noqa: F401  fixtures
+
+HUB = "#/entity/entity_000/graph"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def view(open_page):  # noqa: F811
+    """view(route): a page whose drawing is there."""
+
+    def open_it(route: str, **options):
+        page = open_page(route, **options)
+        page.wait_for_selector(".drawing[data-drawn]")
+        page.wait_for_function("!document.querySelector('main[aria-busy], main [aria-busy]')")
+        return page
+
+    open_it.address = open_page.address
+    return open_it
+
+
+def save_svg(page, path: Path) -> ET.Element:
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as SVG").click()
+    download.value.save_as(path)
+    return ET.parse(path).getroot()
+
+
+def places(svg: ET.Element) -> dict[str, tuple[str, str]]:
+    """The position of each entity in an exported drawing."""
+    circles = {group[0].text: group.find(f"{SVG}circle") for group in svg if group.tag == f"{SVG}g"}
+    return {name: (one.get("cx"), one.get("cy")) for name, one in circles.items() if one is not None}
+
+
+def dashed(svg: ET.Element) -> list[str]:
+    return [group[0].text for group in svg.iter(f"{SVG}g") if group[1].get("stroke-dasharray")]
+
+
+def test_a_neighbourhood_opens_from_the_entity_and_grows_without_moving(view, open_page, tmp_path):  # noqa: F811
+    page = open_page("#/entity/entity_000?model=hub")
+    page.get_by_role("link", name="Neighbourhood").click()
+    page.wait_for_selector(".drawing[data-drawn]")
+    assert page.url.endswith(f"{HUB}?model=hub")
+    expect(page.get_by_role("status")).to_contain_text("25 of 600 neighbours of entity_000, those with the most facts")
+    before = places(save_svg(page, tmp_path / "before.svg"))
+    assert len(before) == 26
+    entities = page.get_by_label("Entities in the drawing")
+    entities.select_option(index=1)
+    entities.press("Enter")
+    expect(entities.locator("option")).not_to_have_count(26)
+    after = places(save_svg(page, tmp_path / "after.svg"))
+    assert len(after) > 26 and {name: after[name] for name in before} == before
+    assert len(set(after.values())) == len(after)
+
+
+def test_a_click_in_the_drawing_expands_an_entity(view):
+    page = view(f"{HUB}?model=hub")
+    frame = page.locator(".drawing").bounding_box()
+    entities = page.get_by_label("Entities in the drawing").locator("option")
+    expect(entities).to_have_count(26)
+    at = page.evaluate("document.querySelector('.drawing')._cyreg.cy.nodes()[5].renderedPosition()")
+    page.mouse.click(frame["x"] + at["x"], frame["y"] + at["y"])
+    expect(entities).not_to_have_count(26)
+
+
+def test_predictions_are_dashed_with_their_probability(view, tmp_path):
+    page = view("#/entity/man_0000/graph?model=family")
+    assert dashed(save_svg(page, tmp_path / "known.svg")) == []
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator(".drawn-facts .guess .value").first).to_contain_text("%")
+    found = dashed(save_svg(page, tmp_path / "predicted.svg"))
+    assert 1 <= len(found) <= 10 and all(label.endswith(" %") for label in found)
+    page.locator(".drawn-facts .guess a").first.click()
+    page.wait_for_selector("main[data-page=why] .badge.guess")
+
+
+def test_a_model_without_probabilities_shows_ranks(view, tmp_path):
+    page = view("#/entity/entity_000/graph?model=hub")
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator(".drawn-facts .guess .value").first).to_contain_text("rank")
+    assert "probability" not in page.inner_text("main")
+
+
+def test_the_filter_draws_one_relation_and_adds_its_neighbours(view, tmp_path):
+    page = view(f"{HUB}?model=hub")
+    page.get_by_label("Relation", exact=True).select_option("relation_07")
+    expect(page.get_by_label("Entities in the drawing").locator("option")).not_to_have_count(26)
+    page.wait_for_function("!document.querySelector('main [aria-busy]')")
+    drawn = save_svg(page, tmp_path / "filtered.svg")
+    labels = {group[0].text for group in drawn.iter(f"{SVG}g") if group.find(f"{SVG}circle") is None}
+    assert labels == {"relation_07"} and len(places(drawn)) == 11
+
+
+def test_an_exported_drawing_holds_full_names_and_shows_short_ones(view, tmp_path):
+    page = view("#/entity/ex:n2/graph?model=odd")
+    svg = save_svg(page, tmp_path / "odd.svg")
+    assert set(places(svg)) == {"http://example.org/n1", "http://example.org/n2", ".."}
+    assert {"ex:n1", "ex:n2", ".."} <= {text.text for text in svg.iter(f"{SVG}text")}
+
+
+def test_five_hundred_neighbours_are_drawn(view):
+    page = view(f"{HUB}/500?model=hub")
+    expect(page.get_by_label("Entities in the drawing").locator("option")).to_have_count(501)
+    expect(page.get_by_role("status")).to_contain_text("500 of 600 neighbours")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_drawings_fit_a_phone_and_their_controls_have_names(view, scheme):
+    for route in (f"{HUB}?model=hub",):
+        page = view(route, width=390, height=844, scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        nameless = page.locator("main :is(input, select, button)").evaluate_all(
+            "all => all.filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim())).length"
+        )
+        assert nameless == 0
+
+
+def test_the_library_is_loaded_only_for_a_drawing(open_page):  # noqa: F811
+    page = open_page("#/entity/man_0000")
+    page.wait_for_load_state("networkidle")
+    loaded = "performance.getEntriesByType('resource').some((one) => one.name.includes('/vendor/'))"
+    assert not page.evaluate(loaded)
+    page.get_by_role("link", name="Neighbourhood").click()
+    page.wait_for_selector(".drawing[data-drawn]")
+    assert page.evaluate(loaded)
