@@ -50,6 +50,8 @@ def wide_app(wide_folder):
         ("/v1/relation?name=relation_of_kind_00007&mine=false", None, 200),
         ("/v1/relation?name=relation_of_kind_4000x", None, 404),
         ("/v1/entities?search=zzz", None, 200),
+        ("/v1/neighbourhood?name=e1&top=500", None, 200),
+        ("/v1/map", None, 200),
         ("/v1/predict", MISTYPED, 404),
         ("/v1/predict", REPEATED, 404),
         ("/v1/predict", FIELDS, 422),

@@ -114,7 +114,7 @@ def test_five_hundred_neighbours_are_drawn(view):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_drawings_fit_a_phone_and_their_controls_have_names(view, scheme):
-    for route in (f"{HUB}?model=hub",):
+    for route in (f"{HUB}?model=hub", "#/map?model=hub"):
         page = view(route, width=390, height=844, scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         nameless = page.locator("main :is(input, select, button)").evaluate_all(
@@ -131,3 +131,71 @@ def test_the_library_is_loaded_only_for_a_drawing(open_page):  # noqa: F811
     page.get_by_role("link", name="Neighbourhood").click()
     page.wait_for_selector(".drawing[data-drawn]")
     assert page.evaluate(loaded)
+
+
+# --- map ------------------------------------------------------------------------------------------
+
+
+def test_the_map_says_what_its_axes_hold_and_opens_entities(view):
+    page = view("#/map")
+    found = page.evaluate("fetch('/v1/map').then((answer) => answer.json())")
+    first, second = (f"{share:.0%}".replace("%", " %") for share in found["variance"])
+    expect(page.locator(".title")).to_contain_text(f"The two axes hold {first} and {second} of the variance")
+    expect(page.locator(".map-legend .count")).not_to_have_count(0)
+    frame = page.locator(".map canvas").bounding_box()
+    alone = max(
+        range(len(found["x"])),
+        key=lambda i: min(
+            abs(found["x"][i] - x) + abs(found["y"][i] - y)
+            for j, (x, y) in enumerate(zip(found["x"], found["y"], strict=True))
+            if j != i
+        ),
+    )
+    unit = 0.47 * min(frame["width"], frame["height"])
+    x = frame["x"] + frame["width"] / 2 + found["x"][alone] * unit
+    y = frame["y"] + frame["height"] / 2 - found["y"][alone] * unit
+    page.mouse.move(x, y)
+    expect(page.locator(".map .tip")).to_contain_text(found["names"][alone])
+    page.mouse.wheel(0, -600)  # what is under the pointer stays there
+    page.mouse.move(x + 1, y)
+    expect(page.locator(".map .tip")).to_contain_text(found["names"][alone])
+    page.mouse.click(x, y)
+    page.wait_for_selector("main[data-page=entity]")
+    expect(page.locator("h1")).to_have_text(found["names"][alone])
+
+
+def test_the_map_is_searched(view, models):
+    page = view("#/map")
+    before = page.locator(".map canvas").screenshot()
+    count = sum("man_00" in name for name in models["family"].graph.entities)
+    page.get_by_label("Find entities on the map").fill("man_00")
+    expect(page.get_by_role("status")).to_have_text(f"{count} entities found, the first 12 are listed.")
+    expect(page.locator(".found li")).to_have_count(12)
+    assert page.locator(".map canvas").screenshot() != before
+    page.locator(".found a").first.click()
+    page.wait_for_selector("main[data-page=entity]")
+
+
+def test_the_map_moves_with_the_keyboard_and_by_dragging(view):
+    page = view("#/map")
+    canvas = page.locator(".map canvas")
+    pictures = [canvas.screenshot()]
+    canvas.focus()
+    for key in ("ArrowLeft", "+", "0"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+        pictures.append(canvas.screenshot())
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 160, box["y"] + 140)
+    page.mouse.up()
+    page.wait_for_timeout(100)
+    assert len({*pictures}) >= 3 and canvas.screenshot() != pictures[-1]
+    assert page.url.endswith("#/map")  # dragging opens no entity
+
+
+def test_the_map_shows_labels(view):
+    page = view("#/map?model=labelled")
+    page.get_by_label("Find entities on the map").fill("jürgen")
+    expect(page.locator(".found a")).to_contain_text(["Jürgen Müller"])

@@ -33,9 +33,7 @@ def available_methods() -> list[Method]:
 def project(vectors: Tensor, method: Method = "pca", *, seed: int = 0) -> Projection:
     """Two coordinates for each row of `vectors` [n, d]. The same vectors give the same points."""
     if method not in available_methods():
-        raise DihedralError(
-            "the method 'umap' needs the package umap-learn; run `pip install umap-learn`, or use 'pca'"
-        )
+        raise DihedralError(f"method is {method!r}, which needs the package umap-learn; install it, or use 'pca'")
     centred = vectors.float().cpu()
     centred = centred - centred.mean(dim=0)
     points, variance = _pca(centred) if method == "pca" else (_umap(centred, seed), ())

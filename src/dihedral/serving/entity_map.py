@@ -33,12 +33,12 @@ def _compute(served: ServedModel, method: Method) -> MapResponse:
     drawn = graph.by_degree[: MAX_POINTS[method]].astype(np.int64)
     vectors = served.predictor.scorer.entities
     found = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
-    places = np.full(graph.num_entities, -1)  # in the list of types; of several types, the largest counts
-    shown: list[MapType] = []
-    for name, members in list(types_of(graph).items())[:MAX_TYPES]:
-        members = members[places[members] < 0]
-        places[members] = len(shown)
-        shown.append(MapType(name=name, entities=int((places[drawn] == len(shown)).sum())))
+    largest = list(types_of(graph).items())[:MAX_TYPES]
+    places = np.full(graph.num_entities, -1)  # of each entity in the list of types; of several, the smallest counts
+    for place, (_, members) in enumerate(largest):
+        places[members] = place
+    counts = np.bincount(places[drawn] + 1, minlength=len(largest) + 1)[1:].tolist()
+    shown = [MapType(name=name, entities=count) for (name, _), count in zip(largest, counts, strict=True)]
     points = found.points.astype(np.float64).round(4)
     names = {graph.entities[i]: _label(graph, i) for i in drawn.tolist()}
     types_labels = graph.labels_in([each.name for each in shown])

@@ -5,13 +5,14 @@ import { fetchJson, keyForm } from "./api.js";
 import { askPage } from "./ask.js";
 import { el, setPrefixes, short } from "./dom.js";
 import { entityPage, whyPage } from "./entity.js";
+import { mapPage } from "./map.js";
 import { homePage, modelPage } from "./model.js";
 import { read, to } from "./routes.js";
 import { startSearch } from "./search.js";
 
 const PAGES = {
   "": homePage, entity: entityPage, why: whyPage, relations: relationsPage, relation: relationPage,
-  compose: composePage, ask: askPage, model: modelPage,
+  compose: composePage, ask: askPage, map: mapPage, model: modelPage,
 };
 const MIN_PARTS = { entity: 1, why: 3, relation: 1 };
 
