@@ -20,7 +20,7 @@ def view(open_page):  # noqa: F811
     def open_it(route: str, **options):
         page = open_page(route, **options)
         page.wait_for_selector(".drawing[data-drawn]")
-        page.wait_for_function("!document.querySelector('main[aria-busy], main [aria-busy]')")
+        expect(page.locator("main[aria-busy], main [aria-busy]")).to_have_count(0)
         return page
 
     open_it.address = open_page.address
@@ -93,7 +93,7 @@ def test_the_filter_draws_one_relation_and_adds_its_neighbours(view, tmp_path):
     page = view(f"{HUB}?model=hub")
     page.get_by_label("Relation", exact=True).select_option("relation_07")
     expect(page.get_by_label("Entities in the drawing").locator("option")).not_to_have_count(26)
-    page.wait_for_function("!document.querySelector('main [aria-busy]')")
+    expect(page.locator("main [aria-busy]")).to_have_count(0)
     drawn = save_svg(page, tmp_path / "filtered.svg")
     labels = {group[0].text for group in drawn.iter(f"{SVG}g") if group.find(f"{SVG}circle") is None}
     assert labels == {"relation_07"} and len(places(drawn)) == 11

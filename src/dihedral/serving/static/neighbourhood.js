@@ -11,7 +11,7 @@ const COUNTS = [25, 50, 100, 200, 500];
 const NUM_FIRST = 25; // neighbours
 const NUM_EXPANDED = 15; // neighbours added by a click
 const MAX_BETWEEN = 60; // facts between neighbours that are drawn unasked
-const MAX_NEAR = 40; // facts of the selected entity that are drawn thick, with their relations
+const MAX_NEAR = STRETCH === 1 ? 15 : 40; // facts of the selected entity that are drawn thick, with their relations
 const NUM_PREDICTED = 10;
 const MAX_NODES = 1000;
 const MAX_FITTED = 1.4; // zoom
@@ -73,10 +73,9 @@ class Drawing {
     // Cytoscape adds a style element unless there is one; the Content-Security-Policy refuses it, and explorer.css has its rule.
     if (!document.getElementById("__________cytoscape_stylesheet")) document.head.append(el("meta", { id: "__________cytoscape_stylesheet" }));
     this.cy = this.cytoscape({
-      container: this.frame, elements: this.elements(), style: drawingStyle(), layout: { name: "preset" },
+      container: this.frame, elements: this.elements(), style: drawingStyle(), layout: { name: "preset", fit: false }, ...this.fitted(),
       minZoom: 0.08, maxZoom: 4, boxSelectionEnabled: false, selectionType: "single",
     });
-    this.fit();
     this.cy.on("tap", "node", ({ target }) => { this.select(target.id()); if (!this.nodes.get(target.id()).expanded) this.expand(target.id()); });
     this.cy.on("tap", "edge", ({ target }) => this.select(target.target().id()));
     this.cy.on("mouseover mouseout", "edge", ({ type, target }) => target.toggleClass("hover", type === "mouseover"));
@@ -225,14 +224,26 @@ class Drawing {
 
   // --- view ---------------------------------------------------------------------------------------
 
-  fit() {
-    this.cy.fit(this.cy.elements(), 12);
-    if (this.cy.zoom() > MAX_FITTED) this.cy.zoom(MAX_FITTED).center();
+  // The box of all positions with room for names. Cytoscape's own would measure every name, which takes long.
+  box() {
+    const places = [...this.nodes.values()];
+    const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
+    return { x1: Math.min(...xs) - 80, x2: Math.max(...xs) + 80, y1: Math.min(...ys) - 25, y2: Math.max(...ys) + 40 };
   }
+
+  // The view that shows everything.
+  fitted() {
+    const { x1, x2, y1, y2 } = this.box();
+    const { clientWidth: width, clientHeight: height } = this.frame;
+    const zoom = Math.min(MAX_FITTED, width / (x2 - x1), height / (y2 - y1));
+    return { zoom, pan: { x: width / 2 - zoom * (x1 + x2) / 2, y: height / 2 - zoom * (y1 + y2) / 2 } };
+  }
+
+  fit() { this.cy.viewport(this.fitted()); }
 
   // Move the view, but no entity, if something was added outside of it.
   showAll() {
-    const [view, all] = [this.cy.extent(), this.cy.elements().boundingBox()];
+    const [view, all] = [this.cy.extent(), this.box()];
     if (all.x1 < view.x1 || all.x2 > view.x2 || all.y1 < view.y1 || all.y2 > view.y2) this.fit();
   }
 
