@@ -24,6 +24,8 @@ ASKED = {  # who diagnoses something that a bacterium causes
 }  # fmt: skip
 VIEWS = {  # name: address, width, height, scheme
     "entity": ("#/entity/virus", 1200, 860, "light"),
+    "neighbourhood": ("#/entity/virus/graph", 1200, 860, "light"),
+    "map": ("#/map", 1200, 860, "light"),
     "explanation": (WHY, 1200, 1040, "light"),
     "calculator": ("#/compose/spouse/parent?model=family", 1200, 860, "light"),
     "ask": (f"#/ask/json/{quote(json.dumps(ASKED), safe='')}/new", 1200, 1000, "light"),
@@ -55,6 +57,10 @@ def take(address: str, out: Path) -> None:
             page = context.new_page()
             page.goto(f"http://{address}/{route}")
             page.wait_for_load_state("networkidle")
+            if name == "neighbourhood":
+                page.get_by_role("button", name="Predict").click()
+                page.wait_for_selector(".drawn-facts .guess")
+                page.wait_for_timeout(500)
             if name == "phone":
                 page.mouse.wheel(0, 250)
                 page.wait_for_timeout(300)

@@ -14,6 +14,7 @@ const MAX_BETWEEN = 60; // facts between neighbours that are drawn unasked
 const MAX_NEAR = STRETCH === 1 ? 15 : 40; // facts of the selected entity that are drawn thick, with their relations
 const NUM_PREDICTED = 10;
 const MAX_NODES = 1000;
+const MAX_SMALL = 150; // entities of a drawing with all details
 const MAX_FITTED = 1.4; // zoom
 const NUM_LISTED = 12; // facts of the selected entity
 
@@ -73,7 +74,7 @@ class Drawing {
     // Cytoscape adds a style element unless there is one; the Content-Security-Policy refuses it, and explorer.css has its rule.
     if (!document.getElementById("__________cytoscape_stylesheet")) document.head.append(el("meta", { id: "__________cytoscape_stylesheet" }));
     this.cy = this.cytoscape({
-      container: this.frame, elements: this.elements(), style: drawingStyle(), layout: { name: "preset", fit: false }, ...this.fitted(),
+      container: this.frame, elements: this.elements(), style: drawingStyle(this.nodes.size > MAX_SMALL), layout: { name: "preset", fit: false }, ...this.fitted(),
       minZoom: 0.08, maxZoom: 4, boxSelectionEnabled: false, selectionType: "single",
     });
     this.cy.on("tap", "node", ({ target }) => { this.select(target.id()); if (!this.nodes.get(target.id()).expanded) this.expand(target.id()); });
@@ -82,7 +83,7 @@ class Drawing {
     this.cy.on("dragfree", "node", ({ target }) => Object.assign(this.nodes.get(target.id()), target.position()));
     this.cy.one("render", () => { this.frame.dataset.drawn = "true"; });
     const scheme = matchMedia("(prefers-color-scheme: dark)");
-    const restyle = () => this.cy.style(drawingStyle());
+    const restyle = () => this.cy.style(drawingStyle(this.nodes.size > MAX_SMALL));
     scheme.addEventListener("change", restyle);
     window.addEventListener("hashchange", () => { scheme.removeEventListener("change", restyle); this.cy.destroy(); }, { once: true });
     this.select(this.centre);
@@ -313,16 +314,18 @@ const edgeLabel = (fact) => short(fact.relation, 28) + (fact.known ? "" : ` ${su
 
 // --- appearance -----------------------------------------------------------------------------------
 
-function drawingStyle() {
+// isLarge: names have no background, which would take long to measure and is not seen before zooming in.
+function drawingStyle(isLarge) {
   const page = getComputedStyle(document.documentElement);
   const colour = (name) => page.getPropertyValue(`--${name}`).trim();
-  const text = { "font-family": page.fontFamily, color: colour("ink"), "text-background-color": colour("card"), "text-background-opacity": 0.85, "text-background-padding": 2 };
-  const labelled = { ...text, label: "data(label)", "font-size": 10, "text-rotation": "autorotate", "min-zoomed-font-size": 8 };
+  const text = { "font-family": page.fontFamily, color: colour("ink") };
+  const background = { "text-background-color": colour("card"), "text-background-opacity": 0.85, "text-background-padding": 2 };
+  const labelled = { ...text, ...background, label: "data(label)", "font-size": 10, "text-rotation": "autorotate", "min-zoomed-font-size": 8 };
   const line = (name) => ({ "line-color": colour(name), "target-arrow-color": colour(name) });
   return [
-    { selector: "node", style: { ...text, width: "data(size)", height: "data(size)", "background-color": colour("card"), "border-width": 2, "border-color": colour("accent"),
+    { selector: "node", style: { ...text, ...(isLarge ? {} : background), width: "data(size)", height: "data(size)", "background-color": colour("card"), "border-width": 2, "border-color": colour("accent"),
       label: "data(label)", "font-size": STRETCH === 1 ? 15 : 12, "text-valign": "bottom", "text-margin-y": 3, "min-zoomed-font-size": 7 } },
-    { selector: "node.centre", style: { "background-color": colour("accent"), "font-weight": 600, "font-size": 14, "min-zoomed-font-size": 0 } },
+    { selector: "node.centre", style: { ...background, "background-color": colour("accent"), "font-weight": 600, "font-size": 14, "min-zoomed-font-size": 0 } },
     { selector: "edge", style: { width: 1.2, ...line("accent-light"), "target-arrow-shape": "triangle", "arrow-scale": 0.7, "curve-style": "straight" } },
     { selector: ".parallel", style: { "curve-style": "bezier" } },
     { selector: ".between", style: { width: 1, "line-opacity": 0.45 } },
