@@ -23,8 +23,7 @@ export const entityTitle = (name, view, ...about) => el("div", { class: "title" 
     el("a", { href: to("entity", name), "aria-current": view === "facts" && "page" }, "Facts"),
     el("a", { href: to("entity", name, "graph"), "aria-current": view === "graph" && "page" }, "Neighbourhood")));
 
-export async function entityPage([nameOrPrefixed, view, ...more], model, info) {
-  if (view === "graph") return (await import("./neighbourhood.js")).neighbourhoodPage([nameOrPrefixed, view, ...more], model, info);
+export async function entityPage([nameOrPrefixed], model, info) {
   const [found, { relations }] = await Promise.all([
     fetchJson("/v1/entity", { name: nameOrPrefixed, model, top: 500 }), fetchJson("/v1/relations", { model }),
   ]);

@@ -7,11 +7,12 @@ import { el, setPrefixes, short } from "./dom.js";
 import { entityPage, whyPage } from "./entity.js";
 import { mapPage } from "./map.js";
 import { homePage, modelPage } from "./model.js";
+import { neighbourhoodPage } from "./neighbourhood.js";
 import { read, to } from "./routes.js";
 import { startSearch } from "./search.js";
 
 const PAGES = {
-  "": homePage, entity: entityPage, why: whyPage, relations: relationsPage, relation: relationPage,
+  "": homePage, entity: (parts, ...more) => (parts[1] === "graph" ? neighbourhoodPage : entityPage)(parts, ...more), why: whyPage, relations: relationsPage, relation: relationPage,
   compose: composePage, ask: askPage, map: mapPage, model: modelPage,
 };
 const MIN_PARTS = { entity: 1, why: 3, relation: 1 };

@@ -86,7 +86,7 @@ class Drawing {
     const restyle = () => this.cy.style(drawingStyle(this.nodes.size > MAX_SMALL));
     scheme.addEventListener("change", restyle);
     window.addEventListener("hashchange", () => { scheme.removeEventListener("change", restyle); this.cy.destroy(); }, { once: true });
-    this.select(this.centre);
+    this.select(this.centre, true);
   }
 
   // --- content ------------------------------------------------------------------------------------
@@ -267,9 +267,9 @@ class Drawing {
     if (wanted && drawn < neighbours && this.relations.some(({ relation }) => relation === wanted)) this.expand(this.centre);
   }
 
-  select(name) {
+  select(name, isDrawn = false) {
     this.list.value = name;
-    this.draw();
+    if (!isDrawn) this.draw();
     this.cy.batch(() => {
       this.cy.$(":selected").unselect();
       this.cy.$(".near").removeClass("near");
