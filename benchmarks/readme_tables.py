@@ -34,8 +34,8 @@ def accuracy() -> str:
     rows = []
     for graph in GRAPHS:
         slug = graph.lower()
-        strict = [path for path in (RESULTS / "runs/best").glob(f"{slug}-d*-s*.json") if "graded" not in path.name]
-        graded = list((RESULTS / "runs/best").glob(f"{slug}-d*-graded-s*.json"))
+        strict = [path for path in (RESULTS / "runs/best").glob(f"{slug}-d[0-9]*-s*.json") if "graded" not in path.name]
+        graded = list((RESULTS / "runs/best").glob(f"{slug}-d[0-9]*-graded-s*.json"))
         complex_ = list((RESULTS / "runs/best").glob(f"{slug}-complex-s*.json"))
         paper = [REPORTED[graph][name][3] / 100 for name in ("D4-STE", "D4-Gumbel")] if graph in REPORTED else []
         best = [summary(paths) for paths in (strict, graded, complex_)]
