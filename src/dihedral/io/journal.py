@@ -1,0 +1,117 @@
+"""A journal: a file of JSON objects, one per line, that several processes append to and that is never rewritten.
+
+What is appended is on the disk before the call returns. A line that a killed process left incomplete is skipped by
+readers, and the next object starts on a new line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dihedral.errors import DihedralError
+from dihedral.io.files import open_file, parse_json, sync_folder
+
+MAX_LINE_BYTES = 64 << 10
+MAX_BYTES = 256 << 20
+MAX_WAIT_SECONDS = 10.0  # for the lock, which is held for milliseconds
+POLL_SECONDS = 0.002
+
+Append = Callable[[Sequence[dict[str, Any]]], None]
+
+
+class Journal:
+    """A journal, and how far it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: tuple[int, int] | None = None  # device and inode of what was read
+        self._place = 0
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """The objects appended since the last call, and whether the file is another one, which is read from its start.
+
+        Lines that are too long or not JSON objects are left out. A missing file is an empty journal.
+        """
+        try:
+            with open(self.path, "rb", opener=open_file) as stream:
+                return self._read(stream)
+        except FileNotFoundError:
+            replaced, self._file, self._place = self._file is not None, None, 0
+            return [], replaced
+        except OSError as error:
+            raise DihedralError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
+
+    def _read(self, stream: BinaryIO) -> tuple[list[dict[str, Any]], bool]:
+        status = os.fstat(stream.fileno())
+        if status.st_size > MAX_BYTES:
+            raise DihedralError(f"{str(self.path)!r} cannot be read: it has more than {MAX_BYTES >> 20} MiB")
+        file = status.st_dev, status.st_ino
+        replaced = self._file is not None and (file != self._file or status.st_size < self._place)
+        if self._file is None or replaced:
+            self._file, self._place = file, 0
+        stream.seek(self._place)
+        content = stream.read(MAX_BYTES)
+        complete = content[: content.rfind(b"\n") + 1]  # the rest is being written, or was never finished
+        self._place += len(complete)
+        rows = []
+        for line in complete.split(b"\n"):
+            if len(line) <= MAX_LINE_BYTES:
+                with suppress(ValueError, RecursionError):
+                    rows.append(parse_json(line.decode("utf-8", "replace")))
+        return [row for row in rows if isinstance(row, dict)], replaced
+
+    @contextmanager
+    def locked(self) -> Iterator[Append]:
+        """Keep other processes and threads from appending; yields the function that appends objects.
+
+        What has been read under the lock is the complete journal.
+        """
+        try:
+            descriptor = open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        except OSError as error:
+            raise DihedralError(f"{str(self.path)!r} cannot be written: {error.strerror}") from None
+        try:
+            self._wait(descriptor)
+            yield lambda rows: self._append(descriptor, rows)
+        finally:
+            os.close(descriptor)  # which also releases the lock
+
+    def _wait(self, descriptor: int) -> None:
+        end = time.monotonic() + MAX_WAIT_SECONDS
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise DihedralError(f"{str(self.path)!r} is locked by another process; try again later") from None
+                time.sleep(POLL_SECONDS)
+            except OSError:  # a file system without locks: appending is still atomic
+                return None
+
+    def _append(self, descriptor: int, rows: Sequence[dict[str, Any]]) -> None:
+        lines = [json.dumps(row).encode() + b"\n" for row in rows]
+        if (longest := max(map(len, lines))) > MAX_LINE_BYTES:
+            raise DihedralError(f"a line of {str(self.path)!r} would have {longest:,} bytes, of {MAX_LINE_BYTES:,}")
+        text, size = b"".join(lines), os.fstat(descriptor).st_size
+        if size + len(text) > MAX_BYTES:
+            raise DihedralError(f"{str(self.path)!r} is full: it has {MAX_BYTES >> 20} MiB; move it away")
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            text = b"\n" + text
+        try:
+            written = 0
+            while written < len(text):
+                written += os.write(descriptor, text[written:])
+            os.fsync(descriptor)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise DihedralError(f"{str(self.path)!r} cannot be written: {error.strerror}; nothing was kept") from None
+        if not size:
+            sync_folder(self.path.parent)
