@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import dihedral as dh
@@ -185,3 +186,13 @@ def test_a_long_list_of_unknown_names_is_shortened(predictor):
         complete(predictor, [(f"nobody {i}", "spouse", None) for i in range(60)])
     with pytest.raises(DihedralError, match=r"^questions 1, 2, 3, 4, 5 and 3 more: entity 'nobody' is not among"):
         complete(predictor, [("nobody", "spouse", None)] * 8)
+
+
+def test_missing_facts_about_some_entities_without_some_facts(predictor):
+    entities = predictor.graph.entities
+    about = np.array([entities.id("man_0000"), entities.id("man_0001")])
+    found = missing_facts(predictor, top=20, about=about)
+    facts = list(zip(*(found[part].to_pylist() for part in ("head", "relation", "tail")), strict=True))
+    assert len(facts) == 20 and all({"man_0000", "man_0001"} & {head, tail} for head, _, tail in facts)
+    left = missing_facts(predictor, top=20, about=about, exclude=[*facts[:5], ("nobody", "spouse", "man_0000")])
+    assert left["tail"].to_pylist()[:15] == found["tail"].to_pylist()[5:]

@@ -35,6 +35,7 @@ MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no prob
 MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
 MAX_TRIES = 20  # to draw a triple that is not a known fact
 GROWTH = 1.3  # of the bins of proposals, from the most probable down
+TIE = 1e-9  # how much z counts where probabilities are equal
 CUTS = 60  # probabilities for which the number of proposals is kept
 
 
@@ -46,6 +47,7 @@ class Calibration:
     proposals: AdditiveModel
     judgements: AdditiveModel
     cuts: list[tuple[float, int]]  # a probability, and the number of proposals on valid with at least that, ascending
+    offsets: NDArray[np.float64] | None = None  # [R]: the correction by decisions (`inference.corrections`)
 
     def to_dict(self) -> dict[str, Any]:
         models = {name: getattr(self, name).to_dict() for name in ("rules", "proposals", "judgements")}
@@ -76,10 +78,23 @@ class Calibration:
         model = self.judgements if judge else self.proposals
         head, relation, tail = triples.cpu().numpy().T
         z = model.logits(evidence.features(triples, scores), relation)
-        found = model.at(z)
+        found = model.at(z) if judge else self.at(z, relation)
         for place in np.flatnonzero(head == tail).tolist():
             found[place] = min(found[place], evidence.reversal_shares(int(relation[place]))[1])
         return found, z
+
+    def at(self, z: NDArray[np.float64], relations: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probabilities of proposals with the values z, corrected if reviewers decided about some."""
+        found = self.proposals.at(z)
+        return found if self.offsets is None else given_missing(found, np.exp(self.offsets[relations]))
+
+    def order(self, z: NDArray[np.float64], relation: int) -> NDArray[np.float64]:
+        """What proposals of a relation are ordered by among those of others: the corrected probability, then z."""
+        if self.offsets is None:
+            return z
+        likely = self.proposals.at(z).clip(TIE, 1 - TIE)
+        found: NDArray[np.float64] = np.log(likely / (1 - likely)) + self.offsets[relation] + TIE * z
+        return found
 
     def num_similar(self, probability: float) -> int:
         """The number of proposals on valid that were at least as probable."""
@@ -114,7 +129,7 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
     return Calibration(evidence.rules, proposals, judgements, _cuts(unseen))
 
 
-def given_missing(probabilities: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+def given_missing(probabilities: NDArray[np.float64], ratio: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """Probabilities if `ratio` times as many facts are missing as valid holds: their odds are that many times as high.
 
     >>> given_missing(np.array([0.5, 0.9]), 3.0).round(3).tolist()

@@ -6,6 +6,7 @@ Scores are computed in tiles, so memory does not grow with the number of questio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from dihedral.inference.questions import (
     missing_part,
     unknown_names,
 )
+from dihedral.inference.sampling import is_among
 
 OnProgress = Callable[[int, int], None]
 
@@ -146,6 +148,8 @@ def missing_facts(
     among: Among = "signature",
     min_precision: float | None = None,
     missing: int | None = None,
+    about: NDArray[np.int64] | None = None,
+    exclude: Sequence[tuple[str, str, str]] = (),
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
     """The most probable facts that the graph does not hold, best first; by score if the model is not calibrated.
@@ -153,44 +157,76 @@ def missing_facts(
     relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`).
     min_precision: end the list where fewer than this share of its facts are expected to hold.
     missing: how many facts are missing from the graph; by default as many as valid holds.
+    about: only facts with one of these entities, by id, as head or as tail. exclude: facts to leave out, such as those
+    that reviewers rejected.
     The columns precision, precision_low and precision_high give the share of the facts down to a row that are expected
-    to hold, and its 95 % confidence interval from the proposals on valid; there is none for single relations.
+    to hold, and its 95 % confidence interval from the proposals on valid; there is none for a part of the facts, nor
+    after a correction by decisions (`Predictor.use_reviews`), which `missing` replaces.
     """
     check_options(top, "exclude")
+    _check_missing(predictor, min_precision, missing)
+    graph, calibration = predictor.graph, predictor.calibration
+    if calibration is not None and missing is not None:
+        calibration = replace(calibration, offsets=None)
+    relations = (relations,) if isinstance(relations, str) else relations
+    names = list(dict.fromkeys(relations)) or list(graph.relations)
+    is_left = _filter(predictor, about, exclude)
+    best, best_scores = torch.empty(0, 3, dtype=torch.int64), torch.empty(0)
+    order = np.zeros((2, 0))  # what they are ordered by, and z, which is the same without a correction
+    for number, name in enumerate(names, start=1):
+        relation = graph.relations.id(name)
+        heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
+        if len(graph.index.members(relation)):
+            triples, scores = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
+            left = is_left(triples)
+            triples, scores = triples[left], scores[left]
+            value = z = scores.double().numpy()
+            if calibration is not None:
+                least = order[1].min() if len(best) == top and calibration.offsets is None else -np.inf
+                triples, scores, _, z = select(predictor.evidence, calibration.proposals, triples, scores, least)
+                value = calibration.order(z, relation)
+            best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
+            order = np.concatenate([order, np.stack([value, z])], axis=1)
+            kept = np.argsort(-order[0], kind="stable")[:top]
+            best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
+        if on_progress:
+            on_progress(number, len(names))
+    place = torch.arange(len(best))
+    likely = np.full(len(best), None) if calibration is None else calibration.at(order[1], best[:, 1].numpy())
+    if calibration is not None and missing is not None:
+        likely = given_missing(likely, missing / len(graph.valid))
+    table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)
+    table = table.drop_columns(["question", "known"])
+    interval = not relations and missing is None and about is None and getattr(calibration, "offsets", None) is None
+    return _with_precision(predictor, table, min_precision, with_interval=interval)
+
+
+def _check_missing(predictor: Predictor, min_precision: float | None, missing: int | None) -> None:
     if min_precision is not None and not 0 <= min_precision <= 1:
         raise DihedralError(f"min_precision is {min_precision}; it must be between 0 and 1")
     if min_precision is not None and predictor.calibration is None:
         raise DihedralError("min_precision needs probabilities, which this model does not have")
     if missing is not None and missing < 1:
         raise DihedralError(f"missing is {missing}; give the number of facts that are missing, 1 or more")
-    graph = predictor.graph
-    relations = (relations,) if isinstance(relations, str) else relations
-    names = list(dict.fromkeys(relations)) or list(graph.relations)
-    best, best_scores = torch.empty(0, 3, dtype=torch.int64), torch.empty(0)
-    best_z = np.zeros(0)  # what they are ordered by
-    for number, name in enumerate(names, start=1):
-        relation = graph.relations.id(name)
-        heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
-        if len(graph.index.members(relation)):
-            triples, scores = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
-            z = scores.double().numpy()
-            if predictor.calibration is not None:
-                least = best_z.min() if len(best) == top else -np.inf
-                model = predictor.calibration.proposals
-                triples, scores, _, z = select(predictor.evidence, model, triples, scores, least)
-            best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
-            best_z = np.concatenate([best_z, z])
-            kept = np.argsort(-best_z, kind="stable")[:top]
-            best, best_scores, best_z = best[kept], best_scores[kept], best_z[kept]
-        if on_progress:
-            on_progress(number, len(names))
-    place = torch.arange(len(best))
-    likely = np.full(len(best), None) if predictor.calibration is None else predictor.calibration.proposals.at(best_z)
-    if predictor.calibration is not None and missing is not None:
-        likely = given_missing(likely, missing / len(graph.valid))
-    table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)
-    table = table.drop_columns(["question", "known"])
-    return _with_precision(predictor, table, min_precision, with_interval=not relations and missing is None)
+
+
+def _filter(
+    predictor: Predictor, about: NDArray[np.int64] | None, exclude: Sequence[tuple[str, str, str]]
+) -> Callable[[Tensor], Tensor]:
+    """Which triples [n, 3] may be listed; excluded facts with names that the model does not know do not matter."""
+    entities, relations = predictor.graph.entities, predictor.graph.relations
+    known = [(h, r, t) for h, r, t in exclude if h in entities and r in relations and t in entities]
+    gone = np.array([(entities.id(h), relations.id(r), entities.id(t)) for h, r, t in known], np.int32).reshape(-1, 3)
+    member = torch.ones(len(entities), dtype=torch.bool)
+    if about is not None:
+        member[:] = False
+        member[torch.from_numpy(about)] = True
+
+    def is_left(triples: Tensor) -> Tensor:
+        kept = member[triples[:, 0]] | member[triples[:, 2]]
+        return kept & torch.from_numpy(~is_among(triples, gone, len(entities)))
+
+    return is_left
 
 
 def _with_precision(

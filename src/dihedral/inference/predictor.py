@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,6 +21,7 @@ from dihedral.inference.additive import AdditiveModel
 from dihedral.inference.answer_calibration import fit_answers, read_answers
 from dihedral.inference.asking import Answer, Answers, Facts, find_answers, follow_path, read_query, read_semantics
 from dihedral.inference.calibration import Calibration, fit_calibration, measure_judgements
+from dihedral.inference.corrections import Corrections, fit_corrections
 from dihedral.inference.evidence import CountedRules, Evidence
 from dihedral.inference.ordering import POOL, as_triples, by_probability, compare_orders
 from dihedral.inference.paths import path_vectors
@@ -35,6 +37,7 @@ from dihedral.runtime.device import choose_device
 from dihedral.storage.card import write_card
 from dihedral.storage.export import export_model
 from dihedral.storage.folder import Dtype, StoredModel, load_model, save_model
+from dihedral.storage.reviews import Reviews
 
 
 class Prediction(NamedTuple):
@@ -440,7 +443,10 @@ class Predictor:
         found = self.metrics.get("calibration", {})
         if self._calibration is None and (not isinstance(found, dict) or "models" in found):
             try:
-                self._calibration = Calibration.from_dict(found["models"], self.graph.num_relations)
+                fitted = Calibration.from_dict(found["models"], self.graph.num_relations)
+                corrections = Corrections.from_dict(found["reviews"]) if "reviews" in found else None
+                offsets = corrections.offsets(self.graph.relations) if corrections else None
+                self._calibration = replace(fitted, offsets=offsets)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
         return self._calibration
@@ -464,6 +470,14 @@ class Predictor:
         }  # fmt: skip
         self._calibration = None  # read again as it is stored
         vars(self).pop("evidence", None)
+
+    def use_reviews(self, reviews: Reviews) -> None:
+        """Correct the probabilities by what reviewers decided (`inference.corrections`); it is saved with the model."""
+        if self.calibration is None:
+            raise DihedralError(f"decisions correct probabilities, and there are none: {self.why_not_calibrated}")
+        found = fit_corrections(reviews.standing().values())
+        self.metrics["calibration"] |= {"reviews": found.to_dict()}
+        self._calibration = None
 
     @cached_property
     def evidence(self) -> Evidence:

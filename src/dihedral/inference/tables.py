@@ -90,7 +90,7 @@ def write_table(table: pa.Table, path: Path, *, spreadsheet_safe: bool = False) 
     check_table_path(path)
     if spreadsheet_safe and path.suffix != ".parquet":
         table = _without_formulas(table)
-    lines = _tab_separated(table, path) if path.suffix == ".tsv" else None  # refused before the file is opened
+    lines = tab_separated(table, path) if path.suffix == ".tsv" else None  # refused before the file is opened
     make_folder(path.parent)
     with atomic_path(path) as part:
         if lines is not None:
@@ -121,7 +121,7 @@ def _without_formulas(table: pa.Table) -> pa.Table:
     return table
 
 
-def _tab_separated(table: pa.Table, path: Path) -> list[str]:
+def tab_separated(table: pa.Table, path: Path) -> list[str]:
     """Lines without quotes, because the reader of TSV files takes quotes as part of a name."""
     columns = []
     for column in table.columns:

@@ -1,0 +1,91 @@
+"""Files of decisions: tables, RDF, and decisions that were made elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from dihedral.errors import DihedralError
+from dihedral.graph.columns import PARTS, common_columns
+from dihedral.graph.sources import TEXT_SUFFIXES, Source
+from dihedral.graph.text import text_rows
+from dihedral.inference.tables import tab_separated, write_table
+from dihedral.interpretation.iris import BASE, check_base, to_iri
+from dihedral.io.files import atomic_path, make_folder
+from dihedral.storage.reviews import Decision, Reviews
+
+ReviewFormat = Literal["tsv", "ntriples", "nquads"]
+RDF_SUFFIXES: dict[str, ReviewFormat] = {".nt": "ntriples", ".nq": "nquads"}
+SUFFIXES = (".tsv", ".csv", ".parquet", *RDF_SUFFIXES)
+MEDIA_TYPES: dict[ReviewFormat, str] = {
+    "tsv": "text/tab-separated-values", "ntriples": "application/n-triples", "nquads": "application/n-quads",
+}  # fmt: skip
+IMPORTED = ("decision", "note", "reviewer", "time")  # columns besides the fact
+
+
+def to_table(reviews: Reviews) -> pa.Table:
+    """One row per accepted or rejected fact, with the decision that stands."""
+    disputed = reviews.disputed()
+    rows = [
+        each.to_dict() | {"disputed": "yes" if each.fact in disputed else ""} for each in reviews.standing().values()
+    ]
+    texts = dict.fromkeys((*PARTS, "decision", "probability", "note", "reviewer", "time", "disputed"), pa.string())
+    return pa.Table.from_pylist(rows, pa.schema((texts | {"probability": pa.float64()}).items()))
+
+
+def to_text(reviews: Reviews, form: ReviewFormat, base: str = BASE) -> str:
+    """Decisions as text: N-Triples hold the accepted facts, N-Quads the accepted and the rejected in two graphs."""
+    if form not in get_args(ReviewFormat):
+        raise DihedralError(f"format is {form!r:.80}; choose {', '.join(get_args(ReviewFormat))}")
+    if form == "tsv":
+        return "".join(tab_separated(to_table(reviews), Path("the export")))
+    base, lines = check_base(base), []
+    for each in reviews.standing().values():
+        statement = " ".join(f"<{to_iri(name, base)}>" for name in each.fact)
+        if form == "nquads":
+            lines.append(f"{statement} <{base}review#{each.decision}ed> .\n")
+        elif each.decision == "accept":
+            lines.append(f"{statement} .\n")
+    return "".join(lines)
+
+
+def write_reviews(reviews: Reviews, path: Path, *, base: str = BASE, spreadsheet_safe: bool = False) -> int:
+    """Write decisions as a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq); returns their number."""
+    if path.suffix not in SUFFIXES:
+        raise DihedralError(f"export is {str(path)!r}; its name must end in {', '.join(SUFFIXES[:-1])} or .nq")
+    if path.suffix not in RDF_SUFFIXES:
+        write_table(to_table(reviews), path, spreadsheet_safe=spreadsheet_safe)
+    else:
+        text = to_text(reviews, RDF_SUFFIXES[path.suffix], base)
+        make_folder(path.parent)
+        with atomic_path(path) as part:
+            part.write_text(text, "utf-8")
+    return len(reviews.standing())
+
+
+def read_decisions(path: Path, reviewer: str) -> list[Decision]:
+    """Decisions from a TSV or CSV file with the columns head, relation, tail and decision.
+
+    reviewer: of rows without one; the columns note, reviewer and time are optional.
+    """
+    if path.suffix not in TEXT_SUFFIXES or not path.is_file():
+        raise DihedralError(f"import is {str(path)!r}; give a file that exists and ends in {', '.join(TEXT_SUFFIXES)}")
+    try:
+        rows = list(text_rows(Source(str(path), path), TEXT_SUFFIXES[path.suffix]))
+    except (UnicodeDecodeError, OSError) as error:
+        raise DihedralError(f"file {str(path)!r} cannot be read: {error}") from None
+    header = [cell.strip().lower() for cell in rows[0][1]] if rows else []
+    places = common_columns(header)
+    if places is None or "decision" not in header:
+        raise DihedralError(f"file {str(path)!r} has no columns head, relation, tail and decision in its first line")
+    found = []
+    for number, cells in rows[1:]:
+        if len(cells) != len(header):
+            raise DihedralError(f"{path}, line {number}: {len(cells)} columns; expected {len(header)}")
+        row = {name: cells[header.index(name)].strip() if name in header else "" for name in IMPORTED}
+        head, relation, tail = (cells[place].strip() for place in places)
+        decision = row["decision"].removesuffix("ed")
+        found.append(Decision((head, relation, tail), decision, row["reviewer"] or reviewer, row["time"], row["note"]))
+    return found
