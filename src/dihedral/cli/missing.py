@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
 import dihedral as dh
@@ -12,6 +13,7 @@ from dihedral.cli.output import counted_bar, print_answers, remark
 from dihedral.cli.predict import read_among
 from dihedral.inference.completion import missing_facts
 from dihedral.inference.tables import check_table_path
+from dihedral.storage.reviews import Fact, Reviews
 
 
 def command(
@@ -38,7 +40,7 @@ def command(
     """List the most likely facts that are missing from the graph.
 
     Candidates are entities whose facts fit that side of the relation. The column precision is the share of the facts
-    down to that row that are expected to hold.
+    down to that row that are expected to hold. Facts that were rejected with `dihedral review` are left out.
 
     Example: dihedral missing out/umls --relation causes --top 20
     """
@@ -48,6 +50,8 @@ def command(
     predictor = dh.load(model)
     limits: dict[str, Any] = {"min_precision": min_precision, "missing": missing}
     limits["among"] = read_among(predictor, among)
+    reviews = Reviews(model)
+    limits["exclude"] = reviews.facts("reject")
     with counted_bar("relations") as on_progress:
         found = missing_facts(predictor, relations=relation or (), top=top, on_progress=on_progress, **limits)
     if min_precision is not None and len(found) in (0, top):
@@ -56,6 +60,13 @@ def command(
     if predictor.calibration is None:
         remark(f"ordered by score, because there are no probabilities: {predictor.why_not_calibrated}")
         found = found.drop_columns(["probability", "precision", "precision_low", "precision_high"])
-    elif relation or missing is not None:
+    elif found["precision_low"].null_count:
         found = found.drop_columns(["precision_low", "precision_high"])
-    print_answers(found, predictor.graph, out, spreadsheet_safe, json)
+    print_answers(_with_decisions(found, set(reviews.facts("accept"))), predictor.graph, out, spreadsheet_safe, json)
+
+
+def _with_decisions(found: pa.Table, accepted: set[Fact]) -> pa.Table:
+    """The table with a column that marks accepted facts, if there are any."""
+    facts = zip(*(found[part].to_pylist() for part in ("head", "relation", "tail")), strict=True)
+    marks = ["accepted" if fact in accepted else None for fact in facts]
+    return found.append_column("decision", pa.array(marks, pa.string())) if any(marks) else found

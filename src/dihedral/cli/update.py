@@ -22,6 +22,9 @@ def command(
         str | None, typer.Option(help="A file of facts to add; new names become entities or relations.")
     ] = None,
     remove: Annotated[str | None, typer.Option(help="A file of facts to remove.")] = None,
+    reviews: Annotated[
+        bool, typer.Option("--reviews", help="Add the facts that were accepted with `dihedral review`.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the model to this folder; by default it is replaced.")] = None,
     relations: Annotated[
         bool, typer.Option("--relations", help="Also train known relations (models with --keep-optimiser).")
@@ -38,10 +41,12 @@ def command(
     Example: dihedral update out/umls --add new.tsv --remove old.tsv
 
     Example: dihedral update out/umls --add new.tsv --out out/umls-2
+
+    Example: dihedral update out/umls --reviews
     """
-    if add is None and remove is None:
-        raise DihedralError("nothing is to be changed; give --add or --remove")
-    changes: dict[str, Any] = {"add": _read(add, columns), "remove": _read(remove, columns)}
+    if add is None and remove is None and not reviews:
+        raise DihedralError("nothing is to be changed; give --add, --remove or --reviews")
+    changes: dict[str, Any] = {"add": _read(add, columns), "remove": _read(remove, columns), "reviews": reviews}
     try:
         updated = update_folder(model, out=out, device=device, relations=relations, epochs=epochs, seed=seed, **changes)
     except (Interrupted, KeyboardInterrupt):

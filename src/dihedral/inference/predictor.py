@@ -475,8 +475,11 @@ class Predictor:
         """Correct the probabilities by what reviewers decided (`inference.corrections`); it is saved with the model."""
         if self.calibration is None:
             raise DihedralError(f"decisions correct probabilities, and there are none: {self.why_not_calibrated}")
-        found = fit_corrections(reviews.standing().values())
-        self.metrics["calibration"] |= {"reviews": found.to_dict()}
+        self.correct(fit_corrections(reviews.standing().values()).to_dict())
+
+    def correct(self, corrections: dict[str, Any]) -> None:
+        """Use corrections of the probabilities, as `use_reviews` stores them."""
+        self.metrics["calibration"] |= {"reviews": corrections}
         self._calibration = None
 
     @cached_property

@@ -182,6 +182,18 @@ def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> G
     return graph
 
 
+def replace_metrics(folder: Path, metrics: dict[str, Any]) -> None:
+    """Store other metrics in a model folder; nothing else of the model changes."""
+    taken = f"folder {str(folder)!r} is being written by another process; wait for it"
+    with lock_folder(folder, taken):
+        remove_partial_files(folder)
+        manifest = _read_manifest(folder)
+        in_use = _files_of(manifest)
+        manifest["files"]["metrics"] = _free_name("metrics.json", in_use)
+        write_json(folder / manifest["files"]["metrics"], metrics)
+        _finish(folder, manifest, in_use)
+
+
 def _free_name(name: str, in_use: set[str]) -> str:
     """The name of a new file that overwrites no file of the present model."""
     path = Path(name)

@@ -30,11 +30,13 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph.changes import Change, change_graph, read_facts
 from dihedral.inference.folding import place_rows
 from dihedral.inference.predictor import Predictor, load
+from dihedral.inference.reviewing import pending
 from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, restore_relations
 from dihedral.models.growth import grow, joined, known_rows
 from dihedral.runtime.threads import at_most
 from dihedral.storage.folder import MANIFEST, holds_model, saved_options
+from dihedral.storage.reviews import Reviews
 from dihedral.training.checkpoint import RunFolder
 from dihedral.training.estimates import num_threads
 from dihedral.training.lineage import record_update
@@ -120,6 +122,9 @@ def update(
             result.metrics[split] = evaluator(result.scorer).to_dict()
     if calibrate:
         fit_probabilities(result, seed)
+        before = predictor.metrics.get("calibration")
+        if isinstance(before, dict) and "reviews" in before and result.calibration is not None:
+            result.correct(before["reviews"])
     record_update(predictor, result, change, plan.epochs, seconds, relations)
     return result
 
@@ -129,12 +134,16 @@ def _announce(callbacks: Sequence[Callback], event: Event) -> None:
         each(event)
 
 
-def update_folder(folder: Path, *, out: Path | None = None, device: str = "auto", **options: Any) -> Predictor:
+def update_folder(
+    folder: Path, *, out: Path | None = None, device: str = "auto", reviews: bool = False, **options: Any
+) -> Predictor:
     """Update the model in a folder, and write it there, or to the folder `out`, in one atomic step.
 
+    reviews: also add the facts that reviewers accepted. The decisions beside the model correct the new probabilities,
+    and go with the model to `out`.
     options: those of `update`. A second update or training run in the folder that is written is refused.
     """
-    target = folder if out is None else out
+    target, decisions = folder if out is None else out, Reviews(folder)
     if not holds_model(folder):
         raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
     if out is not None and holds_model(out) and out.resolve() != folder.resolve():
@@ -143,15 +152,33 @@ def update_folder(folder: Path, *, out: Path | None = None, device: str = "auto"
     with run.locked():
         try:
             kept = saved_options(folder)
-            updated = update(load(folder, device=device), **options)
+            predictor = load(folder, device=device)
+            if reviews:
+                options["add"] = _with_accepted(predictor, decisions, options)
+            updated = update(predictor, **options)
+            if decisions.path.exists() and updated.calibration is not None:
+                updated.use_reviews(decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
             updated.save(target, overwrite=True, **kept)
+            if target.resolve() != folder.resolve():
+                decisions.copy_to(target)
         except BaseException:
             for empty in (run.folder, target):  # that the lock created; others are not empty
                 with suppress(OSError):
                     empty.rmdir()
             raise
     return updated
+
+
+def _with_accepted(predictor: Predictor, decisions: Reviews, options: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The facts to add, and those that were accepted and are to be neither added nor removed otherwise."""
+    accepted, (add, remove) = (
+        pending(predictor, decisions),
+        (read_facts(options.get(name)) for name in ("add", "remove")),
+    )
+    if not accepted and not add and not remove:
+        raise DihedralError("no accepted fact is missing from the graph; accept some with `dihedral review`")
+    return [*add, *(fact for fact in accepted if fact not in remove)]
 
 
 def _recipe(predictor: Predictor) -> Recipe:
