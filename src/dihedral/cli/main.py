@@ -17,19 +17,9 @@ import dihedral
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
-COMMANDS: tuple[str, ...] = (
-    "train",
-    "update",
-    "tune",
-    "evaluate",
-    "predict",
-    "missing",
-    "review",
-    "complete",
-    "classify",
-)
-COMMANDS += ("similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve", "info")
-COMMANDS += ("export", "recipes", "reproduce", "demo", "data")
+COMMANDS: tuple[str, ...] = ("train", "update", "tune", "evaluate", "predict", "missing", "review", "complete")
+COMMANDS += ("classify", "similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve")
+COMMANDS += ("info", "export", "recipes", "reproduce", "demo", "data")
 """In the order of the help text; each is the function `command`, or the Typer `app`, of its module."""
 
 

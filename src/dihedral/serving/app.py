@@ -21,7 +21,7 @@ from dihedral.runtime.interruption import InterruptedWorkError
 from dihedral.runtime.threads import num_cores
 from dihedral.serving.batching import Batcher
 from dihedral.serving.guard import Guard, Metrics, busy_response, check_key, error_response
-from dihedral.serving.routes import algebra, lookups, pages, predictions, views
+from dihedral.serving.routes import algebra, lookups, pages, predictions, reviews, views
 from dihedral.serving.routes.pages import STATIC
 from dihedral.serving.served_model import ServedModel, UnknownNameError
 from dihedral.serving.workers import MAX_SECONDS, WORKERS, ActiveRequests, BusyError, Queues
@@ -37,11 +37,13 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     max_seconds: float = MAX_SECONDS,
     max_per_client: int | None = None,
+    takes_decisions: bool = True,
 ) -> FastAPI:
     """The application that serves these models; the first one is the default.
 
     hosts: names by which requests may address this server, in lower case; by default all.
     max_seconds: for one request. max_per_client: requests of one address at a time; by default unlimited.
+    takes_decisions: whether reviewers may write decisions into the folders of the models.
     """
     check_key(api_key)
     metrics, requests = Metrics(), ActiveRequests(max_seconds, max_per_client)
@@ -62,7 +64,8 @@ def create_app(
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
     app.state.queues, app.state.requests = Queues(), requests
-    for routes in (predictions, algebra, lookups, views, pages):
+    app.state.takes_decisions = takes_decisions
+    for routes in (predictions, algebra, lookups, views, pages, reviews):
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(UnknownNameError, _unknown_name)

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from dihedral.graph.triples import Split
 from dihedral.queries.evaluation import WIDTH
+from dihedral.storage.reviews import MAX_NOTE, MAX_REVIEWER
 
 MAX_TOP = 1000
 MAX_RELATIONS = 2000  # in one answer
@@ -212,6 +213,7 @@ class MissingFact(Fact):
     precision: float | None = None  # the share of the facts down to this one that are expected to hold
     precision_low: float | None = None  # its 95 % confidence interval
     precision_high: float | None = None
+    decision: Literal["accept"] | None = None  # of a reviewer; rejected facts are not listed
 
 
 class MissingResponse(ModelResponse):
@@ -488,3 +490,61 @@ class InfoResponse(ModelSummary):
 
 class HealthResponse(BaseModel):
     status: Literal["ok"] = "ok"
+
+
+# --- reviews --------------------------------------------------------------------------------------
+
+
+class ReviewRequest(RequestModel):
+    """A decision about a fact that the graph does not hold. Undo without a fact takes back the reviewer's latest."""
+
+    decision: Literal["accept", "reject", "skip", "undo"]
+    reviewer: str = Field(min_length=1, max_length=MAX_REVIEWER, description="Who decides.")
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+    note: str = Field("", max_length=MAX_NOTE)
+    model: ModelName = None
+
+
+class ReviewDecision(BaseModel):
+    decision: Literal["accept", "reject", "skip"]
+    reviewer: str
+    time: str  # UTC
+    note: str = ""
+
+
+class ReviewFact(Fact):
+    score: float | None = None
+    probability: float | None = None  # that it holds, if the model is calibrated
+    decision: ReviewDecision | None = None  # that stands, or else the skip of this reviewer
+
+
+class ReviewCounts(BaseModel):
+    """Of all facts of the model."""
+
+    accepted: int
+    rejected: int
+    skipped: int  # by any reviewer, and not decided by another
+
+
+class EntityType(BaseModel):
+    name: str
+    entities: int
+
+
+class ReviewResponse(ModelResponse):
+    found: bool  # false if the missing facts have not been looked for and `find` is false; there are none then
+    total: int  # facts that match, on all pages
+    facts: list[ReviewFact]
+    counts: ReviewCounts
+    types: list[EntityType]  # the largest types of entities
+    writable: bool = True  # whether this server takes decisions
+
+
+class DecidedResponse(ModelResponse):
+    """What is known about the fact after the decision, which is on the disk."""
+
+    fact: ReviewFact
+    undone: ReviewDecision | None = None
+    counts: ReviewCounts

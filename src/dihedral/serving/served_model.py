@@ -15,15 +15,18 @@ from dihedral.errors import DihedralError, close_names
 from dihedral.graph.patterns import Counts, count_mutual
 from dihedral.graph.search import NameSearch
 from dihedral.graph.steps import SIDES, split_step
+from dihedral.graph.types import Members, types_of
 from dihedral.inference.asking import Answers, read_query
 from dihedral.inference.completion import missing_facts
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.reviewing import Proposal, fact_of
 from dihedral.interpretation import Algebra, MinedRule, Row
 from dihedral.io.jsonl import read_lines
 from dihedral.queries.plan import below, compile_query
 from dihedral.queries.tree import Fact, OneOf, Query, check_size, leaves
 from dihedral.serving.schemas import MAX_ATOMS, MAX_TOP, ModelResponse
 from dihedral.storage.folder import describe, load_words
+from dihedral.storage.reviews import Reviews
 from dihedral.training.checkpoint import RunFolder
 
 MAX_COMPARED = 300  # names compared with an unknown name: an invalid request must stay cheap
@@ -54,6 +57,8 @@ class ServedModel:
         self.predictor = predictor
         self.graph = predictor.graph
         self.folder = folder
+        self.reviews = None if folder is None else Reviews(folder)
+        self.proposals: dict[tuple[str | None, str | None], list[Proposal]] = {}  # to review, by relation and type
         self.num_facts = self.graph.index.degrees.numpy()  # of each entity, in both directions
         self.busiest: list[int] = self.graph.by_degree[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
@@ -114,6 +119,11 @@ class ServedModel:
         return reduce(matmul, rows)
 
     @cached_property
+    def types(self) -> Members:
+        """The entities of each type."""
+        return types_of(self.graph)
+
+    @cached_property
     def mutual(self) -> tuple[Counts, Counts]:
         """How many pairs of each relation are also held reversed, and how many pairs it has."""
         return count_mutual(self.graph.train_index)
@@ -150,17 +160,24 @@ class ServedModel:
 
     def missing(self, relation: str | None, top: int, among: str, min_precision: float | None) -> list[dict[str, Any]]:
         """The most likely facts missing from the graph, of one relation or of all."""
+        self.check_cost(relation, among)
+        names = [relation] if relation else ()
+        options: dict[str, Any] = {"among": among, "min_precision": min_precision}
+        options["exclude"] = self.reviews.facts("reject") if self.reviews else ()
+        found = missing_facts(self.predictor, relations=names, top=top, **options)
+        accepted = set(self.reviews.facts("accept")) if self.reviews else set()
+        return [row | {"decision": "accept" if fact_of(row) in accepted else None} for row in found.to_pylist()]
+
+    def check_cost(self, relation: str | None, among: str = "signature") -> None:
+        """Raise an error if missing facts need too much work, or if the relation is unknown."""
         wanted = range(self.graph.num_relations) if relation is None else [self.check_relation(relation)]
         scores = 0
         for number in wanted:
             heads, tails = (len(self.predictor.candidates(among, number, side)) for side in SIDES)
             scores += 2 * heads * tails
         if scores > MAX_SCORES:
-            other = "name a relation" if relation is None else "use `dihedral missing`"
+            other = "name a relation" if relation is None else "use the command line"
             raise DihedralError(f"missing facts need {scores:,} scores here, but the limit is {MAX_SCORES:,}; {other}")
-        names = [relation] if relation else ()
-        found = missing_facts(self.predictor, relations=names, top=top, among=among, min_precision=min_precision)
-        return found.to_pylist()
 
     def _describe(self) -> dict[str, Any]:
         """The description in the folder, read once: another model may be saved there later."""

@@ -51,6 +51,7 @@ def serve(
     allow_hosts: names by which requests may address this server, and then no others but those of this machine. Without
     them a server on a loopback address answers only to the names of this machine, others to all names.
     max_seconds: for one request. max_per_client: requests of one address at a time; by default unlimited.
+    Decisions of reviewers are taken only with a key, or from this machine alone.
     on_ready: called with the names of the models and the address.
     note: called with messages for the operator.
     """
@@ -73,8 +74,9 @@ def serve(
         gc.collect()
         gc.freeze()  # a full collection holds up all requests: leave out the modules, which live until the end
         app = create_app(  # the only reference to the models, so that a replaced one is freed
-            read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client
-        )
+            read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client,
+            takes_decisions=api_key is not None or (is_loopback and not allow_hosts),
+        )  # fmt: skip
         config = uvicorn.Config(
             app, http=Connection, ws="none", log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=MAX_SHUTDOWN_SECONDS,
