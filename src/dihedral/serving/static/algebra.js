@@ -30,12 +30,14 @@ const countText = (counted) => counted && `${percent(counted.support / counted.p
 // Rules that the server has mined already; otherwise a button, because mining takes long and must not start unasked.
 export function minedRules(place, params, show) {
   const ask = (mine) => fetchJson("/v1/rules", { ...params, mine }).then(
-    (found) => (found.mined ? show(found.rules) : place.replaceChildren(mineButton(place, () => ask(true)))),
-    (error) => place.replaceChildren(error.message));
+    (found) => (found.mined ? show(found.rules) : put(place, mineButton(place, () => ask(true)))),
+    (error) => put(place, error.message));
   return ask(false);
 }
 
-const mineButton = (place, mine) => el("button", { type: "button", class: "quiet mine", onclick: () => { place.replaceChildren("mining rules …"); mine(); } }, "Mine rules");
+const put = (place, content) => place.replaceChildren(place.matches("ul") ? el("li", {}, content) : content); // a list holds items only
+
+const mineButton = (place, mine) => el("button", { type: "button", class: "quiet mine", onclick: () => { put(place, "mining rules …"); mine(); } }, "Mine rules");
 
 const shareCell = (share, counted) => isShown(share, counted) && el("span", { class: "share", title: shareText(share) },
   bar(share.kappa), share.kappa.toFixed(2), el("small", {}, countText(counted)));
@@ -114,8 +116,8 @@ export async function relationPage([nameOrPrefixed], model) {
   const show = (compositions) => rules.replaceChildren(...compositions.slice(0, 12).map(ruleItem),
     ...(compositions.length ? [] : [el("li", { class: "muted" }, "none found")]));
   if (found.compositions) show(found.compositions);
-  else rules.replaceChildren(mineButton(rules, () => fetchJson("/v1/relation", { name, model }).then((mined) => show(mined.compositions),
-    (error) => rules.replaceChildren(error.message))));
+  else put(rules, mineButton(rules, () => fetchJson("/v1/relation", { name, model }).then((mined) => show(mined.compositions),
+    (error) => put(rules, error.message))));
   if (found.K === null) return { title: name, content: [noElements(short(name, 200)), el("p", {}, plural(found.facts, "fact"))] };
   return {
     title: short(name),
@@ -169,7 +171,7 @@ export async function composePage(steps, model, info) {
     const name = back ? step.slice(1) : step;
     const turned = steps.with(i, back ? name : `~${name}`);
     return el("li", { class: "chip" }, el("span", { title: name }, short(name)),
-      el("button", { type: "button", class: "turn", "aria-pressed": String(back), "aria-label": `inverse of ${name}`, title: "inverse", onclick: () => go(turned) }, "−1"),
+      el("button", { type: "button", class: "turn", "aria-pressed": String(back), "aria-label": `−1, inverse of ${name}`, title: "inverse", onclick: () => go(turned) }, "−1"),
       el("button", { type: "button", class: "drop", "aria-label": `remove ${name}`, title: "remove", onclick: () => go(steps.toSpliced(i, 1)) }, "×"));
   });
   const add = (event) => { event.preventDefault(); go([...steps, select.value]); };

@@ -10,7 +10,7 @@ export class ApiError extends Error {
   }
 }
 
-export async function fetchJson(path, params = {}, body = null) {
+async function send(path, params, body) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const each of [value].flat()) if (each !== null && each !== undefined) query.append(name, each);
@@ -19,13 +19,21 @@ export async function fetchJson(path, params = {}, body = null) {
   const key = sessionStorage.getItem("api-key");
   if (key) headers["X-API-Key"] = key;
   if (body) headers["Content-Type"] = "application/json";
-  const response = await fetch(`${path}?${query}`, {
-    method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body),
-  });
+  return fetch(`${path}?${query}`, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+}
+
+export async function fetchJson(path, params = {}, body = null) {
+  const response = await send(path, params, body);
   const content = await response.json().catch(() => ({}));
   if (!response.ok) throw new ApiError(response.status, content);
   learnLabels(content);
   return content;
+}
+
+export async function fetchText(path, params = {}) {
+  const response = await send(path, params);
+  if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({})));
+  return response.text();
 }
 
 export function keyForm(retry) {

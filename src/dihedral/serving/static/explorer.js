@@ -8,12 +8,13 @@ import { entityPage, whyPage } from "./entity.js";
 import { mapPage } from "./map.js";
 import { homePage, modelPage } from "./model.js";
 import { neighbourhoodPage } from "./neighbourhood.js";
+import { reviewPage } from "./review.js";
 import { read, to } from "./routes.js";
 import { startSearch } from "./search.js";
 
 const PAGES = {
   "": homePage, entity: (parts, ...more) => (parts[1] === "graph" ? neighbourhoodPage : entityPage)(parts, ...more), why: whyPage, relations: relationsPage, relation: relationPage,
-  compose: composePage, ask: askPage, map: mapPage, model: modelPage,
+  compose: composePage, ask: askPage, map: mapPage, model: modelPage, review: reviewPage,
 };
 const MIN_PARTS = { entity: 1, why: 3, relation: 1 };
 

@@ -13,7 +13,7 @@ export async function homePage(_, model, info) {
   const test = info.metrics.test?.both;
   const rules = el("ul", { class: "rules" });
   if (info.K) minedRules(rules, { model, kind: "composition", top: 6 },
-    (found) => rules.replaceChildren(...found.map(ruleItem), ...(found.length ? [] : ["none found"])));
+    (found) => rules.replaceChildren(...found.map(ruleItem), ...(found.length ? [] : [el("li", { class: "muted" }, "none found")])));
   const numbers = [[number(info.entities), "entities"], [number(info.relations), "relations"], [number(info.facts), "known facts"]];
   if (test) numbers.push([test.mrr.toFixed(3), "MRR on test"], [test["hits@10"].toFixed(3), "Hits@10 on test"]);
   return {
