@@ -28,6 +28,7 @@ soak: $(VENV)/.dev
 	$(BIN)/python -m soak
 	$(BIN)/python -m soak.vanishing
 	$(BIN)/python -m benchmarks.hub --runs 1
+	$(BIN)/python -m soak.review
 	$(BIN)/python -m soak.server --minutes 30 --clients 16
 
 bench: $(VENV)/.bench

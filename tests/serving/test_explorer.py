@@ -109,10 +109,10 @@ def test_rules_are_mined_only_when_asked_for(browser, family_folder):
             expect(page.locator("button.mine")).to_be_visible()
         assert all("mine=false" in url for url in asked if "/v1/rules" in url or "/v1/relation?" in url)
         page.locator("button.mine").click()
-        expect(page.locator(".rules li").first).to_be_visible()
+        expect(page.locator(".rules li .name").first).to_be_visible()
         page.goto(f"{address}/#/")
         page.wait_for_selector("main[data-page=home]:not([aria-busy])")
-        expect(page.locator(".rules li").first).to_be_visible()
+        expect(page.locator(".rules li .name").first).to_be_visible()
         assert page.locator("button.mine").count() == 0
     finally:
         context.close()

@@ -145,7 +145,7 @@ class Session:
 
     def _show(self, proposal: Proposal, number: int, total: int) -> None:
         likely = proposal["probability"]
-        value = f"score {proposal['score']:.2f}" if likely is None else f"probability {likely:.2f}"
+        value = f"score {proposal['score']:.2f}" if likely is None else f"probability {_shown(likely)}"
         say(f"{number} of {total}: {self._text(proposal)}, {value}")
 
     def _text(self, proposal: Proposal) -> str:
@@ -185,6 +185,11 @@ class Session:
         counts = ", ".join(f"{self.counts[name]} {word}" for name, word in
                            (("accept", "accepted"), ("reject", "rejected"), ("skip", "skipped")))  # fmt: skip
         say(f"{counts}; decisions are in {self.reviews.path}")
+
+
+def _shown(probability: float) -> str:
+    """A probability; never as 0 or 1."""
+    return "< 0.01" if probability < 0.01 else "> 0.99" if probability > 0.99 else f"{probability:.2f}"
 
 
 def _spelled(word: str) -> set[str]:
