@@ -226,3 +226,21 @@ def test_two_reviewers_at_once_keep_their_decisions(open_page, reviews):
         expect(page.locator(".review-progress")).to_contain_text("5 of 100 decided")
         expect(page.locator(".review tbody")).not_to_contain_text("saving", timeout=90_000)
     assert [len(reviews.opinions(name)) for name in ("Eve", "Kim")] == [5, 5] and len(reviews.disputed()) == 5
+
+
+def test_a_key_that_is_held_decides_one_fact(open_page, reviews):
+    page = open_page(name="Eve")
+    find(page)
+    page.locator("tr[aria-current]").focus()
+    for _ in range(5):
+        page.keyboard.down("a")  # again without up: as the keyboard repeats it
+    page.keyboard.up("a")
+    page.keyboard.press("r")
+    expect(page.locator(".verdict-reject")).to_have_count(1)
+    assert len(reviews.facts("accept")) == 1
+    for _ in range(3):
+        page.keyboard.down("u")
+    page.keyboard.up("u")
+    expect(page.locator(".verdict")).to_have_count(1)
+    expect(page.locator(".review-status")).to_contain_text("undone: reject")
+    assert len(reviews.standing()) == 1

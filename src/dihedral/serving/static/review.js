@@ -320,7 +320,7 @@ function reviewQueue(model, chosen) {
     else {
       const action = ACTIONS.find(([letter]) => letter === key.toLowerCase());
       if (!action || !rows.length) return;
-      act(action[1]);
+      if (!event.repeat) act(action[1]); // a key that is held decides one fact
     }
     event.preventDefault();
   };
