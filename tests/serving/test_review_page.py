@@ -244,3 +244,37 @@ def test_a_key_that_is_held_decides_one_fact(open_page, reviews):
     expect(page.locator(".verdict")).to_have_count(1)
     expect(page.locator(".review-status")).to_contain_text("undone: reject")
     assert len(reviews.standing()) == 1
+
+
+def test_the_status_says_whose_decision_stands(open_page, reviews):
+    page = open_page(name="Eve")
+    find(page)
+    fact = page.evaluate("fetch('/v1/review').then((answer) => answer.json())")["facts"][0]
+    reviews.add(Decision((fact["head"], fact["relation"], fact["tail"]), "accept", "Kim", ""))
+    page.keyboard.press("s")
+    expect(page.locator(".review-status")).to_contain_text("accepted by Kim: ")
+    expect(page.locator(".review-status")).to_contain_text("; you skipped it")
+    expect(page.locator(".verdict")).to_have_text(["accepted by Kim"])
+    page.keyboard.press("r")
+    expect(page.locator(".review-status")).to_contain_text("rejected: ")
+
+
+def test_a_note_that_was_not_saved_stays_with_its_fact(open_page, reviews):
+    page = open_page(name="Eve")
+    find(page)
+    page.route("**/v1/review?*", lambda route: route.abort() if route.request.method == "POST" else route.fallback())
+    page.keyboard.press("n")
+    page.keyboard.type("seen in the archive")
+    page.keyboard.press("Enter")
+    page.keyboard.press("a")
+    expect(page.locator(".review tbody tr", has_text="not saved")).to_contain_text("seen in the archive")
+    page.unroute("**/v1/review?*")
+    page.keyboard.press("r")  # another fact, which the note is not about
+    expect(page.locator(".verdict-reject")).to_have_count(1)
+    page.keyboard.press("k")
+    page.keyboard.press("k")
+    page.keyboard.press("a")
+    expect(page.locator(".verdict-accept")).to_have_count(1)
+    assert {each.decision: each.note for each in reviews.opinions("Eve").values()} == {
+        "accept": "seen in the archive", "reject": "",
+    }  # fmt: skip

@@ -18,6 +18,9 @@ const KEYS = [
   ["e", "evidence for the fact"], ["j", "next fact, or ↓"], ["k", "previous fact, or ↑"], ["?", "this list"],
 ];
 
+// What was decided, and by whom unless it is the reviewer of this page.
+const verdict = ({ decision, reviewer }) => DONE[decision] + (reviewer === reviewerName() ? "" : ` by ${reviewer}`);
+
 let shown = null; // the table on the page, which keys are for
 document.addEventListener("keydown", (event) => shown?.isConnected && shown.onKey(event));
 
@@ -98,7 +101,7 @@ function reviewQueue(model, chosen) {
     el("button", { type: "button", onclick: () => help.close() }, "Close"));
   const element = el("section", { class: "review", "aria-label": "Facts to review" });
   const queue = { element, types: [], load, focus, askName: () => {} };
-  let rows = []; // {fact, tr, waiting, failed}
+  let rows = []; // {fact, tr, waiting, failed, note}; a note that was not saved stays with its fact
   let current = 0;
   let total = 0;
   let writable = true;
@@ -132,7 +135,7 @@ function reviewQueue(model, chosen) {
     if (mine !== latest) return; // the filters were changed meanwhile
     setLoading(false);
     ({ total, writable, types: queue.types } = found);
-    rows = found.facts.map((fact) => ({ fact, waiting: null, failed: false }));
+    rows = found.facts.map((fact) => ({ fact, waiting: null, failed: false, note: "" }));
     current = 0;
     draw(found);
     if (thenFocus) focus();
@@ -194,10 +197,11 @@ function reviewQueue(model, chosen) {
   function drawState(row) {
     const { decision } = row.fact;
     row.tr.dataset.state = row.waiting ?? decision?.decision ?? "open";
-    const by = decision && decision.reviewer !== reviewerName() ? ` by ${decision.reviewer}` : "";
-    row.state.replaceChildren(...(row.waiting ? [el("span", { class: "muted" }, "saving …")]
-      : row.failed ? [el("span", { class: "review-error" }, "not saved")]
-      : decision ? [el("span", { class: `verdict verdict-${decision.decision}` }, DONE[decision.decision] + by), decision.note && el("small", {}, ` ${decision.note}`)].filter(Boolean) : []));
+    const withNote = (text, kind, content) => [el("span", { class: kind }, text), content && el("small", {}, ` ${content}`)];
+    const parts = row.waiting ? [el("span", { class: "muted" }, "saving …")]
+      : row.failed ? withNote("not saved", "review-error", row.note)
+      : decision ? withNote(verdict(decision), `verdict verdict-${decision.decision}`, decision.note) : [];
+    row.state.replaceChildren(...parts.filter(Boolean));
   }
 
   function mark() {
@@ -256,7 +260,7 @@ function reviewQueue(model, chosen) {
 
   function decide(row, decision) {
     const { head, relation, tail } = row.fact;
-    const content = { head, relation, tail, decision, note: note.value };
+    const content = { head, relation, tail, decision, note: note.value || row.note };
     note.value = "";
     row.waiting = decision;
     row.failed = false;
@@ -264,11 +268,15 @@ function reviewQueue(model, chosen) {
     const next = rows.findIndex((each, i) => i > current && !each.waiting && !each.fact.decision);
     select(next < 0 ? current : next);
     sent = sent.then(() => send(content)).then((answer) => {
-      row.fact.decision = answer.fact.decision;
-      status.textContent = `${DONE[decision]}: ${nameOf(row.fact)}`;
+      const stands = answer.fact.decision; // that of another reviewer, if this one skipped the fact
+      const isMine = stands.decision === decision && stands.reviewer === reviewerName();
+      row.fact.decision = stands;
+      row.note = "";
+      status.textContent = `${verdict(stands)}: ${nameOf(row.fact)}${isMine ? "" : `; you ${DONE[decision]} it`}`;
       alert.textContent = "";
     }, (error) => {
       row.failed = true;
+      row.note = content.note;
       alert.textContent = `Not saved: ${nameOf(row.fact)}. ${error.message}`;
     }).then(() => { row.waiting = null; drawState(row); mark(); keepInView(); });
   }
