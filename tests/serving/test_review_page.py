@@ -278,3 +278,15 @@ def test_a_note_that_was_not_saved_stays_with_its_fact(open_page, reviews):
     assert {each.decision: each.note for each in reviews.opinions("Eve").values()} == {
         "accept": "seen in the archive", "reject": "",
     }  # fmt: skip
+
+
+def test_a_download_that_fails_says_so(open_page, reviews):
+    page = open_page(name="Eve")
+    page.route("**/v1/review/export?*", lambda route: route.abort())
+    message = page.locator(".review-exports [role=alert]")
+    page.get_by_role("button", name="RDF").click()
+    expect(message).to_contain_text("Not downloaded")
+    page.unroute("**/v1/review/export?*")
+    with page.expect_download():
+        page.get_by_role("button", name="RDF").click()
+    expect(message).to_be_empty()

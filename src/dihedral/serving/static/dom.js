@@ -54,7 +54,7 @@ export const idOf = (name, maxLength = 24) => labels.of.has(name) && el("small",
 export const soft = (name, maxLength) => short(name, maxLength).split(/(?<=[_/.])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
-// Probabilities are never shown as 0 % or 100 %. They were fitted on as many true as false triples.
+// Probabilities are never shown as 0 % or 100 %. PROBABILITY_NOTE says what they mean.
 export const formatProbability = (probability) => probability > 0.99 ? "> 99 %" : probability < 0.01 ? "< 1 %" : percent(probability);
 export const PROBABILITY_NOTE = "the share of such proposals that hold, if as many facts are missing as were held out";
 export const number = (value) => value.toLocaleString("en");
@@ -62,6 +62,13 @@ export const plural = (count, one, many = one + "s") => `${number(count)} ${coun
 
 // What a count on a sample says, for a rule, a path or a count.
 export const intervalText = ({ interval }) => interval ? `; estimated from a sample of ${number(interval.sample)}: ${(100 * interval.low).toFixed(2)}% to ${(100 * interval.high).toFixed(2)}%` : "";
+
+// Have the browser save a file.
+export function saveFile(content, name, type = "text/plain") {
+  const link = el("a", { download: name, href: URL.createObjectURL(new Blob([content], { type })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000); // once the download has begun
+}
 
 // A thin bar for a share between 0 and 1. The Content-Security-Policy allows setting the width through the style object.
 export function bar(share, kind = "") {

@@ -1,7 +1,7 @@
 // The neighbourhood of an entity as a drawing that grows on click: known facts solid, predicted ones dashed.
 
 import { fetchJson } from "./api.js";
-import { PROBABILITY_NOTE, el, formatProbability, number, plural, short, svg } from "./dom.js";
+import { PROBABILITY_NOTE, el, formatProbability, number, plural, saveFile, short, svg } from "./dom.js";
 import { entityLink, entityTitle, predictPairs, relationPairs } from "./entity.js";
 import { STRETCH, placesAround } from "./layout.js";
 import { to } from "./routes.js";
@@ -302,9 +302,7 @@ class Drawing {
 
   save() {
     const text = new XMLSerializer().serializeToString(svgOf(this.cy, `Neighbourhood of ${short(this.centre, 200)}`));
-    const link = el("a", { download: `${this.centre.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 80)}.svg`, href: URL.createObjectURL(new Blob([text], { type: "image/svg+xml" })) });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    saveFile(text, `${this.centre.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 80)}.svg`, "image/svg+xml");
   }
 }
 

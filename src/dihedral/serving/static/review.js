@@ -1,7 +1,7 @@
 // The review queue: missing facts in a table, decided by keyboard or buttons, with their evidence one key away.
 
 import { fetchJson, fetchText } from "./api.js";
-import { PROBABILITY_NOTE, bar, el, formatProbability, number, plural, short } from "./dom.js";
+import { PROBABILITY_NOTE, bar, el, formatProbability, number, saveFile, short } from "./dom.js";
 import { entityLink, relationLink, whyPage } from "./entity.js";
 
 const PAGE_SIZE = 100;
@@ -164,14 +164,19 @@ function reviewQueue(model, chosen) {
     return [el("p", { class: "muted" }, "All facts that were found are decided."), findButton("Find more")];
   }
 
-  const exports = () => el("p", { class: "review-exports muted" }, "Download the decisions: ",
-    Object.entries(FORMATS).map(([format, [label, file]], i) => [i > 0 && " ", el("button", { type: "button", class: "quiet", onclick: () => save(format, file) }, label)]));
-
-  async function save(format, file) {
-    const content = await fetchText("/v1/review/export", { model, format });
-    const link = el("a", { href: URL.createObjectURL(new Blob([content])), download: file });
-    link.click();
-    URL.revokeObjectURL(link.href);
+  function exports() {
+    const failure = el("span", { class: "review-error", role: "alert" });
+    const save = async (format, file) => {
+      failure.textContent = "";
+      try {
+        saveFile(await fetchText("/v1/review/export", { model, format }), file);
+      } catch (error) {
+        failure.textContent = ` Not downloaded: ${error.message}`;
+      }
+    };
+    return el("p", { class: "review-exports muted" }, "Download the decisions: ",
+      Object.entries(FORMATS).map(([format, [label, file]]) =>
+        [el("button", { type: "button", class: "quiet", onclick: () => save(format, file) }, label), " "]), failure);
   }
 
   const tools = () => el("div", { class: "review-tools", role: "group", "aria-label": "Decide about the selected fact" },
