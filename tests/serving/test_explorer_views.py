@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -99,6 +100,27 @@ def test_the_filter_draws_one_relation_and_adds_its_neighbours(view, tmp_path):
     assert labels == {"relation_07"} and len(places(drawn)) == 11
 
 
+def test_a_filter_that_is_taken_back_leaves_all_neighbours_within_reach(view):
+    page = view(f"{HUB}?model=hub")
+    status, relations = page.get_by_role("status"), page.get_by_label("Relation", exact=True)
+    entities = page.get_by_label("Entities in the drawing")
+    relations.select_option("relation_07")
+    expect(status).to_contain_text("All 10 neighbours of entity_000 through relation_07.")
+    expect(page.get_by_role("button", name="Expand")).to_be_disabled()
+    other = entities.locator("option").nth(1).get_attribute("value")
+    entities.select_option(other)
+    entities.press("Enter")  # its neighbours through the relation alone
+    expect(page.get_by_role("button", name="Expand")).to_be_disabled()
+    relations.select_option("")
+    count = entities.locator("option").count()
+    expect(status).to_contain_text(re.compile(r"\b(2[5-9]|3\d) of 600 neighbours of entity_000"))
+    expect(page.get_by_role("button", name="Expand")).to_be_enabled()
+    page.get_by_role("button", name="Expand").click()
+    expect(entities.locator("option")).to_have_count(count + 15)
+    entities.select_option(other)
+    expect(page.get_by_role("button", name="Expand")).to_be_enabled()
+
+
 def test_an_exported_drawing_holds_full_names_and_shows_short_ones(view, tmp_path):
     page = view("#/entity/ex:n2/graph?model=odd")
     svg = save_svg(page, tmp_path / "odd.svg")
@@ -141,6 +163,8 @@ def test_the_map_says_what_its_axes_hold_and_opens_entities(view):
     found = page.evaluate("fetch('/v1/map').then((answer) => answer.json())")
     first, second = (f"{share:.0%}".replace("%", " %") for share in found["variance"])
     expect(page.locator(".title")).to_contain_text(f"The two axes hold {first} and {second} of the variance")
+    shares = [int(share) for share in re.findall(r"(\d+) %", page.inner_text(".title"))]
+    assert len(shares) == 3 and sum(shares) == 100
     expect(page.locator(".map-legend .count")).not_to_have_count(0)
     frame = page.locator(".map canvas").bounding_box()
     alone = max(

@@ -1,7 +1,7 @@
 // The map: entities in two dimensions, drawn as pixels, so that 50,000 of them move smoothly.
 
 import { fetchJson } from "./api.js";
-import { el, idOf, number, percent, plural, short } from "./dom.js";
+import { el, idOf, number, plural, short } from "./dom.js";
 import { to } from "./routes.js";
 
 const MAX_FOUND = 12; // matches that are listed
@@ -33,9 +33,9 @@ export async function mapPage([method], model) {
 function meaning({ names, total, variance, method }) {
   const which = names.length < total ? `The ${number(names.length)} of ${plural(total, "entity", "entities")} with the most facts. ` : `${plural(total, "entity", "entities")}. `;
   if (method === "umap") return `${which}UMAP keeps near entities together; distances between groups, directions and axes mean nothing.`;
-  const [x, y] = variance.map((share) => percent(share));
-  const rest = 1 - variance.reduce((sum, share) => sum + share, 0);
-  return `${which}The two axes hold ${x} and ${y} of the variance of the vectors (PCA). The other ${percent(rest)} are not seen here: entities that are near on the map may be far apart.`;
+  const [x, y] = variance.map((share) => Math.round(100 * share));
+  return `${which}The two axes hold ${x} % and ${y} % of the variance of the vectors (PCA). ` +
+    `The other ${100 - x - y} % are not seen here: entities that are near on the map may be far apart.`;
 }
 
 class EntityMap {

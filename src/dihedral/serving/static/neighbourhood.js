@@ -44,7 +44,7 @@ export async function neighbourhoodPage([nameOrPrefixed, , wanted], model, info)
 class Drawing {
   constructor(cytoscape, first, model, info) {
     Object.assign(this, { cytoscape, model, info, centre: first.name, cy: null, busy: false });
-    this.nodes = new Map(); // by name: position, number of facts, what is known about its neighbours
+    this.nodes = new Map(); // by name: position, number of facts, and `answers` about its neighbours, by relation or ""
     this.facts = new Map(); // by key
     this.frame = el("div", { class: "drawing", role: "img", "aria-label": `Drawing of the neighbourhood of ${short(first.name)}. The list of entities has the same content.` });
     this.list = el("select", { size: 10, "aria-label": "Entities in the drawing", onchange: () => this.select(this.list.value), onkeydown: (event) => { if (event.key === "Enter") { event.preventDefault(); this.expand(this.list.value); } } });
@@ -54,7 +54,7 @@ class Drawing {
     this.side = el("div", { class: "side" }, this.status, this.list, this.details);
     this.filter = el("select", { "aria-label": "Relation", onchange: () => this.applyFilter() });
     this.between = el("input", { type: "checkbox", onchange: () => this.applyFilter() });
-    this.merge(this.centre, first);
+    this.merge(this.centre, first, "");
     this.between.checked = [...this.facts.values()].filter((fact) => !this.isOwn(fact)).length <= MAX_BETWEEN;
     this.say();
     this.whenShown(() => this.start());
@@ -77,7 +77,10 @@ class Drawing {
       container: this.frame, elements: this.elements(), style: drawingStyle(this.nodes.size > MAX_SMALL), layout: { name: "preset", fit: false }, ...this.fitted(),
       minZoom: 0.08, maxZoom: 4, boxSelectionEnabled: false, selectionType: "single",
     });
-    this.cy.on("tap", "node", ({ target }) => { this.select(target.id()); if (!this.nodes.get(target.id()).expanded) this.expand(target.id()); });
+    this.cy.on("tap", "node", ({ target }) => {
+      this.select(target.id());
+      if (!this.counts(target.id())) this.expand(target.id());
+    });
     this.cy.on("tap", "edge", ({ target }) => this.select(target.target().id()));
     this.cy.on("mouseover mouseout", "edge", ({ type, target }) => target.toggleClass("hover", type === "mouseover"));
     this.cy.on("dragfree", "node", ({ target }) => Object.assign(this.nodes.get(target.id()), target.position()));
@@ -91,18 +94,33 @@ class Drawing {
 
   // --- content ------------------------------------------------------------------------------------
 
-  // Add an answer of the server about the neighbours of `name`.
-  merge(name, found) {
+  // Add an answer of the server about the neighbours of `name` through a relation, or all if it is "".
+  merge(name, found, relation) {
     for (const fact of found.facts) this.facts.set(keyOf(fact), { ...fact, known: true });
     this.place(name, found.entities);
-    Object.assign(this.nodes.get(name), { expanded: true, neighbours: found.neighbours, drawn: found.drawn });
+    this.nodes.get(name).answers.set(relation, { neighbours: found.neighbours, drawn: found.drawn });
     if (name === this.centre) this.relations ??= found.relations;
     this.truncated = found.num_facts > found.facts.length || !found.complete;
     this.update(name);
   }
 
   // Whether a fact is predicted, or of an entity that was expanded; others are between neighbours.
-  isOwn({ head, tail, known }) { return !known || this.nodes.get(head).expanded || this.nodes.get(tail).expanded; }
+  isOwn({ head, relation, tail, known }) {
+    return !known || [head, tail].some((name) => ["", relation].some((each) => this.nodes.get(name).answers.has(each)));
+  }
+
+  // The neighbours of an entity through a relation, and how many are drawn; null if the server was not asked for them.
+  counts(name, relation = this.filter.value) {
+    const answer = this.nodes.get(name).answers.get(relation);
+    if (!answer) return null;
+    const others = new Set(); // an answer about another relation or entity may have added some
+    for (const fact of this.facts.values()) {
+      if (!fact.known || (relation && fact.relation !== relation) || fact.head === fact.tail) continue;
+      if (fact.head === name) others.add(fact.tail);
+      else if (fact.tail === name) others.add(fact.head);
+    }
+    return { neighbours: answer.neighbours, drawn: Math.max(answer.drawn, others.size) };
+  }
 
   // Give the new entities free places around `anchor`, those of one relation next to each other.
   place(anchor, entities) {
@@ -112,13 +130,13 @@ class Drawing {
       const other = fact.head === anchor ? fact.tail : fact.tail === anchor ? fact.head : null;
       if (other !== null && !relationOf.has(other)) relationOf.set(other, `${fact.relation} ${fact.head === anchor}`);
     }
-    if (!this.nodes.has(anchor)) this.nodes.set(anchor, { ...at, facts: entities[0].facts });
+    if (!this.nodes.has(anchor)) this.nodes.set(anchor, { ...at, facts: entities[0].facts, answers: new Map() });
     const added = entities.filter(({ name }) => !this.nodes.has(name));
     const group = ({ name }) => relationOf.get(name) ?? "";
     const sorted = added.toSorted((a, b) => group(a) < group(b) ? -1 : group(a) > group(b) ? 1 : 0);
     const direction = anchor === this.centre ? null : Math.atan2(at.y, at.x / STRETCH);
     const places = placesAround(at, sorted.length, [...this.nodes.values()], direction);
-    sorted.forEach(({ name, facts }, i) => this.nodes.set(name, { ...places[i], facts }));
+    sorted.forEach(({ name, facts }, i) => this.nodes.set(name, { ...places[i], facts, answers: new Map() }));
   }
 
   // The facts that are drawn: those between neighbours only if asked for, or next to the selected entity.
@@ -176,19 +194,28 @@ class Drawing {
   }
 
   say() {
-    const { neighbours, drawn } = this.nodes.get(this.centre);
+    const filtered = this.counts(this.centre);
+    const { neighbours, drawn } = filtered ?? this.counts(this.centre, "");
+    const through = filtered && this.filter.value ? ` through ${short(this.filter.value)}` : "";
+    const what = `${plural(neighbours, "neighbour")} of ${short(this.centre)}${through}`;
     const between = [...this.facts.values()].filter((fact) => !this.isOwn(fact)).length;
+    const hidden = this.between.checked || !between ? "" : ", which are not drawn";
     this.status.replaceChildren(
-      `${plural(this.nodes.size, "entity", "entities")}, ${plural(this.facts.size, "fact")}, of which ${number(between)} between neighbours${this.between.checked || !between ? "" : ", which are not drawn"}. `,
-      drawn < neighbours ? `${number(drawn)} of ${plural(neighbours, "neighbour")} of ${short(this.centre)}, those with the most facts. ` : `All ${plural(neighbours, "neighbour")} of ${short(this.centre)}. `,
+      `${plural(this.nodes.size, "entity", "entities")}, ${plural(this.facts.size, "fact")}, `,
+      `of which ${number(between)} between neighbours${hidden}. `,
+      drawn < neighbours ? `${number(drawn)} of ${what}, those with the most facts. ` : `All ${what}. `,
       this.truncated ? "There are more facts between neighbours than are shown." : "");
   }
 
   async expand(name) {
     await this.work(async () => {
-      if (this.nodes.size >= MAX_NODES) throw new Error(`The drawing has ${number(MAX_NODES)} entities, which is the maximum.`);
-      const top = Math.min(NUM_EXPANDED, MAX_NODES - this.nodes.size);
-      this.merge(name, await fetchJson("/v1/neighbourhood", {}, { name, top, shown: [...this.nodes.keys()], model: this.model, relation: this.filter.value || null }));
+      const room = MAX_NODES - this.nodes.size;
+      if (room <= 0) throw new Error(`The drawing has ${number(MAX_NODES)} entities, which is the maximum.`);
+      const relation = this.filter.value; // it may change before the answer comes
+      const found = await fetchJson("/v1/neighbourhood", {}, {
+        name, top: Math.min(NUM_EXPANDED, room), shown: [...this.nodes.keys()], model: this.model, relation: relation || null,
+      });
+      this.merge(name, found, relation);
     });
   }
 
@@ -261,10 +288,10 @@ class Drawing {
   // Draw the facts of one relation, with their entities. Neighbours through it that are not there yet are added.
   applyFilter() {
     const wanted = this.filter.value;
-    const { neighbours, drawn } = this.nodes.get(this.centre);
+    const { neighbours, drawn } = this.counts(this.centre, "");
     this.select(this.centre);
     this.say();
-    if (wanted && drawn < neighbours && this.relations.some(({ relation }) => relation === wanted)) this.expand(this.centre);
+    if (!this.counts(this.centre) && drawn < neighbours && this.relations.some(({ relation }) => relation === wanted)) this.expand(this.centre);
   }
 
   select(name, isDrawn = false) {
@@ -279,13 +306,15 @@ class Drawing {
       if (edges.length <= MAX_NEAR) edges.addClass("near"); // more would hide each other
     });
     const own = [...this.facts.values()].filter((fact) => fact.head === name || fact.tail === name);
-    const { facts, expanded, neighbours, drawn } = this.nodes.get(name);
-    const more = expanded && drawn < neighbours;
+    const { facts } = this.nodes.get(name);
+    const counts = this.counts(name);
+    const more = counts ? counts.neighbours - counts.drawn : 0;
+    const drawn = `${plural(own.filter((fact) => fact.known).length, "known fact")} drawn`;
     this.details.replaceChildren(
       el("h2", {}, entityLink(name)),
-      el("p", { class: "muted" }, `${plural(own.filter((fact) => fact.known).length, "known fact")} drawn${facts ? ` of ${number(facts)}` : ""}${more ? `; ${plural(neighbours - drawn, "neighbour")} more` : ""}`),
+      el("p", { class: "muted" }, drawn, facts ? ` of ${number(facts)}` : "", more ? `; ${plural(more, "neighbour")} more` : ""),
       el("p", { class: "row" },
-        el("button", { type: "button", disabled: Boolean(expanded) && !more, onclick: () => this.expand(name) }, "Expand"),
+        el("button", { type: "button", disabled: counts !== null && !more, onclick: () => this.expand(name) }, "Expand"),
         el("button", { type: "button", onclick: () => this.predict(name) }, "Predict")),
       el("ul", { class: "drawn-facts" }, own.toSorted((a, b) => Boolean(a.known) - Boolean(b.known)).slice(0, NUM_LISTED).map((fact) => this.factItem(fact, name))),
       own.length > NUM_LISTED ? el("p", { class: "muted" }, `and ${number(own.length - NUM_LISTED)} more`) : "");
