@@ -290,3 +290,47 @@ def test_a_download_that_fails_says_so(open_page, reviews):
     with page.expect_download():
         page.get_by_role("button", name="RDF").click()
     expect(message).to_be_empty()
+
+
+def test_a_reviewer_without_storage_can_decide(browser, served, reviews):
+    context = browser.new_context()
+    context.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('forbidden'); }})")
+    page = context.new_page()
+    page.goto(f"{served[0]}/#/review")
+    page.wait_for_selector("main[data-page=review]:not([aria-busy])")
+    find(page)
+    page.fill("#review-name", "Eve")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr[aria-current]")).to_be_focused()
+    page.keyboard.press("a")
+    expect(page.locator(".verdict-accept")).to_have_text(["accepted"])
+    context.close()
+    assert len(reviews.opinions("Eve")) == 1
+
+
+def test_facts_are_listed_after_the_decisions_that_are_being_sent(open_page, reviews):
+    page = open_page(name="Eve")
+    find(page)
+    waiting = []
+    page.route(
+        "**/v1/review?*", lambda route: waiting.append(route) if route.request.method == "POST" else route.fallback()
+    )
+    fact = current(page)
+    page.keyboard.press("a")
+    expect(page.locator(".review tbody")).to_contain_text("saving")
+    page.fill("#review-min_probability", "0.01")
+    page.keyboard.press("Tab")
+    page.wait_for_timeout(300)
+    waiting[0].continue_()
+    expect(page.locator(".review-progress")).to_contain_text("0 of")
+    expect(page.locator(".review")).not_to_have_attribute("aria-busy", "true")
+    assert fact not in page.locator(".review .fact").all_inner_texts() and len(reviews.facts("accept")) == 1
+
+
+def test_an_empty_list_says_that_filters_are_the_reason(open_page, reviews):
+    page = open_page(name="Eve")
+    page.select_option("#review-state", "skip")
+    expect(page.locator(".review")).to_contain_text("No facts are skipped.")
+    page.fill("#review-min_probability", "0.9")
+    page.keyboard.press("Tab")
+    expect(page.locator(".review")).to_contain_text("No skipped facts match the filters.")

@@ -24,20 +24,23 @@ const verdict = ({ decision, reviewer }) => DONE[decision] + (reviewer === revie
 let shown = null; // the table on the page, which keys are for
 document.addEventListener("keydown", (event) => shown?.isConnected && shown.onKey(event));
 
+let sent = Promise.resolve(); // decisions are sent one after the other, so that undo concerns the latest
 const filters = new Map(); // by model: they stay when the page is left and opened again
+
+let reviewer = null; // also where storage is forbidden
 
 function reviewerName() {
   try {
-    return localStorage.getItem(NAME) ?? "";
-  } catch {
-    return ""; // storage may be forbidden
-  }
+    reviewer ??= localStorage.getItem(NAME);
+  } catch { /* the page asks for it */ }
+  return reviewer ?? "";
 }
 
 function keepName(name) {
+  reviewer = name.trim().replace(/\s+/g, " "); // as the server writes it
   try {
-    localStorage.setItem(NAME, name);
-  } catch { /* it is asked for again */ }
+    localStorage.setItem(NAME, reviewer);
+  } catch { /* it is asked for again when the page is loaded */ }
 }
 
 export async function reviewPage(_, model, info) {
@@ -67,7 +70,7 @@ function filterForm(queue, chosen, relations, calibrated) {
   const field = (name, label, control) => el("div", { class: "field" }, el("label", { for: `review-${name}` }, label), control);
   let isEntered = false; // by Enter, after which keys are for the facts again
   const name = el("input", { id: "review-name", autocomplete: "name", maxlength: 100, value: reviewerName(),
-    onchange: () => { keepName(name.value.trim()); queue.load(false, isEntered); },
+    onchange: () => { keepName(name.value); queue.load(false, isEntered); },
     onkeydown: (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();
@@ -105,7 +108,6 @@ function reviewQueue(model, chosen) {
   let current = 0;
   let total = 0;
   let writable = true;
-  let sent = Promise.resolve(); // decisions are sent one after the other, so that undo concerns the latest
   let latest = 0; // number of the newest load
   let isLoading = false; // other facts are about to be shown
 
@@ -124,6 +126,7 @@ function reviewQueue(model, chosen) {
     if (find) place.replaceChildren(el("p", { class: "muted", role: "status" }, "looking for missing facts …"));
     let found;
     try {
+      await sent; // or what is being decided would be listed as open
       found = await fetchJson("/v1/review", { ...params(), find, top: PAGE_SIZE });
     } catch (error) {
       if (mine !== latest) return;
@@ -158,14 +161,21 @@ function reviewQueue(model, chosen) {
   }
 
   function emptyParts(found) {
-    if (chosen.state !== "open") return [el("p", { class: "muted" }, `No facts are ${STATES[chosen.state]}.`)];
-    if (!found.found) return [el("p", { class: "muted" }, "Finding the missing facts of a large graph may take a minute."), findButton("Find missing facts")];
-    if (chosen.min_probability) return [el("p", { class: "muted" }, "No fact that is left has this probability.")];
-    return [el("p", { class: "muted" }, "All facts that were found are decided."), findButton("Find more")];
+    const say = (what) => el("p", { class: "muted" }, what);
+    const isFiltered = chosen.relation || chosen.type || chosen.min_probability;
+    if (chosen.state !== "open") {
+      const state = STATES[chosen.state];
+      return [say(isFiltered ? `No ${state} facts match the filters.` : `No facts are ${state}.`)];
+    }
+    if (!found.found) {
+      return [say("Finding the missing facts of a large graph may take a minute."), findButton("Find missing facts")];
+    }
+    if (chosen.min_probability) return [say("No fact that is left has this probability.")];
+    return [say("All facts that were found are decided."), findButton("Find more")];
   }
 
   function exports() {
-    const failure = el("span", { class: "review-error", role: "alert" });
+    const failure = el("span", { role: "alert" });
     const save = async (format, file) => {
       failure.textContent = "";
       try {
@@ -265,7 +275,7 @@ function reviewQueue(model, chosen) {
 
   function decide(row, decision) {
     const { head, relation, tail } = row.fact;
-    const content = { head, relation, tail, decision, note: note.value || row.note };
+    const content = { reviewer: reviewerName(), head, relation, tail, decision, note: note.value || row.note };
     note.value = "";
     row.waiting = decision;
     row.failed = false;
@@ -274,7 +284,7 @@ function reviewQueue(model, chosen) {
     select(next < 0 ? current : next);
     sent = sent.then(() => send(content)).then((answer) => {
       const stands = answer.fact.decision; // that of another reviewer, if this one skipped the fact
-      const isMine = stands.decision === decision && stands.reviewer === reviewerName();
+      const isMine = stands.decision === decision && stands.reviewer === content.reviewer;
       row.fact.decision = stands;
       row.note = "";
       status.textContent = `${verdict(stands)}: ${nameOf(row.fact)}${isMine ? "" : `; you ${DONE[decision]} it`}`;
