@@ -334,3 +334,15 @@ def test_an_empty_list_says_that_filters_are_the_reason(open_page, reviews):
     page.fill("#review-min_probability", "0.9")
     page.keyboard.press("Tab")
     expect(page.locator(".review")).to_contain_text("No skipped facts match the filters.")
+
+
+def test_a_phone_shows_facts_without_scrolling_and_folds_the_filters(open_page, reviews):
+    page = open_page(390, name="Eve")
+    find(page)
+    page.evaluate("scrollTo(0, 0)")
+    row, tools = page.locator("tr[aria-current]").bounding_box(), page.locator(".review-tools").bounding_box()
+    assert row["y"] + row["height"] <= tools["y"]
+    expect(page.locator("#review-state")).to_be_hidden()
+    page.locator(".filters summary").click()
+    page.select_option("#review-state", "reject")
+    expect(page.locator(".review")).to_contain_text("No facts are rejected.")

@@ -54,7 +54,8 @@ export async function reviewPage(_, model, info) {
     title: "Review",
     content: [
       el("div", { class: "title" }, el("h1", {}, "Review"),
-        el("p", { class: "muted" }, "Facts that are probably missing from the graph. What you decide is kept beside the model.", el("span", { class: "keys-hint" }, " Press ", el("kbd", {}, "?"), " for the keys."))),
+        el("p", { class: "muted" }, "Facts that are probably missing from the graph. What you decide is kept beside the model.",
+          el("span", { class: "keys-hint" }, " Press ", el("kbd", {}, "?"), " for the keys."))),
       filterForm(queue, chosen, relations, calibrated), queue.element,
     ],
   };
@@ -63,11 +64,13 @@ export async function reviewPage(_, model, info) {
 function filterForm(queue, chosen, relations, calibrated) {
   const change = (name) => (event) => { chosen[name] = event.target.value; queue.load(false); };
   const select = (name, options) => {
-    const list = el("select", { id: `review-${name}`, onchange: change(name) }, options.map(([value, text]) => el("option", { value }, text)));
+    const list = el("select", { id: `review-${name}`, onchange: change(name) },
+      options.map(([value, text]) => el("option", { value }, text)));
     list.value = chosen[name];
     return list;
   };
-  const field = (name, label, control) => el("div", { class: "field" }, el("label", { for: `review-${name}` }, label), control);
+  const field = (name, label, control) =>
+    el("div", { class: "field" }, el("label", { for: `review-${name}` }, label), control);
   let isEntered = false; // by Enter, after which keys are for the facts again
   const name = el("input", { id: "review-name", autocomplete: "name", maxlength: 100, value: reviewerName(),
     onchange: () => { keepName(name.value); queue.load(false, isEntered); },
@@ -80,13 +83,22 @@ function filterForm(queue, chosen, relations, calibrated) {
       isEntered = false;
     } });
   queue.askName = () => name.focus();
-  return el("form", { class: "card filters", "aria-label": "Which facts to review", onsubmit: (event) => event.preventDefault() },
-    field("name", "Your name", name),
-    field("relation", "Relation", select("relation", [["", "all"], ...relations.map((row) => [row.name, short(row.name, 60)])])),
-    queue.types.length > 0 && field("type", "Type", select("type", [["", "all"], ...queue.types.map((type) => [type.name, `${short(type.name, 50)} (${number(type.entities)})`])])),
-    calibrated && field("min_probability", "Minimum probability", el("input", { id: "review-min_probability", type: "number", min: 0, max: 1, step: 0.05,
-      value: chosen.min_probability, onchange: change("min_probability") })),
-    field("state", "Show", select("state", Object.entries(STATES))));
+  const types = queue.types.map((type) => [type.name, `${short(type.name, 50)} (${number(type.entities)})`]);
+  const fields = [
+    field("relation", "Relation",
+      select("relation", [["", "all"], ...relations.map((row) => [row.name, short(row.name, 60)])])),
+    types.length > 0 && field("type", "Type", select("type", [["", "all"], ...types])),
+    calibrated && field("min_probability", "Minimum probability", el("input", {
+      id: "review-min_probability", type: "number", min: 0, max: 1, step: 0.05,
+      value: chosen.min_probability, onchange: change("min_probability"),
+    })),
+    field("state", "Show", select("state", Object.entries(STATES))),
+  ];
+  const isUsed = chosen.state !== "open" || chosen.relation || chosen.type || chosen.min_probability;
+  const folded = () => el("details", { open: Boolean(isUsed) }, el("summary", {}, "Filters"), el("div", { class: "fields" }, fields));
+  return el("form", {
+    class: "card filters", "aria-label": "Which facts to review", onsubmit: (event) => event.preventDefault(),
+  }, field("name", "Your name", name), matchMedia("(max-width: 640px)").matches ? folded() : fields);
 }
 
 // --- the queue ---------------------------------------------------------------------------------------
