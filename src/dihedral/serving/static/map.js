@@ -31,8 +31,11 @@ export async function mapPage([method], model) {
 }
 
 function meaning({ names, total, variance, method }) {
-  const which = names.length < total ? `The ${number(names.length)} of ${plural(total, "entity", "entities")} with the most facts. ` : `${plural(total, "entity", "entities")}. `;
-  if (method === "umap") return `${which}UMAP keeps near entities together; distances between groups, directions and axes mean nothing.`;
+  const all = plural(total, "entity", "entities");
+  const which = names.length < total ? `The ${number(names.length)} of ${all} with the most facts. ` : `${all}. `;
+  if (method === "umap") {
+    return `${which}UMAP keeps near entities together; distances between groups, directions and axes mean nothing.`;
+  }
   const [x, y] = variance.map((share) => Math.round(100 * share));
   return `${which}The two axes hold ${x} % and ${y} % of the variance of the vectors (PCA). ` +
     `The other ${100 - x - y} % are not seen here: entities that are near on the map may be far apart.`;

@@ -316,7 +316,8 @@ class Drawing {
       el("p", { class: "row" },
         el("button", { type: "button", disabled: counts !== null && !more, onclick: () => this.expand(name) }, "Expand"),
         el("button", { type: "button", onclick: () => this.predict(name) }, "Predict")),
-      el("ul", { class: "drawn-facts" }, own.toSorted((a, b) => Boolean(a.known) - Boolean(b.known)).slice(0, NUM_LISTED).map((fact) => this.factItem(fact, name))),
+      el("ul", { class: "drawn-facts" }, own.toSorted((a, b) => Boolean(a.known) - Boolean(b.known)).slice(0, NUM_LISTED)
+        .map((fact) => this.factItem(fact, name))),
       own.length > NUM_LISTED ? el("p", { class: "muted" }, `and ${number(own.length - NUM_LISTED)} more`) : "");
   }
 

@@ -95,7 +95,8 @@ function filterForm(queue, chosen, relations, calibrated) {
     field("state", "Show", select("state", Object.entries(STATES))),
   ];
   const isUsed = chosen.state !== "open" || chosen.relation || chosen.type || chosen.min_probability;
-  const folded = () => el("details", { open: Boolean(isUsed) }, el("summary", {}, "Filters"), el("div", { class: "fields" }, fields));
+  const folded = () =>
+    el("details", { open: Boolean(isUsed) }, el("summary", {}, "Filters"), el("div", { class: "fields" }, fields));
   return el("form", {
     class: "card filters", "aria-label": "Which facts to review", onsubmit: (event) => event.preventDefault(),
   }, field("name", "Your name", name), matchMedia("(max-width: 640px)").matches ? folded() : fields);
@@ -166,8 +167,9 @@ function reviewQueue(model, chosen) {
       return;
     }
     body.replaceChildren(...rows.flatMap((row, i) => drawRow(row, i)));
+    const titles = [["Fact", null], ["Probability", PROBABILITY_NOTE], ["Decision", null]];
     place.replaceChildren(el("div", { class: "card table" }, el("table", {},
-      el("thead", {}, el("tr", {}, ["Fact", "Probability", "Decision"].map((name) => el("th", { scope: "col", title: name === "Probability" ? PROBABILITY_NOTE : null }, name)))), body)));
+      el("thead", {}, el("tr", {}, titles.map(([name, title]) => el("th", { scope: "col", title }, name)))), body)));
     element.replaceChildren(el("div", { class: "review-progress" }, progress, text), place, tools(), exports(), help);
     mark();
   }
@@ -204,16 +206,25 @@ function reviewQueue(model, chosen) {
   const tools = () => el("div", { class: "review-tools", role: "group", "aria-label": "Decide about the selected fact" },
     el("div", { class: "review-messages" }, alert, status),
     ACTIONS.map(([key, action, label]) => action === "note" ? note
-      : el("button", { type: "button", class: `act act-${action}`, "aria-keyshortcuts": key, disabled: !writable && action !== "evidence", onclick: () => act(action) }, label, " ", el("kbd", { "aria-hidden": "true" }, key))),
-    el("button", { type: "button", class: "act act-keys", "aria-keyshortcuts": "?", onclick: () => help.showModal() }, "Keys ", el("kbd", { "aria-hidden": "true" }, "?")),
+      : el("button", {
+        type: "button", class: `act act-${action}`, "aria-keyshortcuts": key,
+        disabled: !writable && action !== "evidence", onclick: () => act(action),
+      }, label, " ", el("kbd", { "aria-hidden": "true" }, key))),
+    el("button", { type: "button", class: "act act-keys", "aria-keyshortcuts": "?", onclick: () => help.showModal() },
+      "Keys ", el("kbd", { "aria-hidden": "true" }, "?")),
     !writable && el("p", { class: "muted" }, "This server takes no decisions, because it has no API key and others can reach it."));
 
   function drawRow(row, i) {
     const { head, relation, tail, probability, score } = row.fact;
     row.state = el("td", { "data-label": "Decision" });
-    row.tr = el("tr", { tabindex: "-1", onclick: (event) => { if (!event.target.closest("a, button")) select(i); }, onfocus: () => { current = i; mark(); } },
-      el("td", { "data-label": "Fact", class: "fact" }, entityLink(head), " ", el("span", { class: "muted" }, relationLink(relation)), " ", entityLink(tail)),
-      el("td", { "data-label": "Probability" }, probability === null ? (score?.toFixed(2) ?? "–") : el("span", { class: "share" }, bar(probability, "guess"), formatProbability(probability))),
+    const share = () => el("span", { class: "share" }, bar(probability, "guess"), formatProbability(probability));
+    row.tr = el("tr", {
+      tabindex: "-1", onfocus: () => { current = i; mark(); },
+      onclick: (event) => { if (!event.target.closest("a, button")) select(i); },
+    },
+      el("td", { "data-label": "Fact", class: "fact" },
+        entityLink(head), " ", el("span", { class: "muted" }, relationLink(relation)), " ", entityLink(tail)),
+      el("td", { "data-label": "Probability" }, probability === null ? (score?.toFixed(2) ?? "–") : share()),
       row.state);
     row.cell = el("td", { colspan: 3 });
     row.evidence = el("tr", { class: "witness", hidden: true }, row.cell);
@@ -224,7 +235,8 @@ function reviewQueue(model, chosen) {
   function drawState(row) {
     const { decision } = row.fact;
     row.tr.dataset.state = row.waiting ?? decision?.decision ?? "open";
-    const withNote = (text, kind, content) => [el("span", { class: kind }, text), content && el("small", {}, ` ${content}`)];
+    const withNote = (what, kind, content) =>
+      [el("span", { class: kind }, what), content && el("small", {}, ` ${content}`)];
     const parts = row.waiting ? [el("span", { class: "muted" }, "saving …")]
       : row.failed ? withNote("not saved", "review-error", row.note)
       : decision ? withNote(verdict(decision), `verdict verdict-${decision.decision}`, decision.note) : [];
@@ -241,7 +253,8 @@ function reviewQueue(model, chosen) {
     const decided = rows.filter((row) => row.waiting || row.fact.decision).length;
     progress.max = rows.length;
     progress.value = decided;
-    text.textContent = `${decided} of ${rows.length} decided${total > rows.length ? `, ${number(total - rows.length)} more were found` : ""}`;
+    const more = total > rows.length ? `, ${number(total - rows.length)} more were found` : "";
+    text.textContent = `${decided} of ${rows.length} decided${more}`;
     const isDone = chosen.state === "open" && rows.every((row) => !row.waiting && row.fact.decision);
     const next = place.querySelector(".next");
     if (!isDone) next?.remove();
