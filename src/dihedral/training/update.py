@@ -2,7 +2,7 @@
 
 New entities are placed by their facts (`inference.folding`). Then their rows and those of all entities in added facts
 are trained with the model's own recipe: on the added facts, on a sample of the other facts of those entities, on all
-facts of fresh rows, and on facts of others, to which fresh rows are wrong answers. All other rows stay as they are, bit
+facts of fresh rows, and on facts of others, to which these rows are wrong answers. All other rows stay as they are, bit
 by bit.
 
 To forget a fact, the rows of its entities start over from the facts that they keep: such rows are fresh too. Where a
@@ -48,8 +48,8 @@ EPOCHS = 5  # over the facts of an update of known entities
 NEW_EPOCHS = 8  # if rows are fresh: new, or starting over
 REPLAY = 10  # other facts of known entities, for each added fact of theirs, in an update of `EPOCHS`
 NEW_REPLAY = 3  # the same for each added fact with a new entity, whose other entity is trained too
-BACKGROUND = 3.0  # facts to which fresh rows are wrong answers, for each fact of fresh rows
-REPEAT = 3  # times that an added fact of known entities is trained per epoch: their rows move in small steps
+BACKGROUND = 3.0  # facts of others, to which trained rows are wrong answers, for each fact of trained rows, at most
+REPEAT = 2  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
 FORGOTTEN = 0.02  # the share of an entity's facts from which its row starts over when they are removed
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
@@ -213,8 +213,12 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
     num_fresh = int(is_whole.sum()) + int((~is_known).sum())
     wanted = REPLAY * EPOCHS / epochs * int(is_known.sum()) + NEW_REPLAY * int((~is_known).sum())
-    replay = _sample(np.flatnonzero(is_touched), wanted, rng)
-    background = _sample(np.flatnonzero(~is_whole), BACKGROUND * num_fresh, rng)
+    touched, others = np.flatnonzero(is_touched), np.flatnonzero(~is_whole & ~is_touched)
+    rate = min(1.0, wanted / max(1, len(touched)))
+    replay = _sample(touched, rate * len(touched), rng)
+    num_own = num_fresh + len(change.added) + len(replay)
+    # as large a share of the other facts, or trained rows would rise among the answers to all questions
+    background = _sample(others, min(BACKGROUND * num_own, max(rate * len(others), BACKGROUND * num_fresh)), rng)
     again = np.repeat(change.added[is_known], REPEAT - 1, axis=0)
     facts = np.concatenate([change.added, again, old[is_whole], old[replay], old[background]])
     return Plan(rows, fresh, facts, epochs)
