@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import dihedral as dh
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS, environment, save
 from benchmarks.report import read, source
 from dihedral.graph.index import GraphIndex
 from dihedral.inference.evidence import CountedRules
@@ -138,8 +138,7 @@ def measure(options: argparse.Namespace) -> None:
         for method in options.methods:
             seeds = [0] if method == "rules alone" else options.seeds
             runs = [METHODS[method](graph, seed) for seed in seeds]
-            row = {"graph": graph.name, "method": method, "runs": runs}
-            rows.append(row)
+            rows.append({"graph": graph.name, "method": method, "runs": runs, "environment": environment()})
             print(name, method, {key: round(mean(run[key] for run in runs), 4) for key in runs[0]}, flush=True)
             save("choose", {"threads": options.threads, "rows": rows}, options.out)
 
@@ -153,8 +152,18 @@ def write_page() -> None:
         means = {key: mean(run[key] for run in row["runs"]) for key in row["runs"][0]}
         size = f"{means['relation_kb']:.1f}" if means["relation_kb"] else ""
         numbers = [f"{means[key]:.3f}" for key in ("mrr", "hits@1", "hits@10")]
-        lines.append([row["graph"], row["method"], *numbers, f"{means['seconds']:.0f}", size, str(len(row["runs"]))])
-    heads = ["graph", "method", "test MRR", "Hits@1", "Hits@10", "seconds to train", "relations, kB", "seeds"]
+        lines.append(
+            [
+                row["graph"],
+                row["method"],
+                *numbers,
+                f"{means['seconds']:.0f}",
+                row["environment"]["cpu"],
+                size,
+                str(len(row["runs"])),
+            ]
+        )
+    heads = ["graph", "method", "test MRR", "Hits@1", "Hits@10", "seconds to train", "on", "relations, kB", "seeds"]
     table = BEGIN + "\n" + markdown(heads, lines) + "\n" + source(content, "choose") + "\n" + END
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(
