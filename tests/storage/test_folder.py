@@ -323,6 +323,11 @@ def test_an_unsupported_version_is_refused(folder, version):
     assert f"has format version {version}; this library reads version 1" in refusal(folder)
 
 
+def test_a_version_of_any_length_is_refused_in_a_short_message(folder):
+    edit_manifest(folder, lambda manifest: manifest.update(version="x" * 5000))
+    assert "has format version 'xxx" in (message := refusal(folder)) and len(message) < 500
+
+
 def test_an_unknown_format_is_refused(folder):
     edit_manifest(folder, lambda manifest: manifest.update(format="something else"))
     assert "model.json' does not describe a dihedral-model" in refusal(folder)
@@ -550,6 +555,12 @@ def test_a_changed_byte_gives_a_one_sentence_error_or_a_model(folder, monkeypatc
         except DihedralError as error:
             refused.append(str(error))
     assert len(refused) > 20 and not any("\n" in message for message in refused)
+
+
+def test_an_arrow_file_that_ends_before_its_schema_is_refused(folder):
+    path = next(folder.glob("entities*.arrow"))
+    path.write_bytes(b"ARROW1\0\0" + b"\xff\xff\xff\xff" + bytes(path.stat().st_size - 12))  # the mark of the end
+    assert f"{path.name}' cannot be read: " in refusal(folder)
 
 
 def test_damaged_name_offsets_are_refused(folder):

@@ -103,7 +103,7 @@ def _check_values(model: Model, dtype: Dtype) -> None:
 
 
 def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None) -> None:
-    in_use = _files_of(_read_manifest(folder)) if holds_model(folder) else set()
+    in_use = _files_of(read_manifest(folder)) if holds_model(folder) else set()
     model, graph = stored.model, stored.graph
     manifest = {
         "format": FORMAT, "version": VERSION,
@@ -164,11 +164,11 @@ def _write_labels(graph: Graph, new_file: Callable[[str, str], Path]) -> None:
 
 def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> Graph:
     """Store other labels in a model folder; nothing else of the model changes. Returns its graph with the labels."""
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     taken = f"folder {str(folder)!r} is being written by another process; wait for it"
     with lock_folder(folder, taken):
         remove_partial_files(folder)
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
         graph = _load_graph(folder, manifest).with_labels(source, language=language)
         in_use = _files_of(manifest)
         files = manifest["files"]
@@ -182,12 +182,17 @@ def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> G
     return graph
 
 
-def replace_metrics(folder: Path, metrics: dict[str, Any]) -> None:
-    """Store other metrics in a model folder; nothing else of the model changes."""
+def replace_metrics(folder: Path, metrics: dict[str, Any], since: dict[str, Any]) -> None:
+    """Store other metrics in a model folder; nothing else of the model changes.
+
+    since: the manifest of the model that the metrics belong to; an error if the folder has another one by now.
+    """
     taken = f"folder {str(folder)!r} is being written by another process; wait for it"
     with lock_folder(folder, taken):
         remove_partial_files(folder)
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
+        if manifest != since:
+            raise DihedralError(f"the model in folder {str(folder)!r} was replaced meanwhile; run the command again")
         in_use = _files_of(manifest)
         manifest["files"]["metrics"] = _free_name("metrics.json", in_use)
         write_json(folder / manifest["files"]["metrics"], metrics)
@@ -211,7 +216,7 @@ def _finish(folder: Path, manifest: dict[str, Any], in_use: set[str]) -> None:
 
 def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredModel:
     """Read a model folder."""
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     for name, size in manifest["bytes"].items():
         path = folder / name
         if path.is_symlink():
@@ -301,7 +306,7 @@ def _load_graph(folder: Path, manifest: dict[str, Any]) -> Graph:
 
 def load_words(folder: Path) -> WordIndex | None:
     """The words of entity names and labels; None in the folder of an older version."""
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     if "words" not in manifest["files"]:
         return None
     path = folder / manifest["files"]["words"]
@@ -316,7 +321,7 @@ def describe(folder: Path) -> dict[str, Any]:
 
     The models of probabilities, which are thousands of numbers, are left out of the metrics.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     files = manifest["files"]
     metrics = read_json(folder / files["metrics"])
     if isinstance(metrics, dict) and isinstance(metrics.get("calibration"), dict):
@@ -331,7 +336,7 @@ def describe(folder: Path) -> dict[str, Any]:
 
 def saved_options(folder: Path) -> dict[str, Any]:
     """The options that a model was saved with: dtype, shard_mb, latents and optimiser."""
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     files, shard_mb = manifest["files"], None
     if len(files["entities"]) > 1:
         first = read_tensors(folder / files["entities"][0])[0]["entities"]
@@ -427,7 +432,7 @@ def _numbers(table: pa.Table, name: str, kind: type[np.generic]) -> NDArray[Any]
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize)
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     if not holds_model(folder):
         raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
     path = str(folder / MANIFEST)
@@ -436,7 +441,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise DihedralError(f"{path!r} does not describe a {FORMAT}")
     if manifest.get("version") != VERSION:
         raise DihedralError(
-            f"model folder {str(folder)!r} has format version {manifest.get('version')!r}; "
+            f"model folder {str(folder)!r} has format version {manifest.get('version')!r:.80}; "
             f"this library reads version {VERSION}: upgrade dihedral"
         )
     for key, kind in _REQUIRED.items():

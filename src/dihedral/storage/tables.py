@@ -43,7 +43,7 @@ def read_table(path: Path, types: dict[str, tuple[pa.DataType, ...]], content: p
                 raise ValueError("it is compressed or holds more than plain columns; model files are not compressed")
             batches.append(pa.ipc.read_record_batch(message, schema))
         return pa.Table.from_batches(batches, schema)
-    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+    except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DihedralError(f"{str(path)!r} cannot be read: {reason}") from None
 
