@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import dihedral as dh
-from dihedral.storage.reviews import Reviews
+from dihedral.cli.review import Session
+from dihedral.storage.folder import read_manifest, replace_metrics
+from dihedral.storage.reviews import Decision, Reviews
 
 
 @pytest.fixture
@@ -75,11 +77,13 @@ def test_export_and_import(review, folder, cli, tmp_path, model_folder):
     assert "<http://a.org/review#rejected> ." in (tmp_path / "out.nq").read_text()
     other = shutil.copytree(model_folder, tmp_path / "other")
     done = cli("review", other, "--import", tmp_path / "out.tsv")
-    assert done.code == 0 and "2 decisions were taken over" in done.out
+    assert done.code == 0 and "imported 2 decisions" in done.out
     standing = Reviews(other).standing()
     assert list(standing) == facts and standing[facts[0]].time == rows[0]["time"]
     assert standing[facts[0]].probability == pytest.approx(float(rows[0]["probability"]), rel=1e-3)
-    cli("review", other, "--import", tmp_path / "out.tsv")
+    assert (
+        "imported 0 decisions; 2 left out: known already" in cli("review", other, "--import", tmp_path / "out.tsv").out
+    )
     assert (other / "reviews.jsonl").read_text().count("\n") == 2
 
 
@@ -90,7 +94,7 @@ def test_export_and_import(review, folder, cli, tmp_path, model_folder):
         ("a.tsv", "man_0000\tspouse\tman_0001\n", "has no columns head, relation, tail and decision"),
         ("a.csv", "head,relation,tail,decision\nman_0000,spouse,man_0002\n", "line 2: 3 columns; expected 4"),
         ("a.csv", "head,relation,tail,decision\nman_0000,spouse,man_0002,perhaps\n", "decision is 'perhaps'"),
-        ("a.csv", "head,relation,tail,decision\nman_0000,spouze,man_0002,accept\n", "relation 'spouze' is not among"),
+        ("a.csv", "head,relation,tail,decision,time\nman_0000,spouse,man_0002,accept,once\n", "time is 'once'"),
     ],
 )
 def test_invalid_imports_change_nothing(review, folder, tmp_path, name, text, message):
@@ -133,8 +137,61 @@ def test_an_update_adds_accepted_facts_and_keeps_the_decisions(review, cli, fold
     assert "no accepted fact is missing" in cli("update", folder, "--reviews").err
     more = updated.update(add=[("zoe", "sibling", "man_0001")], progress=False)
     assert more.metrics["calibration"]["reviews"] == updated.metrics["calibration"]["reviews"]
+    (tmp_path / "gone.tsv").write_text("\t".join(accepted[0]) + "\n")
+    assert cli("update", folder, "--remove", tmp_path / "gone.tsv").code == 0
+    assert "no accepted fact is missing" in cli("update", folder, "--reviews").err
+    assert Reviews(folder).standing()[accepted[0]].reviewer == "update"
 
 
 def test_a_folder_without_a_model_is_an_error(cli, tmp_path):
     assert "is not a model folder" in cli("review", tmp_path).err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_skipped_facts_make_room_for_others(review):
+    first = review("--top", 3, lines="s\ns\ns\n").out
+    second = review("--top", 3, lines="q\n").out
+    assert "1 of 3" in second and second.splitlines()[0].split(": ")[1] not in first
+
+
+def test_a_fact_that_another_decides_meanwhile_is_passed_over(review, folder, cli, tmp_path):
+    shown = review("--top", 1, lines="q\n").out.split(": ")[1].split(",")[0].split("  ")
+    (tmp_path / "bob.tsv").write_text("head\trelation\ttail\tdecision\n" + "\t".join(shown) + "\trejected\n")
+    assert "imported 1 decision" in cli("review", folder, "--import", tmp_path / "bob.tsv", "--reviewer", "bob").out
+    session = Session(dh.load(folder), Reviews(folder), "ann")
+    names = dict(zip(("head", "relation", "tail"), shown, strict=True))
+    assert session._decided({**names, "score": 0.0, "probability": None}).reviewer == "bob"
+
+
+def test_old_and_unknown_decisions_are_left_out_of_an_import(review, folder, tmp_path):
+    review("--top", 1, lines="a\n")
+    (fact,) = Reviews(folder).standing()
+    rows = [(*fact, "reject", "eve", "2020-01-01"), ("nobody", *fact[1:], "reject", "eve", "")]
+    text = "\n".join("\t".join(row) for row in [("head", "relation", "tail", "decision", "reviewer", "time"), *rows])
+    (tmp_path / "old.tsv").write_text(text + "\n")
+    out = review("--import", tmp_path / "old.tsv").out
+    assert "imported 0 decisions; 1 left out: older" in out and "1 left out: with names" in out
+    assert Reviews(folder).standing()[fact].decision == "accept"
+
+
+def test_a_note_that_is_too_long_is_asked_for_again(review):
+    done = review("--top", 2, lines=f"a {'x' * 3000}\na short\nq\n")
+    assert done.code == 0 and "the note has 3,000 characters" in done.err and "1 accepted" in done.out
+
+
+def test_a_reviewer_without_a_name_is_refused_before_the_search(review):
+    assert "reviewer is ''" in review("--reviewer", "").err
+
+
+def test_decisions_without_probabilities_correct_nothing(folder, review):
+    Reviews(folder).add(Decision(("man_0000", "spouse", "man_0002"), "reject", "eve", ""))
+    done = review("--calibrate")
+    assert done.code == 2 and "nothing to correct by" in done.err
+
+
+def test_metrics_of_a_model_that_was_replaced_are_not_stored(folder):
+    before = read_manifest(folder)
+    predictor = dh.load(folder)
+    predictor.save(folder, overwrite=True)
+    with pytest.raises(dh.DihedralError, match="was replaced meanwhile"):
+        replace_metrics(folder, predictor.metrics, since=before)

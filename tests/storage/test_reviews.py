@@ -124,3 +124,16 @@ def test_decisions_survive_saving_another_model_into_the_folder(predictor, model
     (tmp_path / "other").mkdir()
     Reviews(folder).copy_to(tmp_path / "other")
     assert Reviews(tmp_path / "other").standing() == Reviews(folder).standing()
+
+
+def test_a_reviewer_may_insist_on_an_earlier_decision(reviews):
+    decide(reviews, "accept", reviewer="eve")
+    decide(reviews, "reject", reviewer="kim")
+    decide(reviews, "accept", reviewer="eve")
+    assert verdict(reviews) == "accept" and reviews.standing()[FACT].reviewer == "eve"
+
+
+def test_a_time_is_stored_in_utc(reviews):
+    reviews.add(Decision(FACT, "accept", "eve", "2020-01-01T02:00:00+02:00"))
+    reviews.add(Decision(OTHER, "accept", "eve", "2020-01-01"))
+    assert {each.time for each in reviews.standing().values()} == {"2020-01-01T00:00:00.000+00:00"}

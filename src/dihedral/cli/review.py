@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +28,8 @@ from dihedral.inference.reviewing import (
 from dihedral.interpretation.explanations import explain
 from dihedral.interpretation.iris import BASE
 from dihedral.interpretation.review_files import read_decisions, write_reviews
-from dihedral.storage.folder import MANIFEST, holds_model, replace_metrics
-from dihedral.storage.reviews import Reviews
+from dihedral.storage.folder import MANIFEST, holds_model, read_manifest, replace_metrics
+from dihedral.storage.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 
 WORDS = {"y": "accept", "yes": "accept", "no": "reject"}  # besides the commands themselves and their first letters
 COMMANDS = ("accept", "reject", "skip", "undo", "evidence", "quit")
@@ -48,7 +49,7 @@ def command(
         Path | None, typer.Option(help="Write the decisions to a .tsv, .csv, .parquet, .nt or .nq file.")
     ] = None,
     import_: Annotated[
-        Path | None, typer.Option("--import", help="Take over decisions from a .tsv or .csv file, and exit.")
+        Path | None, typer.Option("--import", help="Import decisions from a .tsv or .csv file, and exit.")
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Correct the model's probabilities by the decisions, and exit.")
@@ -67,18 +68,18 @@ def command(
     """
     if not holds_model(model):
         raise DihedralError(f"{str(model)!r} is not a model folder: it has no {MANIFEST}")
-    reviews, who = Reviews(model), reviewer if reviewer is not None else _login()
+    reviews, who = Reviews(model), check_reviewer(reviewer if reviewer is not None else _login())
     if import_ is not None:
         _import(dh.load(model), reviews, import_, who)
     if export is not None:
         count = write_reviews(reviews, export, base=base, spreadsheet_safe=spreadsheet_safe)
-        remark(f"wrote {count} decisions to {export}")
+        remark(f"wrote {_counted(count, 'decision')} to {export}")
     if calibrate:
-        _calibrate(dh.load(model), reviews, model)
+        _calibrate(reviews, model)
     if import_ is None and export is None and not calibrate:
         predictor = dh.load(model)
         check_min_probability(predictor, min_probability)
-        options = {"relations": relation or (), "type": type}
+        options = {"relations": relation or (), "type": type, "reviewer": who}
         with counted_bar("relations") as on_progress:
             found = find_proposals(predictor, reviews, top=top, on_progress=on_progress, **options)  # type: ignore[arg-type]
         Session(predictor, reviews, who).run(left_open(at_least(found, min_probability), reviews, who))
@@ -92,22 +93,40 @@ def _login() -> str:
 
 
 def _import(predictor: dh.Predictor, reviews: Reviews, path: Path, reviewer: str) -> None:
-    made, known = [], 0
+    made: list[Decision] = []
+    left_out: Counter[str] = Counter()
+    entities, relations = predictor.graph.entities, predictor.graph.relations
     for each in read_decisions(path, reviewer):
-        if bool(predictor.known.contains(*predictor.triple_ids([each.fact]).T)[0]):
-            known += 1
+        head, relation, tail = each.fact
+        before = reviews.opinion(each.fact, each.reviewer)
+        if None in (entities.find(head), relations.find(relation), entities.find(tail)):
+            left_out["with names that the graph does not know"] += 1
+        elif bool(predictor.known.contains(*predictor.triple_ids([each.fact]).T)[0]):
+            left_out["about facts that the graph holds"] += 1
+        elif before is not None and each.time and utc(each.time) < utc(before.time):
+            left_out["older than what the reviewer decided since"] += 1
         else:
-            made.append(make_decision(predictor, each.fact, each.decision, each.reviewer, each.note, each.time))
-    reviews.add(*made)
-    left_out = f"; {known} are about facts that the graph holds" if known else ""
-    say(f"{len(made)} decisions were taken over{left_out}")
+            now = make_decision(predictor, each.fact, each.decision, each.reviewer, each.note, each.time)
+            if each.probability is not None:
+                now = replace(now, probability=each.probability, uncorrected=each.uncorrected)
+            made.append(now)
+    new = reviews.add(*made)
+    if len(made) > new:
+        left_out["known already"] += len(made) - new
+    say("; ".join([f"imported {_counted(new, 'decision')}", *(f"{n} left out: {why}" for why, n in left_out.items())]))
 
 
-def _calibrate(predictor: dh.Predictor, reviews: Reviews, folder: Path) -> None:
+def _calibrate(reviews: Reviews, folder: Path) -> None:
+    manifest = read_manifest(folder)
+    predictor = dh.load(folder)
     predictor.use_reviews(reviews)
-    replace_metrics(folder, predictor.metrics)
+    replace_metrics(folder, predictor.metrics, since=manifest)
     found = predictor.metrics["calibration"]["reviews"]
     say(f"probabilities are corrected by {found['accepted']} accepted and {found['rejected']} rejected facts")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 class Session:
@@ -122,6 +141,12 @@ class Session:
         shown = -1
         while place < len(proposals):
             if shown != place:
+                if (other := self._decided(proposals[place])) is not None:
+                    remark(
+                        f"{self._text(fact_of(proposals[place]))}: {PAST[other.decision]} by {other.reviewer} meanwhile"
+                    )
+                    place += 1
+                    continue
                 self._show(proposals[place], place + 1, len(proposals))
                 shown = place
             line = _read_line()
@@ -138,24 +163,34 @@ class Session:
             elif chosen == "undo":
                 place = self._undo(proposals, place)
                 shown = -1
-            else:
-                self._decide(proposals[place], chosen, note)
+            elif self._decide(proposals[place], chosen, note):
                 place += 1
         self._finish(proposals)
 
     def _show(self, proposal: Proposal, number: int, total: int) -> None:
         likely = proposal["probability"]
         value = f"score {proposal['score']:.2f}" if likely is None else f"probability {_shown(likely)}"
-        say(f"{number} of {total}: {self._text(proposal)}, {value}")
+        say(f"{number} of {total}: {self._text(fact_of(proposal))}, {value}")
 
-    def _text(self, proposal: Proposal) -> str:
+    def _decided(self, proposal: Proposal) -> Decision | None:
+        """What another reviewer has decided since the facts were found."""
+        standing = self.reviews.standing().get(fact_of(proposal))
+        return None if standing is None or standing.reviewer == self.reviewer else standing
+
+    def _text(self, fact: Fact) -> str:
         graph = self.predictor.graph
-        head, relation, tail = fact_of(proposal)
+        head, relation, tail = fact
         return f"{graph.entities.shown(head)}  {graph.relations.shown(relation)}  {graph.entities.shown(tail)}"
 
-    def _decide(self, proposal: Proposal, decision: str, note: str) -> None:
-        self.reviews.add(make_decision(self.predictor, fact_of(proposal), decision, self.reviewer, note))
+    def _decide(self, proposal: Proposal, decision: str, note: str) -> bool:
+        """Keep a decision; returns whether it was valid."""
+        try:
+            self.reviews.add(make_decision(self.predictor, fact_of(proposal), decision, self.reviewer, note))
+        except DihedralError as error:
+            remark(str(error))
+            return False
         self.counts[decision] += 1
+        return True
 
     def _undo(self, proposals: list[Proposal], place: int) -> int:
         """Take back the latest decision; returns the place of its fact, if that is among those shown."""
@@ -164,8 +199,8 @@ class Session:
         except DihedralError as error:
             remark(str(error))
             return place
-        say(f"undone: {undone.decision} {' '.join(undone.fact)}")
-        self.counts[undone.decision] -= 1
+        say(f"undone: {undone.decision} {self._text(undone.fact)}")
+        self.counts[undone.decision] = max(0, self.counts[undone.decision] - 1)  # it may be of an earlier session
         places = [number for number, each in enumerate(proposals) if fact_of(each) == undone.fact]
         return places[0] if places else place
 
@@ -183,7 +218,7 @@ class Session:
             say("no facts are left to review")
             return
         counts = ", ".join(f"{self.counts[name]} {word}" for name, word in
-                           (("accept", "accepted"), ("reject", "rejected"), ("skip", "skipped")))  # fmt: skip
+                           PAST.items())  # fmt: skip
         say(f"{counts}; decisions are in {self.reviews.path}")
 
 

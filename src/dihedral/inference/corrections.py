@@ -52,15 +52,21 @@ class Corrections:
         return np.array([self.relations.get(name, self.offset) for name in relations], np.float64)
 
 
+def usable(decisions: Iterable[Decision]) -> list[tuple[str, float, bool]]:
+    """The relation of each accepted or rejected fact with a probability, that probability, and the verdict."""
+    found = []
+    for each in decisions:
+        before = each.probability if each.uncorrected is None else each.uncorrected
+        if before is not None and each.decision in ("accept", "reject"):
+            found.append((each.fact[1], before, each.decision == "accept"))
+    return found
+
+
 def fit_corrections(decisions: Iterable[Decision]) -> Corrections:
     """Fit to accepted and rejected facts; those without a probability are left out."""
     from scipy.optimize import minimize  # on first use: its import takes longer than that of this package
 
-    used = []
-    for each in decisions:
-        before = each.probability if each.uncorrected is None else each.uncorrected
-        if before is not None and each.decision in ("accept", "reject"):
-            used.append((each.fact[1], before, each.decision == "accept"))
+    used = usable(decisions)
     names = sorted({name for name, _, _ in used})
     place = {name: number for number, name in enumerate(names)}
     which = np.array([place[name] for name, _, _ in used], int)

@@ -475,7 +475,10 @@ class Predictor:
         """Correct the probabilities by what reviewers decided (`inference.corrections`); it is saved with the model."""
         if self.calibration is None:
             raise DihedralError(f"decisions correct probabilities, and there are none: {self.why_not_calibrated}")
-        self.correct(fit_corrections(reviews.standing().values()).to_dict())
+        corrections = fit_corrections(reviews.standing().values())
+        if not corrections.accepted + corrections.rejected:
+            raise DihedralError("no accepted or rejected fact has a probability; there is nothing to correct by")
+        self.correct(corrections.to_dict())
 
     def correct(self, corrections: dict[str, Any]) -> None:
         """Use corrections of the probabilities, as `use_reviews` stores them."""

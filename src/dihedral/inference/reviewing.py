@@ -22,19 +22,21 @@ def find_proposals(
     predictor: Predictor,
     reviews: Reviews,
     *,
+    reviewer: str | None = None,
     relations: Sequence[str] = (),
     type: str | None = None,
     types: Members | None = None,
     top: int = 100,
     on_progress: OnProgress | None = None,
 ) -> list[Proposal]:
-    """The most probable missing facts that nobody has accepted or rejected.
+    """The most probable missing facts that nobody has accepted or rejected, and that the reviewer has not skipped.
 
     type: only facts with an entity of this type (`graph.types`). types: those of the graph, if they are at hand.
     """
     about = None if type is None else members_of(predictor.graph, type, types)
+    decided = [*reviews.standing(), *(reviews.opinions(reviewer) if reviewer is not None else ())]
     found = missing_facts(
-        predictor, relations=relations, top=top, about=about, exclude=list(reviews.standing()), on_progress=on_progress
+        predictor, relations=relations, top=top, about=about, exclude=decided, on_progress=on_progress
     )
     return found.select(["head", "relation", "tail", "score", "probability"]).to_pylist()
 

@@ -14,7 +14,7 @@ from dihedral.graph.text import text_rows
 from dihedral.inference.tables import tab_separated, write_table
 from dihedral.interpretation.iris import BASE, check_base, to_iri
 from dihedral.io.files import atomic_path, make_folder
-from dihedral.storage.reviews import Decision, Reviews
+from dihedral.storage.reviews import PAST, Decision, Reviews
 
 ReviewFormat = Literal["tsv", "ntriples", "nquads"]
 RDF_SUFFIXES: dict[str, ReviewFormat] = {".nt": "ntriples", ".nq": "nquads"}
@@ -22,7 +22,8 @@ SUFFIXES = (".tsv", ".csv", ".parquet", *RDF_SUFFIXES)
 MEDIA_TYPES: dict[ReviewFormat, str] = {
     "tsv": "text/tab-separated-values", "ntriples": "application/n-triples", "nquads": "application/n-quads",
 }  # fmt: skip
-IMPORTED = ("decision", "note", "reviewer", "time")  # columns besides the fact
+IMPORTED = ("decision", "probability", "uncorrected", "note", "reviewer", "time")  # columns besides the fact
+VERBS = {past: verdict for verdict, past in PAST.items()}
 
 
 def to_table(reviews: Reviews) -> pa.Table:
@@ -31,8 +32,12 @@ def to_table(reviews: Reviews) -> pa.Table:
     rows = [
         each.to_dict() | {"disputed": "yes" if each.fact in disputed else ""} for each in reviews.standing().values()
     ]
-    texts = dict.fromkeys((*PARTS, "decision", "probability", "note", "reviewer", "time", "disputed"), pa.string())
-    return pa.Table.from_pylist(rows, pa.schema((texts | {"probability": pa.float64()}).items()))
+    texts = dict.fromkeys(
+        (*PARTS, "decision", "probability", "uncorrected", "note", "reviewer", "time", "disputed"), pa.string()
+    )
+    return pa.Table.from_pylist(
+        rows, pa.schema((texts | dict.fromkeys(("probability", "uncorrected"), pa.float64())).items())
+    )
 
 
 def to_text(reviews: Reviews, form: ReviewFormat, base: str = BASE) -> str:
@@ -45,7 +50,7 @@ def to_text(reviews: Reviews, form: ReviewFormat, base: str = BASE) -> str:
     for each in reviews.standing().values():
         statement = " ".join(f"<{to_iri(name, base)}>" for name in each.fact)
         if form == "nquads":
-            lines.append(f"{statement} <{base}review#{each.decision}ed> .\n")
+            lines.append(f"{statement} <{base}review#{PAST[each.decision]}> .\n")
         elif each.decision == "accept":
             lines.append(f"{statement} .\n")
     return "".join(lines)
@@ -62,13 +67,14 @@ def write_reviews(reviews: Reviews, path: Path, *, base: str = BASE, spreadsheet
         make_folder(path.parent)
         with atomic_path(path) as part:
             part.write_text(text, "utf-8")
+        return text.count("\n")
     return len(reviews.standing())
 
 
 def read_decisions(path: Path, reviewer: str) -> list[Decision]:
     """Decisions from a TSV or CSV file with the columns head, relation, tail and decision.
 
-    reviewer: of rows without one; the columns note, reviewer and time are optional.
+    reviewer: of rows without one; the columns probability, uncorrected, note, reviewer and time are optional.
     """
     if path.suffix not in TEXT_SUFFIXES or not path.is_file():
         raise DihedralError(f"import is {str(path)!r}; give a file that exists and ends in {', '.join(TEXT_SUFFIXES)}")
@@ -86,6 +92,11 @@ def read_decisions(path: Path, reviewer: str) -> list[Decision]:
             raise DihedralError(f"{path}, line {number}: {len(cells)} columns; expected {len(header)}")
         row = {name: cells[header.index(name)].strip() if name in header else "" for name in IMPORTED}
         head, relation, tail = (cells[place].strip() for place in places)
-        decision = row["decision"].removesuffix("ed")
-        found.append(Decision((head, relation, tail), decision, row["reviewer"] or reviewer, row["time"], row["note"]))
+        decision = VERBS.get(row["decision"], row["decision"])
+        try:
+            likely = [float(row[name]) if row[name] else None for name in ("probability", "uncorrected")]
+        except ValueError as error:
+            raise DihedralError(f"{path}, line {number}: {error}; a probability is a number from 0 to 1") from None
+        who = row["reviewer"] or reviewer
+        found.append(Decision((head, relation, tail), decision, who, row["time"], row["note"], *likely))
     return found

@@ -62,7 +62,13 @@ def find(served: ServedModel, filters: Filters) -> None:
     served.check_cost(filters.relation)
     names = [filters.relation] if filters.relation else ()
     served.proposals[key] = find_proposals(
-        served.predictor, reviews, relations=names, type=filters.type, types=served.types, top=MAX_FOUND
+        served.predictor,
+        reviews,
+        reviewer=filters.reviewer,
+        relations=names,
+        type=filters.type,
+        types=served.types,
+        top=MAX_FOUND,
     )
     for oldest in list(served.proposals)[:-MAX_KEPT]:
         del served.proposals[oldest]

@@ -26,6 +26,7 @@ UNDO = "undo"
 Fact = tuple[str, str, str]
 Verdict = Literal["accept", "reject", "skip"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
+PAST = {"accept": "accepted", "reject": "rejected", "skip": "skipped"}
 
 
 @dataclass(frozen=True)
@@ -151,17 +152,29 @@ class Reviews:
         with self._lock, self.journal.locked() as append, self._current():
             yield append
 
-    def add(self, *decisions: Decision) -> None:
-        """Keep decisions; they are on the disk when this returns. The same decision again changes nothing."""
+    def add(self, *decisions: Decision) -> int:
+        """Keep decisions; they are on the disk when this returns. The same decision again changes nothing.
+
+        Returns how many were new.
+        """
         checked = [_checked(each) for each in decisions]
+        if not checked:
+            return 0
         with self._writing() as append:
-            new = [each for each in checked if not _same(each, self._opinion(each.fact, each.reviewer))]
+            new = [each for each in checked if not self._holds(each)]
             if new:
                 append([each.to_dict() for each in new])
+        return len(new)
+
+    def _holds(self, decision: Decision) -> bool:
+        """Whether this is what the reviewer has decided already, and nobody has decided otherwise since."""
+        known = self._opinion(decision.fact, decision.reviewer)
+        standing = self._standing.get(decision.fact)
+        return _same(decision, known) and (decision.decision == "skip" or standing is known)
 
     def undo(self, reviewer: str, fact: Fact | None = None) -> Decision:
         """Take back the latest decision of a reviewer, or that about a fact; returns what was taken back."""
-        reviewer = _checked_reviewer(reviewer)
+        reviewer = check_reviewer(reviewer)
         with self._writing() as append:
             own = self._by_reviewer.get(reviewer, [])
             undone = next((each for each in reversed(own) if fact is None or each.fact == fact), None)
@@ -182,6 +195,21 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def utc(text: str) -> str:
+    """A time in UTC; one without a zone is taken as UTC, and no time stays none.
+
+    >>> utc("2020-01-01T02:00:00+02:00")
+    '2020-01-01T00:00:00.000+00:00'
+    """
+    if not text:
+        return ""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DihedralError(f"time is {text!r:.80}; write it as {now()}") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
+
+
 def clean(text: str) -> str:
     """Text as one line that UTF-8 can hold.
 
@@ -191,7 +219,7 @@ def clean(text: str) -> str:
     return " ".join(text.split()).encode("utf-8", "replace").decode()
 
 
-def _checked_reviewer(name: str) -> str:
+def check_reviewer(name: str) -> str:
     name = clean(name)
     if not 0 < len(name) <= MAX_REVIEWER:
         raise DihedralError(f"reviewer is {name!r:.120}; give a name of 1 to {MAX_REVIEWER} characters")
@@ -204,14 +232,9 @@ def _checked(decision: Decision) -> Decision:
     note = clean(decision.note)
     if len(note) > MAX_NOTE:
         raise DihedralError(f"the note has {len(note):,} characters; it may have at most {MAX_NOTE:,}")
-    if decision.time:
-        try:
-            datetime.fromisoformat(decision.time)
-        except ValueError:
-            raise DihedralError(f"time is {decision.time!r:.80}; write it as {now()}") from None
     shown, uncorrected = decision.probability, decision.uncorrected
-    reviewer = _checked_reviewer(decision.reviewer)
-    return Decision(decision.fact, decision.decision, reviewer, decision.time or now(), note, shown, uncorrected)
+    reviewer = check_reviewer(decision.reviewer)
+    return Decision(decision.fact, decision.decision, reviewer, utc(decision.time) or now(), note, shown, uncorrected)
 
 
 def _same(decision: Decision, known: Decision | None) -> bool:

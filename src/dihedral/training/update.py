@@ -28,6 +28,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph.changes import Change, change_graph, read_facts
+from dihedral.inference.corrections import usable
 from dihedral.inference.folding import place_rows
 from dihedral.inference.predictor import Predictor, load
 from dihedral.inference.reviewing import pending
@@ -36,7 +37,7 @@ from dihedral.models import Model, restore_relations
 from dihedral.models.growth import grow, joined, known_rows
 from dihedral.runtime.threads import at_most
 from dihedral.storage.folder import MANIFEST, holds_model, saved_options
-from dihedral.storage.reviews import Reviews
+from dihedral.storage.reviews import Decision, Reviews
 from dihedral.training.checkpoint import RunFolder
 from dihedral.training.estimates import num_threads
 from dihedral.training.lineage import record_update
@@ -156,10 +157,11 @@ def update_folder(
             if reviews:
                 options["add"] = _with_accepted(predictor, decisions, options)
             updated = update(predictor, **options)
-            if decisions.path.exists() and updated.calibration is not None:
+            if updated.calibration is not None and usable(decisions.standing().values()):
                 updated.use_reviews(decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
             updated.save(target, overwrite=True, **kept)
+            _reject_removed(decisions, read_facts(options.get("remove")))
             if target.resolve() != folder.resolve():
                 decisions.copy_to(target)
         except BaseException:
@@ -168,6 +170,13 @@ def update_folder(
                     empty.rmdir()
             raise
     return updated
+
+
+def _reject_removed(decisions: Reviews, removed: Sequence[tuple[str, str, str]]) -> None:
+    """An accepted fact that is removed is not to be added again, nor listed as missing."""
+    accepted = set(decisions.facts("accept")) if removed else set()
+    note = "removed from the graph"
+    decisions.add(*(Decision(fact, "reject", "update", "", note) for fact in removed if fact in accepted))
 
 
 def _with_accepted(predictor: Predictor, decisions: Reviews, options: dict[str, Any]) -> list[tuple[str, str, str]]:
