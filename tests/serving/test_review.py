@@ -155,7 +155,7 @@ def test_export(client):
     answer = client.get("/v1/review/export")
     assert answer.headers["content-disposition"] == 'attachment; filename="reviews.tsv"'
     lines = [line.split("\t") for line in answer.text.splitlines()]
-    assert lines[0][:6] == [*PARTS, "decision", "probability", "note"] and lines[1][5] == "a b"
+    assert lines[0][:7] == [*PARTS, "decision", "probability", "uncorrected", "note"] and lines[1][6] == "a b"
     assert [line[3] for line in lines[1:]] == ["accept", "reject"]
     triples = client.get("/v1/review/export", params={"format": "ntriples"}).text
     assert triples == "<urn:dihedral:{head}> <urn:dihedral:{relation}> <urn:dihedral:{tail}> .\n".format(**rows[0])
