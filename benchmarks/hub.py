@@ -120,6 +120,9 @@ def pages(folder: Path) -> dict[str, Measured]:
         "page: relations": [("/v1/relations", None)],
         "page: relation": [("/v1/relation?name=member&mine=false", None)],
         "page: hub": [("/v1/entity?name=e0&top=500", None), ("/v1/predict", {"questions": questions})],
+        "page: neighbourhood": [("/v1/neighbourhood?name=e0&top=500", None)],
+        "page: map": [("/v1/map", None)],
+        "page: review": [("/v1/review?top=100", None)],
         "page: why": [(f"/v1/explain?{urlencode({'head': 'e0', 'relation': 'member', 'tail': 'e1'})}", None)],
         "page: compose": [("/v1/compose?steps=~member&steps=member", None)],
     }

@@ -9,7 +9,6 @@ import argparse
 import http.client
 import json
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -19,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS
 
 import dihedral as dh
 from dihedral.serving.server import listen
 from dihedral.storage.reviews import FILE, VERDICTS
 from soak.server import Running
+from soak.tally import finish
 
 REVIEWERS = ("Ann", "Bob", "Cho")
 MAX_LIFE = 1.0  # seconds from the first answer of a server until it is killed
@@ -122,12 +122,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measured, losses = run(Path(folder) / "model", options.kills, options.seed)
-    path = save("soak-review", {"seed": options.seed, "losses": losses} | measured, options.out)
-    print(json.dumps(measured))
-    for loss in losses:
-        print(f"LOST {loss}", file=sys.stderr)
-    print(f"{len(losses)} lost; recorded in {path}")
-    sys.exit(1 if losses else 0)
+    finish("soak-review", options.seed, measured, losses, options.out)
 
 
 if __name__ == "__main__":

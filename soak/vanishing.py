@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import multiprocessing
 import os
 import random
 import socket
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS
 
 import dihedral as dh
 from dihedral.serving.server import listen
 from soak.server import Running
+from soak.tally import finish
 
 PEOPLE = 3000
 MAX_P99_MS, MAX_GROWTH_MB, MAX_STOP_SECONDS = 500.0, 1000.0, 10.0
@@ -154,12 +153,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measured, losses = run(Path(folder) / "model", options.abandoned, options.seed)
-    path = save("soak-vanishing", {"seed": options.seed, "losses": losses} | measured, options.out)
-    print(json.dumps(measured))
-    for loss in losses:
-        print(f"LOST {loss}", file=sys.stderr)
-    print(f"{len(losses)} lost; recorded in {path}")
-    sys.exit(1 if losses else 0)
+    finish("soak-vanishing", options.seed, measured, losses, options.out)
 
 
 if __name__ == "__main__":

@@ -138,6 +138,8 @@ def test_an_update_adds_accepted_facts_and_keeps_the_decisions(review, cli, fold
     more = updated.update(add=[("zoe", "sibling", "man_0001")], progress=False)
     assert more.metrics["calibration"]["reviews"] == updated.metrics["calibration"]["reviews"]
     (tmp_path / "gone.tsv").write_text("\t".join(accepted[0]) + "\n")
+    assert cli("update", folder, "--remove", tmp_path / "gone.tsv", "--out", tmp_path / "three").code == 0
+    assert Reviews(tmp_path / "three").facts("accept") == accepted[1:] and Reviews(folder).facts("accept") == accepted
     assert cli("update", folder, "--remove", tmp_path / "gone.tsv").code == 0
     assert "no accepted fact is missing" in cli("update", folder, "--reviews").err
     assert Reviews(folder).standing()[accepted[0]].reviewer == "update"

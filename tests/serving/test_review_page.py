@@ -12,20 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
-from tests.serving.test_explorer import ARGUMENTS, require_chromium
+from playwright.sync_api import expect
+from tests.serving.test_explorer import browser  # noqa: F401  a fixture
 
 from dihedral.storage.folder import relabel_model
 from dihedral.storage.reviews import Decision, Reviews
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        program = require_chromium(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -161,9 +161,10 @@ def update_folder(
                 updated.use_reviews(decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
             updated.save(target, overwrite=True, **kept)
-            _reject_removed(decisions, read_facts(options.get("remove")))
+            removed = set(pending(updated, decisions)) - set(pending(predictor, decisions))
             if target.resolve() != folder.resolve():
                 decisions.copy_to(target)
+            _reject(Reviews(target), sorted(removed))
         except BaseException:
             for empty in (run.folder, target):  # that the lock created; others are not empty
                 with suppress(OSError):
@@ -172,11 +173,9 @@ def update_folder(
     return updated
 
 
-def _reject_removed(decisions: Reviews, removed: Sequence[tuple[str, str, str]]) -> None:
+def _reject(decisions: Reviews, removed: Sequence[tuple[str, str, str]]) -> None:
     """An accepted fact that is removed is not to be added again, nor listed as missing."""
-    accepted = set(decisions.facts("accept")) if removed else set()
-    note = "removed from the graph"
-    decisions.add(*(Decision(fact, "reject", "update", "", note) for fact in removed if fact in accepted))
+    decisions.add(*(Decision(fact, "reject", "update", "", "removed from the graph") for fact in removed))
 
 
 def _with_accepted(predictor: Predictor, decisions: Reviews, options: dict[str, Any]) -> list[tuple[str, str, str]]:
