@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from playwright.sync_api import Browser, sync_playwright
 
 import dihedral as dh
 from dihedral.graph.triples import Graph
@@ -17,6 +19,12 @@ from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving.app import create_app
 from dihedral.serving.served_model import ServedModel, read_models
 from dihedral.storage.folder import relabel_model
+
+ARGUMENTS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -113,3 +121,23 @@ def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serving") / "wide"
     dh.train(graph, dh.Recipe(dimension=8, epochs=1), progress=False, device="cpu").save(folder)
     return folder
+
+
+def require_chromium(installed_by_playwright: str) -> str:
+    """The path of a Chromium; without one, the test is skipped, or fails if CI=true."""
+    for program in (installed_by_playwright, *PROGRAMS):
+        if path := shutil.which(program):
+            return path
+    message = "these tests need Chromium; run `playwright install chromium` or `apt install chromium`"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        program = require_chromium(playwright.chromium.executable_path)
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()

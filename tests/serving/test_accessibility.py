@@ -13,8 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
-from tests.serving.test_explorer import ARGUMENTS, require_chromium
+from playwright.sync_api import expect
 
 QUERY = {"select": "x", "where": {"and": [{"fact": ["man_0000", "spouse", {"variable": "x"}]}]}}
 ROUTES = [
@@ -54,13 +53,11 @@ def address(family_folder: Path, plain_folder: Path, tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["wide-light", "narrow-dark"])
-def context(request):
+def context(request, browser):
     width, scheme = request.param
-    with sync_playwright() as playwright:
-        program = require_chromium(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
-        yield browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        browser.close()
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    yield context
+    context.close()
 
 
 def use_review(page) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
-
-ARGUMENTS = [
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+from playwright.sync_api import expect
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +30,6 @@ def address(
     yield server.stdout.readline().split()[-1]
     server.send_signal(signal.SIGTERM)
     assert server.wait(timeout=20) == 0
-
-
-def require_chromium(installed_by_playwright: str) -> str:
-    """The path of a Chromium; without one, the test is skipped, or fails if CI=true."""
-    for program in (installed_by_playwright, *PROGRAMS):
-        if path := shutil.which(program):
-            return path
-    message = "these tests need Chromium; run `playwright install chromium` or `apt install chromium`"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        program = require_chromium(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.serving.test_explorer import address, browser, open_page  # noqa: F401  fixtures
+from tests.serving.test_explorer import address, open_page  # noqa: F401  fixtures
 
 HUB = "#/entity/entity_000/graph"
 SVG = "{http://www.w3.org/2000/svg}"

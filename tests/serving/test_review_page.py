@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.serving.test_explorer import browser  # noqa: F401  a fixture
 
 from dihedral.storage.folder import relabel_model
 from dihedral.storage.reviews import Decision, Reviews
