@@ -159,3 +159,11 @@ def python(forks: ForkServer) -> Callable[..., subprocess.CompletedProcess[str]]
             return process.wait(timeout)
 
     return run
+
+
+@pytest.fixture
+def set_threads() -> Iterator[Callable[[int], None]]:
+    """set_threads(3): torch uses three threads until the end of the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

@@ -274,6 +274,16 @@ def test_rules_of_any_length_have_the_counts_of_ways_through_different_entities(
         assert count_rule(index, body, head) == (*expected, None)
 
 
+def test_chains_do_not_depend_on_the_number_of_threads(set_threads):
+    index, found = make_family(100, seed=1).train_index, []
+    for count in (1, 3):
+        set_threads(count)
+        found.append(find_chains(index, min_support=2, inverses=True))
+    np.testing.assert_array_equal(found[0].rules, found[1].rules)
+    assert found[0].counts() == found[1].counts()
+    assert (found[0].joined != found[1].joined).nnz == 0
+
+
 def test_chains_are_the_same_with_and_without_a_bit_set(monkeypatch):
     index = dh.make_family(80, seed=7).train_index
     with_bits = find_chains(index, min_support=1)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 import dihedral as dh
 from dihedral import DihedralError, DihedralGroup
@@ -66,6 +67,34 @@ def test_a_score_is_the_mean_belief_in_the_answers_of_a_body(kin, rule):
     expected *= one_way(members(r2, 2), members(r1, 0), body.T, dense[r3].T)
     everyone = Beliefs(kin.scorer, graph, starts=graph.num_entities, ends=4)
     assert everyone.score(np.array([[r1, r2]]))[0, r3] == pytest.approx(expected**0.5, rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def bodies(kin) -> np.ndarray:
+    steps = range(2 * kin.graph.num_relations)
+    return np.array(list(itertools.product(steps, steps)))
+
+
+def test_scores_of_wanted_heads_are_those_of_all_heads(kin, bodies):
+    beliefs = Beliefs(kin.scorer, kin.graph)
+    scores = beliefs.score(bodies)
+    wanted = np.random.default_rng(0).random(scores.shape) < 0.2
+    np.testing.assert_allclose(beliefs.score(bodies, sparse.csr_array(wanted)), scores * wanted, atol=1e-6)
+
+
+def test_scores_from_the_minimum_on_are_not_changed_by_it(kin, bodies):
+    beliefs = Beliefs(kin.scorer, kin.graph)
+    scores, fewer = beliefs.score(bodies), beliefs.score(bodies, min_score=0.3)
+    np.testing.assert_allclose(np.where(scores >= 0.3, scores - fewer, 0), 0, atol=1e-6)
+    assert ((fewer == 0) & (scores > 0)).any()
+
+
+def test_scores_do_not_depend_on_the_number_of_threads(kin, bodies, set_threads):
+    found = []
+    for count in (1, 3):
+        set_threads(count)
+        found.append(Beliefs(kin.scorer, kin.graph).score(bodies))
+    np.testing.assert_array_equal(*found)
 
 
 def test_rules_that_hold_exactly_have_the_best_scores(kin):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.runtime import threads
-from dihedral.runtime.threads import at_most, num_cores, use_threads
+from dihedral.runtime.interruption import InterruptedWorkError, Interruption, check, interruptible
+from dihedral.runtime.threads import at_most, for_each, num_cores, use_threads
 
 
 @pytest.fixture
@@ -81,3 +84,43 @@ def test_waiting_threads_do_not_spin():
         more = {"OMP_WAIT_POLICY": given} if given else {}
         done = subprocess.run([sys.executable, "-c", code], env=environment | more, capture_output=True, text=True)
         assert done.stdout.strip() == expected
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_all_items_are_worked_on_and_reported_to_the_caller(count, set_threads):
+    set_threads(count)
+    done, told, workers = [], [], set()
+
+    def work(item: int) -> None:
+        workers.add(threading.current_thread())
+        done.append(item)
+
+    for_each(work, range(50), lambda item: told.append((item, threading.current_thread())))
+    assert sorted(done) == list(range(50))
+    assert sorted(item for item, _ in told) == list(range(50))
+    assert {thread for _, thread in told} == {threading.current_thread()}
+    assert (threading.current_thread() in workers) == (count == 1)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_failure_ends_the_work(count, set_threads):
+    set_threads(count)
+    done = []
+
+    def work(item: int) -> None:
+        if item == 3:
+            raise DihedralError("three")
+        time.sleep(0.01)
+        done.append(item)
+
+    with pytest.raises(DihedralError, match="three"):
+        for_each(work, range(100))
+    assert len(done) < 90
+
+
+def test_threads_stop_with_their_caller(set_threads):
+    set_threads(2)
+    interruption = Interruption()
+    interruption.stop("nobody waits")
+    with interruptible(interruption), pytest.raises(InterruptedWorkError, match="nobody waits"):
+        for_each(lambda item: check(), range(4))

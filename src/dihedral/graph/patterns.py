@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.ways import TILE, Body, Sample, StepPairs, contains, tiles, wilson_interval
 from dihedral.runtime import interruption
+from dihedral.runtime.threads import for_each
 
 Counts = NDArray[np.int64]
 Shares = NDArray[np.float64]
@@ -177,11 +177,13 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
     from scipy import sparse
 
     counter = _ChainCounter(index, inverses, min_support)
+    max_exponent = counter.max_exponent()
     joined: list[tuple[Counts, ...]] = []
     found: list[tuple[NDArray[Any], ...]] = []
-    for r1 in range(counter.num_steps):
+
+    def count(r1: int) -> None:
         steps, ways = counter.ways(r1)
-        sampled = tuple(steps[np.frexp(ways)[1] > counter.max_exponent].tolist())
+        sampled = tuple(steps[np.frexp(ways)[1] > max_exponent].tolist())
         totals, rules = counter.count(r1, sampled)
         joined.append((np.full_like(totals[0], r1), *totals))
         found.append((np.full(len(rules[0]), r1), *rules))
@@ -189,6 +191,8 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
             pairs, rules = counter.estimate(r1, r2)
             joined.append((np.array([r1]), np.array([r2]), np.array([pairs])))
             found.append((np.full(len(rules[0]), r1), np.full(len(rules[0]), r2), *rules))
+
+    for_each(count, range(counter.num_steps))
     columns = [np.concatenate(part) for part in zip(*found, strict=True)]
     first, second, pairs_joined = (np.concatenate(part) for part in zip(*joined, strict=True))
     enough = pairs_joined >= min_support
@@ -240,7 +244,6 @@ class _ChainCounter:
         order = np.argsort(steps)
         return steps[order], counts[order]
 
-    @cached_property
     def max_exponent(self) -> int:
         """Bodies with less than 2 to the power of this many ways are counted exactly."""
         sums = np.zeros(1100)
@@ -303,12 +306,13 @@ class _ChainCounter:
 
     def _second(self, skipped: tuple[int, ...]) -> tuple[Any, Counts, Counts]:
         """All second steps side by side: a row for each m, a column for each (r₂, t) that exists, its r₂, its t."""
-        if self._latest is None or self._latest[0] != skipped:
+        latest = self._latest  # of any thread
+        if latest is None or latest[0] != skipped:
             kept = ~np.isin(self.step, skipped) if skipped else slice(None)
             columns, column_of = np.unique(self.step[kept] * self.num_entities + self.tail[kept], return_inverse=True)
             matrix = _ones(self.head[kept], column_of, (self.num_entities, len(columns)))
-            self._latest = skipped, (matrix, *np.divmod(columns, self.num_entities))
-        return self._latest[1]
+            self._latest = latest = skipped, (matrix, *np.divmod(columns, self.num_entities))
+        return latest[1]
 
     def estimate(self, r1: int, r2: int) -> tuple[int, tuple[NDArray[Any], ...]]:
         """The pairs that a body joins, and its rules as in `count` but without r₂, estimated from a sample of ways."""

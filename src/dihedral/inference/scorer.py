@@ -73,13 +73,23 @@ class Scorer:
         found = self.model.relations.candidates(self.model.shard.rows(self.entities, tails))
         return (self.queries(heads, relations) * found).sum(-1)
 
-    @torch.no_grad()
-    def relation_scores(self, heads: Tensor, tails: Tensor) -> Tensor:
-        """φ(h, r, t) of every relation between entity vectors [n, 2L]: [n, R]; for models of 2x2 blocks."""
+    @cached_property
+    def blocks(self) -> BlockRelations:
+        """The relations of a model of 2x2 blocks."""
         relations = self.model.relations
         if not isinstance(relations, BlockRelations):
             raise DihedralError(f"relations of a {relations.kind!r} model are not 2x2 blocks, which this needs")
-        return relations.relation_scores(self.operators[: self.num_relations], heads, tails)
+        return relations
+
+    @torch.no_grad()
+    def relation_scores(self, heads: Tensor, tails: Tensor) -> Tensor:
+        """φ(h, r, t) of every relation between entity vectors [n, 2L]: [n, R]; for models of 2x2 blocks."""
+        return self.blocks.relation_scores(self.operators[: self.num_relations], heads, tails)
+
+    @cached_property
+    def step_operators(self) -> Tensor:
+        """The operators [2R, 4, L] of all signed steps, for models of 2x2 blocks."""
+        return self.blocks.step_operators(self.operators)
 
     @torch.no_grad()
     def queries(self, entities: Tensor, steps: Tensor) -> Tensor:

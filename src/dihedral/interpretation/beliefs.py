@@ -12,20 +12,36 @@ Only single training facts are used: which entities a relation joins, and their 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.engine.blocks import block_product, block_queries
 from dihedral.graph import Graph
 from dihedral.graph.steps import inverse_ids
 from dihedral.graph.ways import tiles
 from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.runtime import interruption
+from dihedral.runtime.threads import at_most, for_each
 
 NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
 MAX_ROWS = 1024  # starts followed together: larger tables do not fit into a CPU's cache
+
+Candidates = list[tuple[Tensor, Tensor | None]]
+
+
+class Lead(NamedTuple):
+    """Where a body leads from m starts."""
+
+    begin: Tensor  # vectors of the starts [m, 2L]
+    ends: Tensor  # vectors of the most probable entities [m, ends, 2L]
+    probability: Tensor  # [m, ends]
 
 
 class Beliefs:
@@ -52,59 +68,106 @@ class Beliefs:
         facts = torch.from_numpy(np.bincount(two[:, 1], minlength=graph.num_relations)).to(sums)
         return torch.where(facts > 0, sums / facts, float("inf"))  # no belief in a relation without facts
 
-    def score(self, bodies: NDArray[np.int64], starts: int | None = None) -> NDArray[np.float32]:
+    def score(
+        self,
+        bodies: NDArray[np.int64],
+        heads: Any = None,
+        starts: int | None = None,
+        *,
+        min_score: float = 0.0,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> NDArray[np.float32]:
         """How strongly each body [n, steps] implies each relation: [n, R], between 0 and 1.
 
+        heads: a sparse matrix [n, R] of the heads that are wanted; the scores of all others are 0.
         starts: follow bodies from fewer entities, for a faster and rougher score.
+        min_score: lower scores may be 0, which takes less time.
+        on_progress: called with the number of bodies scored so far.
         """
-        turned = inverse_ids(bodies[:, ::-1], self.num_relations)  # r₁ · r₂ ⇒ r₃ from its other end: ~r₂ · ~r₁ ⇒ ~r₃
-        return np.sqrt(self._follow(bodies, starts) * self._follow(turned, starts, backwards=True))
+        from scipy import sparse  # on first use: its import takes longer than that of this package
 
-    def _follow(self, bodies: NDArray[np.int64], starts: int | None, *, backwards: bool = False) -> NDArray[np.float32]:
+        followed = 0
+
+        def advance(group: NDArray[np.int64]) -> None:
+            nonlocal followed
+            followed += len(group)
+            if on_progress:
+                on_progress(followed // 2)
+
+        scores = self._follow(bodies, heads, starts, advance)
+        followed = len(bodies)
+        wanted = sparse.csr_array(scores * (scores >= min_score**2))  # the other direction is 1 at most
+        turned = inverse_ids(bodies[:, ::-1], self.num_relations)  # r₁ · r₂ ⇒ r₃ from its other end: ~r₂ · ~r₁ ⇒ ~r₃
+        return np.sqrt(scores * self._follow(turned, wanted, starts, advance, backwards=True))
+
+    def _follow(
+        self,
+        bodies: NDArray[np.int64],
+        heads: Any,
+        starts: int | None,
+        on_done: Callable[[NDArray[np.int64]], None],
+        *,
+        backwards: bool = False,
+    ) -> NDArray[np.float32]:
         """The mean belief in each relation, or in its inverse, where a body leads."""
-        scores = np.zeros((len(bodies), self.num_relations), np.float32)
+        scores, every = np.zeros((len(bodies), self.num_relations), np.float32), slice(self.num_relations)
         sizes = np.array([len(self.starts[step][:starts]) for step in bodies[:, 0]], np.int64)
-        order = np.flatnonzero(sizes)
-        order = order[np.argsort(bodies[order, -1], kind="stable")]
-        for same in np.split(order, np.flatnonzero(np.diff(bodies[order, -1])) + 1):
+
+        @torch.no_grad()
+        def follow(same: NDArray[np.int64]) -> None:
+            candidates = self._candidates(int(bodies[same[0], -1]))
             for part in tiles(sizes[same], MAX_ROWS):
                 interruption.check()
                 here = same[part]
-                scores[here] = self._follow_some(torch.from_numpy(bodies[here]), starts, backwards)
+                for body, lead in zip(here, self._lead(bodies[here], candidates, starts), strict=True):
+                    wanted = every if heads is None else heads.indices[heads.indptr[body] : heads.indptr[body + 1]]
+                    scores[body, wanted] = self._believe(lead, wanted, backwards)
+
+        possible = (sizes > 0) & [len(self.ranges[step]) > 0 for step in bodies[:, -1]]
+        order = np.flatnonzero(possible if heads is None else possible & (np.diff(heads.indptr) > 0))
+        order = order[np.argsort(bodies[order, -1], kind="stable")]
+        groups = np.split(order, np.flatnonzero(np.diff(bodies[order, -1])) + 1) if len(order) else []
+        with at_most(None if self.scorer.device.type == "cpu" else 1):
+            for_each(follow, sorted(groups, key=len, reverse=True), on_done)
         return scores
 
-    @torch.no_grad()
-    def _follow_some(self, bodies: Tensor, starts: int | None, backwards: bool) -> NDArray[np.float32]:
-        """The same for bodies that end with one step."""
-        candidates = self.ranges[int(bodies[0, -1])]
-        if not len(candidates):
-            return np.zeros((len(bodies), self.num_relations), np.float32)
-        from_each = [self.starts[step][:starts] for step in bodies[:, 0].tolist()]
-        own, device = torch.cat(from_each), candidates.device
-        number = torch.repeat_interleave(torch.tensor([len(each) for each in from_each])).to(device)
-        begin = there = self.scorer.entities[own]  # [m, 2L]
-        for steps in bodies.to(device).T:
-            there = self.scorer.walk(there, steps[number])
-        probability, best = self._ends(there, own, candidates)  # [m, ends]
-        ends = self.scorer.entities[best.flatten()]
-        begins = begin.repeat_interleave(probability.shape[1], dim=0)
-        head, tail = (ends, begins) if backwards else (begins, ends)
-        belief = (self.scorer.relation_scores(head, tail) - self.level).clamp_(max=0).exp_()  # [m * ends, R]
-        weights, number = probability.flatten(), number.repeat_interleave(probability.shape[1])
-        total = weights.new_zeros(len(bodies)).index_add_(0, number, weights)
-        belief = belief.new_zeros(len(bodies), self.num_relations).index_add_(0, number, belief * weights[:, None])
-        result: NDArray[np.float32] = (belief / total.clamp(min=1e-30)[:, None]).float().cpu().numpy()
-        return result
+    def _candidates(self, step: int) -> Candidates:
+        """The entities that a step leads to, in parts of ids and vectors; None: too many vectors to keep."""
+        parts = self.ranges[step].split(CHUNK)
+        return [(part, self.scorer.entities[part] if len(parts) == 1 else None) for part in parts]
 
-    def _ends(self, vectors: Tensor, own: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    def _lead(self, bodies: NDArray[np.int64], candidates: Candidates, starts: int | None) -> Iterator[Lead]:
+        """Where each body leads; all end with the same step."""
+        from_each = [self.starts[step][:starts] for step in bodies[:, 0].tolist()]
+        own, sizes = torch.cat(from_each), [len(each) for each in from_each]
+        begin = self.scorer.entities[own]
+        steps = self.scorer.step_operators[torch.from_numpy(bodies).to(own.device)]
+        products = reduce(block_product, steps.unbind(1))  # [n, 4, L]
+        number = torch.repeat_interleave(torch.tensor(sizes)).to(own.device)
+        probability, best = self._ends(block_queries(products, number, begin, True), own, candidates)
+        parts = (each.split(sizes) for each in (begin, self.scorer.entities[best], probability))
+        return map(Lead, *parts)
+
+    def _believe(self, lead: Lead, relations: Any, backwards: bool) -> NDArray[np.float32]:
+        """The mean belief in relations where one body leads."""
+        begins, ends = lead.begin[:, None].expand_as(lead.ends).flatten(0, 1), lead.ends.flatten(0, 1)
+        head, tail = (ends, begins) if backwards else (begins, ends)
+        scores = self.scorer.blocks.relation_scores(self.scorer.operators[relations], head, tail)  # [m * ends, n]
+        belief = (scores - self.level[relations]).clamp_(max=0).exp_()
+        weights = lead.probability.flatten()
+        mean: NDArray[np.float32] = (weights @ belief / weights.sum().clamp(min=1e-30)).float().cpu().numpy()
+        return mean
+
+    def _ends(self, vectors: Tensor, own: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
         """The most probable candidates other than the vector's own entity: probabilities and ids, each [m, ends]."""
         scores, ids = vectors.new_zeros(len(vectors), 0), own.new_zeros(len(vectors), 0)
         total = vectors.new_full((len(vectors),), -torch.inf)  # logarithm of the softmax's denominator
-        for part in candidates.split(CHUNK):
-            here = vectors @ self.scorer.entities[part].T  # [m, part]
+        for part, table in candidates:
+            here = vectors @ (self.scorer.entities[part] if table is None else table).T  # [m, part]
             total = torch.logaddexp(total, here.logsumexp(dim=1))
             here.masked_fill_(own[:, None] == part, -torch.inf)  # rules are about two different entities
-            scores, ids = torch.cat([scores, here], dim=1), torch.cat([ids, part.expand(len(vectors), -1)], dim=1)
+            best, place = here.topk(min(self.num_ends, len(part)))
+            scores, ids = torch.cat([scores, best], dim=1), torch.cat([ids, part[place]], dim=1)
             scores, place = scores.topk(min(self.num_ends, scores.shape[1]))
             ids = ids.gather(1, place)
         return (scores - total[:, None]).exp(), ids

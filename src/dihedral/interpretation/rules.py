@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import matmul
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
 BATCH = 256  # relations or facts looked at together
-MAX_SCORES = 1 << 21  # of bodies and heads between two progress reports; many bodies together take less time
+MAX_SCORES = 1 << 23  # of bodies and heads in memory; many bodies together take less time
 MAX_LONGER = 20_000  # bodies of three steps: those that join most
 MIN_SCORE = 0.1  # rules with a lower belief score are left out
 MAX_SCORED = 1000  # bodies of three steps; of more, those with the best rough scores
@@ -176,10 +176,12 @@ class RuleMiner:
     def _mutual_beliefs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Matrix:
         """The lower of the belief scores of ~r₂ ⇒ r₁ and ~r₁ ⇒ r₂, for pairs of relations [n]."""
         found = np.ones(len(first), np.float32)
-        bodies = np.unique(np.concatenate([first, second]))
+        bodies, place = np.unique(np.concatenate([first, second]), return_inverse=True)
+        heads_of = _wanted(place, np.concatenate([second, first]), (len(bodies), self.num_relations))
         for start in range(0, len(bodies), BATCH):
             part = bodies[start : start + BATCH]
-            scores = self.beliefs.score(self.num_relations + part[:, None])  # [part, R]
+            wanted = heads_of[start : start + BATCH]
+            scores = self.beliefs.score(self.num_relations + part[:, None], heads=wanted)  # [part, R]
             for body, head in ((first, second), (second, first)):
                 here = np.flatnonzero((body >= part[0]) & (body <= part[-1]))
                 found[here] = np.minimum(found[here], scores[np.searchsorted(part, body[here]), head[here]])
@@ -285,18 +287,23 @@ class RuleMiner:
         """Belief scores of bodies in batches: the first body, and the scores of the heads that each may have [n, R]."""
         size = max(BATCH, MAX_SCORES // self.num_relations)
         for start in range(0, len(bodies), size):
-            scores = self.beliefs.score(bodies[start : start + size], starts)
-            if heads_of is not None:
-                scores *= heads_of[start : start + size].toarray()
+            here = slice(start, start + size)
+            heads = None if heads_of is None else heads_of[here]
+            report = partial(self._report, start, len(bodies))
+            scores = self.beliefs.score(bodies[here], heads, starts, min_score=self.min_score, on_progress=report)
             yield start, scores
-            if self.on_progress:
-                self.on_progress(min(start + size, len(bodies)), len(bodies))
+            report(len(bodies[here]))
+
+    def _report(self, before: int, total: int, done: int) -> None:
+        if self.on_progress:
+            self.on_progress(before + done, total)
 
     def _composition(self, body: Steps, head: int, score: float, counts: RuleCount) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         support, joined, pca_body, interval = counts
         facts = int(self.reversals.size[head])
-        swapped = float(self.beliefs.score(np.array([body[::-1]]))[0, head]) if body != body[::-1] else score
+        wanted = _wanted(np.array([0]), np.array([head]), (1, self.num_relations))
+        swapped = float(self.beliefs.score(np.array([body[::-1]]), heads=wanted)[0, head])
         return MinedRule(
             "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined, pca_body, facts,
             support / joined, support / pca_body, support / facts, interval,
@@ -336,8 +343,12 @@ class RuleMiner:
 
 def _bodies(chains: Chains, num_relations: int) -> tuple[NDArray[np.int64], Any]:
     """The bodies [n, 2] of chains, and the heads that each has as a sparse matrix [n, R]."""
+    bodies, row = np.unique(chains.rules[:, :2].astype(np.int64), axis=0, return_inverse=True)
+    return bodies, _wanted(row.reshape(-1), chains.rules[:, 2], (len(bodies), num_relations))
+
+
+def _wanted(body: NDArray[Any], head: NDArray[Any], shape: tuple[int, int]) -> Any:
+    """Heads that are wanted of bodies, as a sparse matrix [n, R]."""
     from scipy import sparse  # on first use: its import takes longer than that of this package
 
-    bodies, row = np.unique(chains.rules[:, :2].astype(np.int64), axis=0, return_inverse=True)
-    places = row.reshape(-1), chains.rules[:, 2]
-    return bodies, sparse.csr_array((np.ones(len(row), bool), places), shape=(len(bodies), num_relations))
+    return sparse.csr_array((np.ones(len(body), bool), (body, head)), shape=shape)

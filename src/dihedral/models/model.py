@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from dihedral.engine.blocks import block_queries
+from dihedral.engine.blocks import block_queries, with_transposes
 from dihedral.errors import DihedralError
 from dihedral.graph.steps import Side
 from dihedral.runtime.distributed import Shard
@@ -101,6 +101,10 @@ class BlockRelations(Relations):
         if self.is_reciprocal and side == "head":
             return block_queries(operators, index + len(operators) // 2, entities, True)
         return block_queries(operators, index, entities, side == "tail")  # Rᵀ h, or R t
+
+    def step_operators(self, operators: Tensor) -> Tensor:
+        """The operators [2R, 4, L] of all signed steps: each query is the tail query of its step."""
+        return operators if self.is_reciprocal else with_transposes(operators)
 
     @staticmethod
     def relation_scores(operators: Tensor, head: Tensor, tail: Tensor) -> Tensor:
