@@ -235,6 +235,23 @@ def counting_part() -> str:
     )
 
 
+def mining_part() -> str:
+    content = read("rules-mining")
+    if content is None:
+        return ""
+    rows = [
+        [row["graph"], str(row["length"]), str(row["rules"]), str(row["of_three_steps"]), f"{row['seconds']:.0f}"]
+        for row in content["rows"]
+    ]
+    return (
+        "### Finding rules\n\nTime of `find_rules` with a trained model: the best 100 rules of each kind, with their\n"
+        "scores, exact counts and examples.\n\n"
+        + markdown(["graph", "longest body", "rules", "of three steps", "seconds"], rows)
+        + "\n"
+        + source(content, "rules-mining")
+    )
+
+
 def faithfulness_part() -> str:
     found = [content for graph in ("umls", "family-neural-lp") if (content := read(f"faithfulness-{graph}"))]
     rows = [
@@ -274,7 +291,8 @@ def main() -> None:
         "entry point.\n\n"
     )
     parts = (
-        family_part(images), freebase_part(options.model, images), rules_part(), counting_part(), faithfulness_part(),
+        family_part(images), freebase_part(options.model, images), rules_part(), counting_part(), mining_part(),
+        faithfulness_part(),
     )  # fmt: skip
     (options.out / "algebra.md").write_text(page + "\n".join(parts), encoding="utf-8")
 

@@ -22,6 +22,7 @@ from benchmarks.record import RESULTS, save, seconds
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
 from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
+from dihedral.interpretation.rules import MinedRule
 from dihedral.reproduction.studies import relation_matrix
 from dihedral.training import Recipe, load_recipe
 
@@ -232,6 +233,22 @@ def count_chains(names: list[str], out: Path) -> None:
     save("rules-counting", {"rows": rows}, out)
 
 
+def mine(model: Path, out: Path) -> None:
+    """Measure the time to find rules with a model, and count them."""
+    predictor, rows = dh.load(model, device="cpu"), []
+    for length in (2, 3):
+        found: list[MinedRule] = []
+
+        def find(length: int = length, found: list[MinedRule] = found) -> None:
+            found[:] = dh.find_rules(predictor, length=length)
+
+        row = {"graph": predictor.graph.name, "length": length, "seconds": seconds(find, repeats=3, warmup=0)}
+        sizes = [len(rule.body) for rule in found if rule.kind == "composition"]
+        rows.append(row | {"rules": len(found), "of_three_steps": sizes.count(3), "recipe": predictor.recipe})
+        print({key: value for key, value in rows[-1].items() if key != "recipe"}, flush=True)
+    save("rules-mining", {"rows": rows}, out)
+
+
 def _baselines(graph: dh.Graph, ours: Callable[[np.ndarray], Scores]) -> dict[str, Callable[[np.ndarray], Scores]]:
     """Return baselines: the frequency of r₃, and our scores with permuted relations."""
     count = graph.num_relations
@@ -249,11 +266,15 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=list(RECIPES), default=["umls", "family-neural-lp"])
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--counting", action="store_true", help="measure only the time of exact counting")
+    parser.add_argument("--mining", type=Path, metavar="MODEL", help="measure only the time of finding rules")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.counting:
         count_chains(options.graphs, options.out)
+        return
+    if options.mining:
+        mine(options.mining, options.out)
         return
     for name in options.graphs:
         measure(name, options.models, options.device, options.out)
