@@ -9,7 +9,7 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.interpretation.derivation import materialise
 from dihedral.interpretation.horn import path_rule
-from dihedral.interpretation.iris import from_iri
+from dihedral.io.iris import from_iri
 
 ox = pytest.importorskip("pyoxigraph")
 COUPLES = [("ann", "bob"), ("carl", "dora"), ("eve", "fred smith")]

@@ -16,8 +16,8 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.interpretation.derivation import materialise
 from dihedral.interpretation.horn import Atom, Constant, RuleCounter, in_graph, make_rule, path_rule
-from dihedral.interpretation.iris import BASE, from_iri, to_iri
 from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
+from dihedral.io.iris import BASE, from_iri, to_iri
 
 ox = pytest.importorskip("pyoxigraph")
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "rules"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dihedral import DihedralError
+from dihedral.io.iris import to_iri
 from dihedral.queries import Fact, OneOf, Query, Variable
 from dihedral.queries.sparql import MAX_LENGTH, parse_sparql
 
@@ -28,6 +29,7 @@ TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
         ('"\\u00e9" <r> ?x', Fact("é", "r", X)),
         ("</m/02mjmr> </people/person/profession> ?x", Fact("/m/02mjmr", "/people/person/profession", X)),
         ("<http://e.org/a#b> ex:r ?x", Fact("http://e.org/a#b", "http://ex.org/r", X)),
+        ("<urn:dihedral:Ann%20Smith> <urn:dihedral:100%25%20of> ?x", Fact("Ann Smith", "100% of", X)),
         ("?x a ex:C", Fact(X, TYPE, "http://ex.org/C")),
         ("<a> ^<r> ?x", Fact(X, "r", "a")),
         ("<a> <r>/<s> ?x", Fact("a", "r", BETWEEN) & Fact(BETWEEN, "s", X)),
@@ -59,6 +61,16 @@ def test_blank_nodes_are_variables_without_a_name():
 def test_limits_and_prefixes_of_the_text_are_read():
     found = parse_sparql("PREFIX f: <http://f.org/>\nSELECT DISTINCT ?x { f:a f:r ?x } LIMIT 7")
     assert found == Query(X, Fact("http://f.org/a", "http://f.org/r", X), limit=7)
+
+
+def test_prefixes_of_written_iris_are_read():
+    found = parse_sparql("PREFIX d: <urn:dihedral:>\nSELECT ?x { d:Ann%20Smith d:knows ?x }")
+    assert found.where == Fact("Ann Smith", "knows", X)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
+def test_the_iri_of_any_name_is_read_as_the_name(name):
+    assert parse_sparql(f"SELECT ?x WHERE {{ <{to_iri(name)}> <r> ?x }}").where == Fact(name, "r", X)
 
 
 FACT = "<a> <r> ?x"

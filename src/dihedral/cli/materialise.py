@@ -11,7 +11,7 @@ from dihedral.cli.options import Columns, Json, Wide
 from dihedral.cli.output import cell, counted_bar, print_found, read_data, remark
 from dihedral.cli.rules import Base, read_rules_of
 from dihedral.interpretation.derivation import check_path, materialise
-from dihedral.interpretation.iris import BASE
+from dihedral.io.iris import BASE
 
 
 def command(

@@ -26,8 +26,8 @@ from dihedral.inference.reviewing import (
     make_decision,
 )
 from dihedral.interpretation.explanations import explain
-from dihedral.interpretation.iris import BASE
 from dihedral.interpretation.review_files import read_decisions, write_reviews
+from dihedral.io.iris import BASE
 from dihedral.storage.folder import MANIFEST, holds_model, read_manifest, replace_metrics
 from dihedral.storage.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 

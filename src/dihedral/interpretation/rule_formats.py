@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from dihedral.errors import DihedralError
 from dihedral.graph.patterns import Interval, RuleCount
 from dihedral.interpretation.horn import BETWEEN, Atom, Constant, HornRule, Term, make_rule
-from dihedral.interpretation.iris import BASE, check_base, to_iri
+from dihedral.io.iris import BASE, check_base, to_iri
 
 AMIE_COLUMNS = (
     "Rule", "Head Coverage", "Std Confidence", "PCA Confidence", "Positive Examples", "Body size", "PCA Body size",

@@ -4,7 +4,8 @@
 
 The subset: one variable after SELECT, basic graph patterns, UNION, MINUS, FILTER NOT EXISTS, VALUES with one variable,
 the property paths ^, / and |, blank nodes, and LIMIT. A name is an IRI in <>, a prefixed name, or quoted text for names
-that are no IRIs. Quoted text may also stand for a relation, which SPARQL itself does not allow.
+that are no IRIs. Quoted text may also stand for a relation, which SPARQL itself does not allow. IRIs that the package
+writes for such names, <urn:dihedral:Ann%20Smith>, stand for the names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from dihedral.errors import DihedralError
+from dihedral.io.iris import from_iri
 from dihedral.queries.tree import MAX_FACTS, MAX_LIMIT, And, Fact, Not, OneOf, Or, Pattern, Query, Term, Variable
 
 MAX_LENGTH = 10_000  # characters
@@ -321,11 +323,10 @@ class _Reader:
         raise self.error("UNDEF", self.find(r"\bUNDEF\b"), "name entities")
 
     def name(self, iri: Any) -> str:
-        for mark in (QUOTED, BOUND):
-            if iri.startswith(mark):
-                return unquote(iri[len(mark) :], errors="surrogatepass")
-        before, mark, rest = str(iri).partition(BOUND)
-        return before + unquote(rest, errors="surrogatepass") if mark else before  # a prefix that the text declares
+        if iri.startswith(QUOTED):
+            return unquote(iri[len(QUOTED) :], errors="surrogatepass")
+        before, mark, rest = str(iri).partition(BOUND)  # a prefix that the text declares is before the mark
+        return from_iri(before + unquote(rest, errors="surrogatepass") if mark else before)
 
 
 def _and(*patterns: Pattern) -> Pattern:
