@@ -88,6 +88,23 @@ def test_a_format_leads_back_to_the_same_rules(counted, tmp_path, name):
         assert [rule.functional for rule in again] == [rule.functional for rule in counted]
 
 
+@pytest.mark.parametrize("name", ["json", "sparql", "shacl", "datalog"])
+def test_formats_with_room_for_text_show_labels(graph, counted, name):
+    labelled = graph.with_labels({"rome": "Roma\n# }", "child": "is a parent of"})
+    text = write_rules(counted, name, graph=labelled)
+    assert "is a parent of (child)(X, Y)" in text
+    assert write_rules(counted, name, graph=graph) == write_rules(counted, name)
+    if name in ("sparql", "datalog"):  # a line break in a label does not end the comment
+        assert len(text.splitlines()) == len(write_rules(counted, name).splitlines())
+
+
+@pytest.mark.parametrize("name", ["amie", "anyburl", "json"])
+def test_labels_do_not_change_what_is_read_back(graph, counted, tmp_path, name):
+    path = tmp_path / "rules"
+    path.write_text(write_rules(counted, name, graph=graph.with_labels({"child": "is a parent of"})), "utf-8")
+    assert [rule.key for rule in read_rules(path).rules] == [rule.key for rule in counted]
+
+
 def test_amie_and_anyburl_tables_have_their_columns(counted):
     header, first, *_ = write_rules(counted, "amie").splitlines()
     assert header == (

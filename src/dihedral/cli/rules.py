@@ -78,8 +78,8 @@ def command(
             min_score=min_score, on_progress=on_progress,
         )  # fmt: skip
     if format is not None:
-        horn = from_mined(rules, predictor.graph if graph is None else predictor.align(graph))
-        sys.stdout.write(write_rules(horn, format, base=base))
+        counted = predictor.graph if graph is None else predictor.align(graph)
+        sys.stdout.write(write_rules(from_mined(rules, counted), format, base=base, graph=predictor.graph))
     elif json:
         print_json([rule.to_dict() for rule in rules], predictor.graph)
     elif as_csv:
@@ -102,7 +102,7 @@ def _count_file(path: Path, graph: Graph, format: str, base: str) -> None:
         for number, rule in enumerate(rules, 1):
             counted.append(counter.count(rule))
             on_progress(number, len(rules))
-    sys.stdout.write(write_rules(counted, format, base=base))
+    sys.stdout.write(write_rules(counted, format, base=base, graph=graph))
 
 
 def read_rules_of(path: Path, graph: Graph) -> Sequence[HornRule]:
@@ -141,7 +141,7 @@ def _print_kind(title: str, rules: list[MinedRule], graph: Graph) -> None:
 
 def _print_constants(rules: list[HornRule], format: str | None, base: str, graph: Graph) -> None:
     if format is not None:
-        sys.stdout.write(write_rules(rules, format, base=base))
+        sys.stdout.write(write_rules(rules, format, base=base, graph=graph))
         return
     header = ["rule", "score", "support", "head cov.", "confidence", "PCA conf."]
     rows = [

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.graph.patterns import Interval, RuleCount
 from dihedral.interpretation.horn import BETWEEN, Atom, Constant, HornRule, Term, make_rule
 from dihedral.io.iris import BASE, check_base, to_iri
@@ -28,6 +29,8 @@ AMIE_COLUMNS = (
 )  # fmt: skip
 AMIE_VARIABLES = {"X": "?a", "Y": "?b"} | {name: f"?{chr(ord(name) + 2).lower()}" for name in BETWEEN}
 ANYBURL_VARIABLE = re.compile("[A-Z]")
+ShowRule = Callable[[HornRule], str]
+"""How a rule is shown to people."""
 
 
 class Parsed(NamedTuple):
@@ -40,27 +43,34 @@ class Parsed(NamedTuple):
     known: dict[str, Any] | None = None  # counts and examples
 
 
-def write_rules(rules: Sequence[HornRule], format: str, *, base: str = BASE) -> str:
+def write_rules(rules: Sequence[HornRule], format: str, *, base: str = BASE, graph: Graph | None = None) -> str:
     """Rules in one of the formats FORMATS.
 
     base: where names that are no IRIs get theirs, in SPARQL and SHACL.
+    graph: where the labels are found that people read, which AMIE and AnyBURL have no place for.
     """
     if format not in FORMATS:
         raise DihedralError(f"format is {format!r}; choose {', '.join(FORMATS)}")
-    return FORMATS[format](rules, check_base(base))
+
+    def text(rule: HornRule) -> str:
+        if graph is None or graph.entities.labels is graph.relations.labels is None:
+            return str(rule)
+        return rule.text(graph.entities.shown, graph.relations.shown)
+
+    return FORMATS[format](rules, check_base(base), text)
 
 
 # --- AMIE ------------------------------------------------------------------------------------------
 
 
-def write_amie(rules: Sequence[HornRule], base: str = BASE) -> str:
+def write_amie(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
     lines = ["\t".join(AMIE_COLUMNS)]
     for rule in rules:
-        text = f"{'  '.join(map(_amie_atom, rule.body))}   => {_amie_atom(rule.head)}"
+        line = f"{'  '.join(map(_amie_atom, rule.body))}   => {_amie_atom(rule.head)}"
         count = _counts(rule)
         shares = (f"{share:.9g}" for share in (rule.head_coverage, rule.confidence, rule.pca_confidence))
         functional = "?a" if rule.functional == "head" else "?b"
-        lines.append("\t".join([text, *shares, *map(str, count[:3]), functional]))
+        lines.append("\t".join([line, *shares, *map(str, count[:3]), functional]))
         _check_readable(rule, lines[-1], read_amie, "AMIE")
     return "\n".join(lines) + "\n"
 
@@ -97,7 +107,7 @@ def _amie_term(text: str) -> Term:
 # --- AnyBURL and PyClause --------------------------------------------------------------------------
 
 
-def write_anyburl(rules: Sequence[HornRule], base: str = BASE) -> str:
+def write_anyburl(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
     lines = []
     for rule in rules:
         count = _counts(rule)
@@ -134,8 +144,8 @@ def _anyburl_atom(text: str, number: int) -> Atom:
 # --- JSON ------------------------------------------------------------------------------------------
 
 
-def write_json(rules: Sequence[HornRule], base: str = BASE) -> str:
-    return json.dumps([to_dict(rule) for rule in rules], indent=2, ensure_ascii=False) + "\n"
+def write_json(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
+    return json.dumps([to_dict(rule) | {"text": text(rule)} for rule in rules], indent=2, ensure_ascii=False) + "\n"
 
 
 def to_dict(rule: HornRule) -> dict[str, Any]:
@@ -192,9 +202,11 @@ def _dict_atom(content: dict[str, Any]) -> Atom:
 # --- SPARQL, SHACL and Datalog ---------------------------------------------------------------------
 
 
-def write_sparql(rules: Sequence[HornRule], base: str = BASE) -> str:
+def write_sparql(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
     """CONSTRUCT queries, separated by empty lines."""
-    return "\n".join(f"# {number}. {_summary(rule)}\n{construct(rule, base)}" for number, rule in enumerate(rules, 1))
+    return "\n".join(
+        f"# {number}. {_summary(rule, text)}\n{construct(rule, base)}" for number, rule in enumerate(rules, 1)
+    )
 
 
 def construct(rule: HornRule, base: str = BASE, focus: str = "") -> str:
@@ -217,7 +229,7 @@ def construct(rule: HornRule, base: str = BASE, focus: str = "") -> str:
     return f"CONSTRUCT {{ {head} }}\nWHERE {{\n{body}  FILTER ({apart})\n  FILTER NOT EXISTS {{ {head} }}\n}}\n"
 
 
-def write_shacl(rules: Sequence[HornRule], base: str = BASE) -> str:
+def write_shacl(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
     """Turtle: a shape per rule, whose targets are the entities of a variable of its head."""
     parts = ["@prefix sh: <http://www.w3.org/ns/shacl#> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"]
     for number, rule in enumerate(rules, 1):
@@ -227,7 +239,7 @@ def write_shacl(rules: Sequence[HornRule], base: str = BASE) -> str:
         query = construct(rule, base, focus).replace("\\", "\\\\").rstrip()
         parts.append(
             f"<{base}shape#{number}> a sh:NodeShape ;\n  sh:{target} <{to_iri(first.relation, base)}> ;\n"
-            f"  sh:rule [\n    a sh:SPARQLRule ;\n    rdfs:label {_turtle_string(_summary(rule))} ;\n"
+            f"  sh:rule [\n    a sh:SPARQLRule ;\n    rdfs:label {_turtle_string(_summary(rule, text))} ;\n"
             f'    sh:construct """{query}"""\n  ] .\n'
         )
     return "\n".join(parts)
@@ -237,7 +249,7 @@ def _turtle_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # the same escapes
 
 
-def write_datalog(rules: Sequence[HornRule], base: str = BASE) -> str:
+def write_datalog(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
     def term(each: Term) -> str:
         return each if isinstance(each, str) else json.dumps(each.name, ensure_ascii=False)
 
@@ -254,7 +266,7 @@ def write_datalog(rules: Sequence[HornRule], base: str = BASE) -> str:
         body += [f"{term(one)} != {term(other)}" for one, other in _different(rule)]
         body.append(f"!fact({triple(rule.head)})")
         head = f"derived({triple(rule.head)}, {rule.confidence:.6f}, {number})"
-        parts.append(f"// {number}. {_summary(rule)}\n{head} :-\n  {', '.join(body)}.\n")
+        parts.append(f"// {number}. {_summary(rule, text)}\n{head} :-\n  {', '.join(body)}.\n")
     return "\n".join(parts)
 
 
@@ -264,12 +276,12 @@ def _different(rule: HornRule) -> list[tuple[Term, Term]]:
     return [pair for pair in combinations(terms, 2) if any(isinstance(term, str) for term in pair)]
 
 
-def _summary(rule: HornRule) -> str:
+def _summary(rule: HornRule, text: ShowRule) -> str:
     """The rule and its counts in one line."""
     count = _counts(rule)
     sample = ", estimated" if count.interval else ""
     numbers = f"support {count.support}, pairs {count.pairs}, confidence {rule.confidence:.4f}{sample}"
-    return " ".join(f"{rule} | {numbers}, PCA confidence {rule.pca_confidence:.4f}".split())
+    return " ".join(f"{text(rule)} | {numbers}, PCA confidence {rule.pca_confidence:.4f}".split())
 
 
 def _counts(rule: HornRule) -> RuleCount:
@@ -325,7 +337,7 @@ def read_rules(path: str | Path) -> RuleFile:
     return found
 
 
-Writer = Callable[[Sequence[HornRule], str], str]
+Writer = Callable[[Sequence[HornRule], str, ShowRule], str]
 FORMATS: dict[str, Writer] = {
     "amie": write_amie, "anyburl": write_anyburl, "json": write_json, "sparql": write_sparql, "shacl": write_shacl,
     "datalog": write_datalog,
