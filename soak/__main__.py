@@ -23,7 +23,15 @@ from typing import Any
 
 from benchmarks.record import RESULTS, save
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from soak import archives, clock, disk, folders, hostile, kills, mutations, updates
 from soak.tally import Tally
@@ -99,6 +107,8 @@ def run_parts(amounts: dict[str, int], seed: int) -> dict[str, dict[str, Any]]:
             def advance(task: Any = task, tally: Tally = tally) -> None:
                 bar.update(task, advance=1, lost=len(tally.losses))
                 bar.refresh()
+                if not bar.console.is_terminal:
+                    _print_progress(bar.tasks[task], len(tally.losses))
 
             tally.advance = advance
             started = time.monotonic()
@@ -106,6 +116,14 @@ def run_parts(amounts: dict[str, int], seed: int) -> dict[str, dict[str, Any]]:
                 PARTS[name](tally, amount, seed, Path(folder))
             parts[name] = {**tally.to_dict(), "seconds": round(time.monotonic() - started, 1)}
     return parts
+
+
+def _print_progress(task: Task, lost: int) -> None:
+    """In a log file: a line for each tenth of a part."""
+    total, done = int(task.total or 0), int(task.completed)
+    if done * 10 // total != (done - 1) * 10 // total:
+        left = "" if task.time_remaining is None else f", {task.time_remaining:.0f} s left"
+        print(f"{task.description}: {done} of {total}, {lost} lost{left}", flush=True)
 
 
 if __name__ == "__main__":
