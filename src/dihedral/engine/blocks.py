@@ -44,6 +44,8 @@ class _BlockQueries(torch.autograd.Function):
         x, y = entities.chunk(2, dim=-1)
         u, v = gradient.chunk(2, dim=-1)
         entity_gradient = torch.cat([a * u + b * v, c * u + d * v], dim=-1)
+        if not ctx.needs_input_grad[0]:
+            return None, None, entity_gradient, None
         xv, yu = x * v, y * u
         per_row = torch.cat([x * u, xv, yu, y * v] if ctx.tail else [x * u, yu, xv, y * v], dim=-1)
         operator_gradient = torch.zeros_like(operators)

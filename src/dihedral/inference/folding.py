@@ -80,16 +80,15 @@ def with_entities(graph: Graph, names: Sequence[str], facts: Sequence[Names]) ->
     for name in names:
         if name not in placed:
             raise DihedralError(f"entity {name!r} has no facts with other entities; give at least one to place it by")
-    triples = []
-    for head, relation, tail in facts:
-        if head not in ids and tail not in ids:
+    for fact in facts:
+        if fact[0] not in ids and fact[2] not in ids:
             listed = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
-            raise DihedralError(
-                f"fact {(head, relation, tail)!r} must name a new entity ({listed}), as head or as tail"
-            )
-        h, t = (ids[each] if each in ids else graph.entities.id(each) for each in (head, tail))
-        triples.append((h, graph.relations.id(relation), t))
-    own = np.array(triples, graph.train.dtype).reshape(-1, 3)
+            raise DihedralError(f"fact {fact!r} must name a new entity ({listed}), as head or as tail")
+    heads, relations, tails = zip(*facts, strict=True)
+    known = [name for name in dict.fromkeys(heads + tails) if name not in ids]
+    ids |= dict(zip(known, graph.entities.ids(known).tolist(), strict=True))
+    columns = [ids[name] for name in heads], graph.relations.ids(relations), [ids[name] for name in tails]
+    own = np.stack(columns, axis=1).astype(graph.train.dtype)
     return graph.replace(entities=graph.entities.extended(names), train=np.concatenate([graph.train, own]))
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dihedral.engine import compiled
+from dihedral.engine.blocks import block_queries
 from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
@@ -113,6 +114,8 @@ class Scorer:
             return queries(self.operators, relation, vectors, "tail")
         if backwards.all():
             return queries(self.operators, relation, vectors, "head")
+        if isinstance(self.model.relations, BlockRelations):
+            return block_queries(self.step_operators, steps, vectors, True)
         forwards = queries(self.operators, relation, vectors, "tail")
         return torch.where(backwards[:, None], queries(self.operators, relation, vectors, "head"), forwards)
 
