@@ -117,7 +117,7 @@ def test_decisions_correct_the_probabilities_of_the_model(review, cli, folder):
     before = cli("missing", folder, "--json", "--top", 30).rows
     review("--top", 10, lines="a\n" * 10)
     done = review("--calibrate")
-    assert "probabilities are corrected by 10 accepted and 0 rejected facts" in done.out
+    assert "probabilities now follow 10 decisions" in done.out
     after = cli("missing", folder, "--json", "--top", 30).rows
     assert sum(row["probability"] for row in after) > sum(row["probability"] for row in before)
     assert "precision_low" not in after[0] and dh.load(folder).metrics["calibration"]["reviews"]["accepted"] == 10

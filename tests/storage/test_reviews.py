@@ -137,3 +137,36 @@ def test_a_time_is_stored_in_utc(reviews):
     reviews.add(Decision(FACT, "accept", "eve", "2020-01-01T02:00:00+02:00"))
     reviews.add(Decision(OTHER, "accept", "eve", "2020-01-01"))
     assert {each.time for each in reviews.standing().values()} == {"2020-01-01T00:00:00.000+00:00"}
+
+
+def test_several_decisions_about_a_fact_are_kept_in_their_order(reviews):
+    fact = ("a", "r", "b")
+    accept, reject = (Decision(fact, name, "ann", "") for name in ("accept", "reject"))
+    reviews.add(accept)
+    assert reviews.add(reject, accept) == 2 and reviews.standing()[fact].decision == "accept"
+    assert reviews.add(accept, accept) == 0
+    assert reviews.undo("ann").decision == "accept" and reviews.standing()[fact].decision == "reject"
+
+
+def test_the_latest_in_time_stands_and_not_what_was_imported_last(reviews):
+    fact = ("a", "r", "b")
+    reviews.add(Decision(fact, "reject", "ann", ""))
+    reviews.add(Decision(fact, "accept", "bob", "2020-01-01"))
+    assert reviews.standing()[fact].decision == "reject" and reviews.disputed() == {fact}
+
+
+def test_a_skip_does_not_move_what_another_has_decided(reviews):
+    first, second = ("a", "r", "b"), ("b", "r", "a")
+    reviews.add(Decision(first, "accept", "ann", ""), Decision(second, "accept", "ann", ""))
+    reviews.add(Decision(first, "skip", "bob", ""))
+    assert list(reviews.standing()) == [first, second]
+
+
+def test_a_copy_does_not_replace_decisions(reviews, tmp_path):
+    reviews.add(Decision(("a", "r", "b"), "accept", "ann", ""))
+    other = tmp_path / "other"
+    other.mkdir()
+    Reviews(other).add(Decision(("b", "r", "a"), "reject", "bob", ""))
+    with pytest.raises(DihedralError, match="decisions are never overwritten"):
+        reviews.copy_to(other)
+    assert Reviews(other).facts("reject") == [("b", "r", "a")]

@@ -98,15 +98,16 @@ def _import(predictor: dh.Predictor, reviews: Reviews, path: Path, reviewer: str
     entities, relations = predictor.graph.entities, predictor.graph.relations
     for each in read_decisions(path, reviewer):
         head, relation, tail = each.fact
-        before = reviews.opinion(each.fact, each.reviewer)
         if None in (entities.find(head), relations.find(relation), entities.find(tail)):
             left_out["with names that the graph does not know"] += 1
         elif bool(predictor.known.contains(*predictor.triple_ids([each.fact]).T)[0]):
             left_out["about facts that the graph holds"] += 1
-        elif before is not None and each.time and utc(each.time) < utc(before.time):
-            left_out["older than what the reviewer decided since"] += 1
         else:
             now = make_decision(predictor, each.fact, each.decision, each.reviewer, each.note, each.time)
+            before = reviews.opinion(now.fact, each.reviewer)
+            if before is not None and each.time and utc(each.time) < utc(before.time):
+                left_out["older than what the reviewer decided since"] += 1
+                continue
             if each.probability is not None:
                 now = replace(now, probability=each.probability, uncorrected=each.uncorrected)
             made.append(now)
@@ -122,7 +123,7 @@ def _calibrate(reviews: Reviews, folder: Path) -> None:
     predictor.use_reviews(reviews)
     replace_metrics(folder, predictor.metrics, since=manifest)
     found = predictor.metrics["calibration"]["reviews"]
-    say(f"probabilities are corrected by {found['accepted']} accepted and {found['rejected']} rejected facts")
+    say(f"probabilities now follow {_counted(found['accepted'] + found['rejected'], 'decision')}")
 
 
 def _counted(count: int, noun: str) -> str:
@@ -142,9 +143,8 @@ class Session:
         while place < len(proposals):
             if shown != place:
                 if (other := self._decided(proposals[place])) is not None:
-                    remark(
-                        f"{self._text(fact_of(proposals[place]))}: {PAST[other.decision]} by {other.reviewer} meanwhile"
-                    )
+                    decided = f"in the meantime, {other.reviewer} {PAST[other.decision]} it"
+                    remark(f"{self._text(fact_of(proposals[place]))}: {decided}")
                     place += 1
                     continue
                 self._show(proposals[place], place + 1, len(proposals))

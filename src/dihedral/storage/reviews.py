@@ -87,14 +87,17 @@ class Reviews:
     @contextmanager
     def _current(self) -> Iterator[None]:
         with self._lock:
-            rows, replaced = self.journal.read()
-            if replaced:
-                self._forget()
-            for row in rows:
-                decision = Decision.from_dict(row)
-                if decision is not None:
-                    self._apply(decision)
+            self._refresh()
             yield
+
+    def _refresh(self) -> None:
+        rows, replaced = self.journal.read()
+        if replaced:
+            self._forget()
+        for row in rows:
+            decision = Decision.from_dict(row)
+            if decision is not None:
+                self._apply(decision)
 
     def _apply(self, decision: Decision) -> None:
         about = self._by_fact.setdefault(decision.fact, [])
@@ -110,9 +113,11 @@ class Reviews:
             _remove_last(own, undone)
         latest = {each.reviewer: each for each in about}
         verdicts = [each for each in about if latest[each.reviewer] is each and each.decision != "skip"]
-        self._standing.pop(decision.fact, None)
-        if verdicts:
-            self._standing[decision.fact] = verdicts[-1]
+        stands = max(reversed(verdicts), key=lambda each: each.time, default=None)  # of the same time, the last one
+        if self._standing.get(decision.fact) is not stands:
+            self._standing.pop(decision.fact, None)
+            if stands is not None:
+                self._standing[decision.fact] = stands
 
     def standing(self) -> dict[Fact, Decision]:
         """The accept or reject that stands for each fact, in the order in which they were made."""
@@ -157,14 +162,18 @@ class Reviews:
 
         Returns how many were new.
         """
-        checked = [_checked(each) for each in decisions]
-        if not checked:
+        left, count = [_checked(each) for each in decisions], 0
+        if not left:
             return 0
         with self._writing() as append:
-            new = [each for each in checked if not self._holds(each)]
-            if new:
-                append([each.to_dict() for each in new])
-        return len(new)
+            while left:
+                first = {each.fact: each for each in reversed(left)}  # of several about a fact, one after the other
+                new = [each for each in left if first[each.fact] is each and not self._holds(each)]
+                if new:
+                    append([each.to_dict() for each in new])
+                    self._refresh()
+                left, count = [each for each in left if first[each.fact] is not each], count + len(new)
+        return count
 
     def _holds(self, decision: Decision) -> bool:
         """Whether this is what the reviewer has decided already, and nobody has decided otherwise since."""
@@ -185,7 +194,9 @@ class Reviews:
         return undone
 
     def copy_to(self, folder: Path) -> None:
-        """Put a copy of the journal beside another model."""
+        """Put a copy of the journal beside another model, which has none."""
+        if (folder / FILE).exists():
+            raise DihedralError(f"{str(folder / FILE)!r} exists; decisions are never overwritten")
         if self.path.exists():
             with self._writing(), atomic_path(folder / FILE) as partial:
                 partial.write_bytes(self.path.read_bytes())

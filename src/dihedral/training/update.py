@@ -37,6 +37,7 @@ from dihedral.models import Model, restore_relations
 from dihedral.models.growth import grow, joined, known_rows
 from dihedral.runtime.threads import at_most
 from dihedral.storage.folder import MANIFEST, holds_model, saved_options
+from dihedral.storage.reviews import FILE as REVIEWS
 from dihedral.storage.reviews import Decision, Reviews
 from dihedral.training.checkpoint import RunFolder
 from dihedral.training.estimates import num_threads
@@ -149,6 +150,8 @@ def update_folder(
         raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
     if out is not None and holds_model(out) and out.resolve() != folder.resolve():
         raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
+    if out is not None and (out / REVIEWS).exists() and out.resolve() != folder.resolve():
+        raise DihedralError(f"folder {str(out)!r} already holds decisions of reviewers; choose another")
     run = RunFolder(target)
     with run.locked():
         try:
