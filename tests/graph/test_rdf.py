@@ -223,3 +223,22 @@ def test_a_model_is_evaluated_on_a_file_without_its_prefixes(cli, iri_model, tmp
     lines = (f"<{h}> <{r}> <{t}> .\n" for h, r, t in graph.labels(graph.valid))
     (tmp_path / "other.nt").write_text("".join(lines))
     assert cli("evaluate", iri_model, "--data", tmp_path / "other.nt").code == 0
+
+
+def test_iris_of_names_are_read_as_the_names(read):
+    graph = read("a.nt", "<urn:dihedral:Ann%20Smith> <urn:dihedral:knows> <http://ex.org/bob> .\n")
+    assert list(graph.labels(graph.train)) == [("Ann Smith", "knows", "http://ex.org/bob")]
+
+
+@pytest.mark.parametrize("iri", ["urn:dihedral:%FF", "urn:dihedral:%ED%A0%80", "urn:dihedral:%20"])
+def test_iris_that_stand_for_no_name_stay_iris(read, iri):
+    graph = read("a.nt", f"<{iri}> <urn:dihedral:knows> <urn:dihedral:bob> .\n")
+    assert list(graph.labels(graph.train)) == [(iri, "knows", "bob")]
+
+
+def test_rejected_facts_of_an_export_are_left_out(read):
+    lines = [f"<urn:dihedral:{s}> <urn:dihedral:r> <urn:dihedral:b> <urn:dihedral:review#{s}> .\n" for s in
+             ("accepted", "rejected")]  # fmt: skip
+    graph = read("a.nq", "".join(lines))
+    assert list(graph.labels(graph.train)) == [("accepted", "r", "b")]
+    assert any("1 triples that reviewers rejected left out" in note for note in graph.notes)

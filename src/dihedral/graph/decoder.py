@@ -24,6 +24,7 @@ NAMES_PER_WRITE = 1 << 16
 PARQUET_ROWS = 1 << 18
 MAX_BYTES_PER_NUMBER = 8  # of a column that refers to distinct texts by number
 REFUSED, NO_MEMORY = 3, 4  # exit statuses
+REJECTED = "review#rejected"  # the end of the IRI of a graph that holds what reviewers rejected
 LABEL_IRIS = (  # properties whose values are labels, the preferred one first
     "http://www.w3.org/2004/02/skos/core#prefLabel",
     "http://www.w3.org/2000/01/rdf-schema#label",
@@ -216,10 +217,12 @@ def decode_rdf(request: dict[str, Any], out: IO[bytes]) -> None:
 
     try:
         parser = ox.parse(**given, format=getattr(ox.RdfFormat, format))
-        for head, relation, tail, _ in parser:
+        for head, relation, tail, graph in parser:
             if prefixes is None:
                 prefixes = parser.prefixes  # the RDF/XML parser has none at its end
-            if type(tail) in nodes and type(head) in nodes:
+            if type(graph) is named and graph.value.endswith(REJECTED):
+                skipped["rejected"] += 1
+            elif type(tail) in nodes and type(head) in nodes:
                 ids.append(entities.setdefault(name(head), len(entities)))
                 ids.append(relations.setdefault(relation.value, len(relations)))
                 ids.append(entities.setdefault(name(tail), len(entities)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,9 +18,14 @@ from dihedral.graph.numbering import Names, Numbering
 from dihedral.graph.prefixes import with_well_known
 from dihedral.graph.sources import RDF_SUFFIXES, Source
 from dihedral.graph.triples import Triples
+from dihedral.io.iris import BASE, from_iri
 
-LEFT_OUT = {"literal": "triples with a literal left out", "quoted": "triples about triples left out"}
+LEFT_OUT = {
+    "literal": "triples with a literal left out", "quoted": "triples about triples left out",
+    "rejected": "triples that reviewers rejected left out",
+}  # fmt: skip
 NAMES_AT_ONCE = 1 << 20
+SURROGATE = re.compile("[\ud800-\udfff]")  # UTF-8 has no place for one
 
 
 def read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> Triples:
@@ -65,7 +71,22 @@ def _decoding(
 def _read_texts(work: Decoding, header: dict[str, Any]) -> tuple[list[pa.Array], pa.Table]:
     """The names of entities and of relations, and the table of labels."""
     *names, ids, labels, languages = (_read_strings(work, *sizes) for sizes in header["names"])
-    return names, pa.table({"id": ids, "label": labels, "language": languages})
+    return list(map(_own_names, names)), pa.table({"id": _own_names(ids), "label": labels, "language": languages})
+
+
+def _own_names(names: pa.Array) -> pa.Array:
+    """Names, instead of the IRIs that exports write for them."""
+    import pyarrow.compute as pc
+
+    places = np.flatnonzero(pc.starts_with(names, BASE).to_numpy(zero_copy_only=False))
+    if not len(places):
+        return names
+    texts = names.to_pylist()
+    for place in places.tolist():
+        name = from_iri(texts[place])
+        if name and name == name.strip() and not SURROGATE.search(name):
+            texts[place] = name
+    return pa.array(texts, names.type)
 
 
 def _read_strings(work: Decoding, count: int, size: int) -> pa.Array:

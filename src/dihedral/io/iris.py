@@ -37,5 +37,8 @@ def to_iri(name: str, base: str = BASE) -> str:
 
 
 def from_iri(iri: str, base: str = BASE) -> str:
-    """The name of an IRI that `to_iri` wrote."""
-    return unquote(iri.removeprefix(base), errors="surrogatepass") if iri.startswith(base) else iri
+    """The name of an IRI that `to_iri` wrote; another IRI stands for itself."""
+    try:
+        return unquote(iri.removeprefix(base), errors="surrogatepass") if iri.startswith(base) else iri
+    except UnicodeDecodeError:  # the percent signs do not encode UTF-8
+        return iri
