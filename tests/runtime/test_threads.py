@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -124,3 +125,22 @@ def test_threads_stop_with_their_caller(set_threads):
     interruption.stop("nobody waits")
     with interruptible(interruption), pytest.raises(InterruptedWorkError, match="nobody waits"):
         for_each(lambda item: check(), range(4))
+
+
+def test_an_interrupted_caller_stops_its_threads(set_threads):
+    set_threads(2)
+    stopped = []
+
+    def work(item: int) -> None:
+        try:
+            for _ in range(3000):
+                check()
+                time.sleep(0.01)
+        except InterruptedWorkError:
+            stopped.append(item)
+            raise
+
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        for_each(work, range(2))
+    assert sorted(stopped) == [0, 1]

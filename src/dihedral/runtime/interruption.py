@@ -21,7 +21,9 @@ class InterruptedWorkError(DihedralError):
 class Interruption:
     """Whether the work at hand is still wanted; may be stopped from any thread."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float | None = None, within: Interruption | None = None) -> None:
+        """seconds: how long the work may take. within: work that this is a part of, and ends with."""
+        self.within = within
         self.deadline = None if seconds is None else monotonic() + seconds
         self.reason: str | None = None
 
@@ -33,6 +35,8 @@ class Interruption:
             self.deadline = min(self.deadline or float("inf"), monotonic() + within)
 
     def check(self) -> None:
+        if self.within is not None:
+            self.within.check()
         if self.reason is None and self.deadline is not None and monotonic() > self.deadline:
             self.reason = "it took too long"
         if self.reason is not None:
@@ -50,6 +54,13 @@ def interruptible(interruption: Interruption) -> Iterator[Interruption]:
         yield interruption
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def part() -> Iterator[Interruption]:
+    """Work inside this context can be stopped without the work that it is a part of."""
+    with interruptible(Interruption(within=_current.get())) as interruption:
+        yield interruption
 
 
 def check() -> None:

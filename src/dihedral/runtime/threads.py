@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from dihedral.errors import DihedralError
+from dihedral.runtime import interruption
 
 CGROUP = Path("/sys/fs/cgroup")
 Item = TypeVar("Item")
@@ -63,13 +64,14 @@ def for_each(
                 work(item)
                 on_done(item)
             return
-        with ThreadPoolExecutor(threads, "dihedral", _single_threaded) as pool:
+        with interruption.part() as running, ThreadPoolExecutor(threads, "dihedral", _single_threaded) as pool:
             futures = {pool.submit(copy_context().run, work, item): item for item in items}
             try:
                 for future in as_completed(futures):
                     future.result()
                     on_done(futures[future])
-            finally:
+            finally:  # of an error, or of Ctrl-C
+                running.stop("another thread has failed")
                 pool.shutdown(cancel_futures=True)
 
 
