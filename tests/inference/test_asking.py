@@ -6,8 +6,11 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.inference.asking import AnswerFact, of_facts
 from dihedral.models import build_model
 from dihedral.queries import Fact, Query, Variable
+from dihedral.queries.plan import compile_query, is_only_way
+from dihedral.queries.sparql import parse_sparql
 
 X, Y = Variable("x"), Variable("y")
 
@@ -73,7 +76,7 @@ def test_many_queries_at_once_have_the_answers_of_single_ones(predictor):
         ({"top": 0}, "top is 0"),
         ({"known": "some"}, "known is 'some'"),
         ({"facts": "valid"}, "facts is 'valid'; choose all or train"),
-        ({"depth": 3}, "'depth' is no option of a query"),
+        ({"depth": 3}, "'depth' is not an option of a query"),
         ({"width": -1}, "width is -1"),
     ],
 )
@@ -88,3 +91,19 @@ def test_a_model_that_is_not_calibrated_gives_values_only(family):
     assert found and all(answer.probability is None and answer.value > 0 for answer in found)
     for answer in found:
         assert [fact.probability for fact in answer.facts] == [1.0 if fact.known else None for fact in answer.facts]
+
+
+def test_the_answer_to_one_fact_is_as_probable_as_the_fact(predictor):
+    for answer in predictor.ask(Query(X, Fact("man_0000", "sibling", X)), top=20):
+        assert answer.known or answer.probability == answer.facts[0].probability
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("<a> <r> ?x . <b> <r> ?x", 0.2), ("<a> <r>/<r> ?x", 0.5), ("VALUES ?x { <a> <b> }", 0.5)]
+)
+def test_an_answer_is_not_more_probable_than_what_it_needs(text, expected):
+    pytest.importorskip("rdflib")
+    graph = dh.Graph.from_labels([("a", "r", "b"), ("b", "r", "c")])
+    plan = compile_query(parse_sparql(f"SELECT ?x WHERE {{ {text} }}"), graph.entities, graph.relations)
+    facts = [AnswerFact("a", "r", "x", False, likely) for likely in (0.2, 0.4)]
+    assert (of_facts(0.5, facts) if is_only_way(plan) else 0.5) == expected

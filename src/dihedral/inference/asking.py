@@ -18,7 +18,7 @@ from dihedral.inference.answer_calibration import is_fitted_for, probabilities
 from dihedral.inference.questions import Known
 from dihedral.inference.transitions import Transitions
 from dihedral.queries.evaluation import Messages, Semantics, describe, evaluate, trace
-from dihedral.queries.plan import Given, Node, Walk, compile_query
+from dihedral.queries.plan import Given, Node, Walk, compile_query, is_only_way
 from dihedral.queries.sparql import parse_sparql
 from dihedral.queries.tree import Query
 
@@ -70,7 +70,9 @@ def read_semantics(options: Mapping[str, Any]) -> Semantics:
     names = [field.name for field in fields(Semantics)]
     for name in options:
         if name not in names:
-            raise DihedralError(f"{name!r:.80} is no option of a query; choose top, known, facts, {', '.join(names)}")
+            raise DihedralError(
+                f"{name!r:.80} is not an option of a query; choose top, known, facts, {', '.join(names)}"
+            )
     return Semantics(**options)
 
 
@@ -153,14 +155,18 @@ def _with_witnesses(
         key: AnswerFact(names[head], kinds[relation], names[tail], fact, 1.0 if fact else p)
         for (key, (head, relation, tail)), fact, p in zip(triples.items(), is_known, likely, strict=True)
     }
-    return [
-        Answer(
-            names[entity],
-            value,
-            probability,
-            certain,
-            {name: names[i] for name, i in witness.variables.items() if not name.startswith("_")},
-            tuple(facts[key] for key in witness.facts),
-        )
-        for (entity, value, probability, certain), witness in zip(found, witnesses, strict=True)
-    ]
+    answers, only = [], is_only_way(plan)
+    for (entity, value, probability, certain), witness in zip(found, witnesses, strict=True):
+        variables = {name: names[i] for name, i in witness.variables.items() if not name.startswith("_")}
+        rests_on = tuple(facts[key] for key in witness.facts)
+        probability = of_facts(probability, rests_on) if only else probability
+        answers.append(Answer(names[entity], value, probability, certain, variables, rests_on))
+    return answers
+
+
+def of_facts(probability: float | None, facts: Sequence[AnswerFact]) -> float | None:
+    """The probability of an answer that holds only if all of these facts do; of one fact, it is the fact's own."""
+    likely = [fact.probability for fact in facts if fact.probability is not None]
+    if len(facts) == len(likely) == 1 and (probability is not None or not facts[0].known):
+        return likely[0]
+    return probability if probability is None else min([probability, *likely])

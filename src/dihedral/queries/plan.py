@@ -60,6 +60,14 @@ class Either:
 Node = Given | Anything | Walk | Every | Either
 
 
+def is_only_way(node: Node) -> bool:
+    """Whether every answer rests on certain facts, all of which must hold: there is no other way to it."""
+    if isinstance(node, Walk):
+        return isinstance(node.source, Given) and len(node.source.entities) == 1
+    parts = node.parts if isinstance(node, Every) and not node.without else ()
+    return bool(parts) and all(isinstance(part, Given) or is_only_way(part) for part in parts)
+
+
 def inputs(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed from."""
     if isinstance(node, Walk):
