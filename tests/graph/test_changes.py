@@ -74,3 +74,11 @@ def test_a_fact_is_the_same_by_id_and_by_label(graph):
     labelled = graph.with_labels({"bob": "Robert"})
     with pytest.raises(DihedralError, match=r"'Robert'.* is to be added and to be removed"):
         change_graph(labelled, [("ann", "parent", "Robert")], [TRAIN[0]])
+
+
+def test_a_fact_by_id_and_by_label_is_changed_once(graph):
+    labelled = graph.with_labels({"bob": "Robert", "ann": "Anna"})
+    change = change_graph(labelled, [("bob", "parent", "ann"), ("Robert", "parent", "Anna")], [])
+    assert len(change.added) == 1
+    change = change_graph(labelled, [], [TRAIN[0], ("Anna", "parent", "Robert")])
+    assert change.num_removed == 1

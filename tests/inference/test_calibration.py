@@ -146,3 +146,16 @@ def test_too_few_valid_triples_give_no_probabilities_and_a_reason(monkeypatch):
     assert predictor.metrics["calibration"]["reason"] == "the graph has 0 valid triples; probabilities need 30 or more"
     with pytest.raises(DihedralError, match="has 0 valid triples; probabilities need 30 or more"):
         predictor.calibrate()
+
+
+def test_a_relation_without_training_facts_has_probabilities(monkeypatch):
+    monkeypatch.setattr("dihedral.graph.signatures.MAX_ROLES", 1)  # as in a graph of many relations
+    family = dh.make_family(60, seed=1)
+    train, valid = (list(family.labels(part)) for part in (family.train, family.valid))
+    siblings = [fact for fact in train if fact[1] == "sibling"]
+    graph = dh.Graph.from_labels([fact for fact in train if fact[1] != "sibling"], valid + siblings[:20])
+    predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=2), progress=False, device="cpu")
+    assert predictor.calibration is not None
+    found = predictor.predict(head="man_0000", tail="man_0001", top=6)
+    assert {each.relation for each in found} == set(graph.relations)
+    assert all(0 <= each.probability <= 1 for each in found)

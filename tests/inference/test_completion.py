@@ -9,6 +9,7 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.inference import proposals
 from dihedral.inference.completion import complete, missing_facts
+from dihedral.inference.predictor import Predictor
 
 QUESTIONS = [
     ("man_0000", "spouse", None), (None, "parent", "man_0001"), ("man_0002", None, "man_0003"),
@@ -196,3 +197,9 @@ def test_missing_facts_about_some_entities_without_some_facts(predictor):
     assert len(facts) == 20 and all({"man_0000", "man_0001"} & {head, tail} for head, _, tail in facts)
     left = missing_facts(predictor, top=20, about=about, exclude=[*facts[:5], ("nobody", "spouse", "man_0000")])
     assert left["tail"].to_pylist()[:15] == found["tail"].to_pylist()[5:]
+
+
+def test_a_relation_by_name_and_by_label_is_listed_once(predictor):
+    labelled = Predictor(predictor.model, predictor.graph.with_labels({"sibling": "brother or sister of"}))
+    twice = missing_facts(labelled, relations=["sibling", "brother or sister of"], top=10)
+    assert twice.equals(missing_facts(labelled, relations=["sibling"], top=10))

@@ -226,10 +226,10 @@ def test_iris_are_written_as_they_are():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("nothing\n", "line 1: 'nothing' is no AnyBURL rule"),
-        ("?a r ?b => ?a s ?b\n", "line 1: '.a r .b => .a s .b' is no AMIE rule; two blanks"),
-        ("r(X,Y) <= s(c,d)\n", r"line 1: 's\(c,d\)' is no atom such as relation"),
-        ('[{"head": 1}]', "is no JSON list of rules"),
+        ("nothing\n", "line 1: 'nothing' is not an AnyBURL rule"),
+        ("?a r ?b => ?a s ?b\n", "line 1: '.a r .b => .a s .b' is not an AMIE rule; two blanks"),
+        ("r(X,Y) <= s(c,d)\n", r"line 1: 's\(c,d\)' is not an atom such as relation"),
+        ('[{"head": 1}]', "is not a JSON list of rules"),
         ("", "holds no rules"),
     ],
 )

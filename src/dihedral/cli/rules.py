@@ -23,7 +23,7 @@ from dihedral.io.iris import BASE
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
 LEAST = ("95 % interval", "order matters", "kappa", "PCA conf.", "head cov.")  # columns, the least important first
-Base = Annotated[str, typer.Option(help="In RDF, what comes before names that are no IRIs.")]
+Base = Annotated[str, typer.Option(help="In RDF, what comes before names that are not IRIs.")]
 
 
 def command(

@@ -76,6 +76,7 @@ def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) ->
     wanted = np.stack(columns, axis=1).astype(np.int32)
     if (both := _places(graph, wanted, gone) >= 0).any():
         raise DihedralError(f"fact {add[int(both.argmax())]!r} is to be added and to be removed; leave one out")
+    wanted = _distinct(wanted)
     is_known = _places(graph, wanted) >= 0
     added = wanted[~is_known]
     if not len(added) and not len(gone):
@@ -117,7 +118,13 @@ def _find_removed(graph: Graph, facts: Sequence[Names]) -> Triples:
         listed = ", ".join(map(str, missing[:NUM_LISTED])) + (", …" if len(missing) > NUM_LISTED else "")
         count = f"{len(missing)} of the {len(facts)} facts to remove are" if len(missing) > 1 else "a fact to remove is"
         raise DihedralError(f"{count} not in the graph: {listed}; nothing was changed")
-    return ids
+    return _distinct(ids)
+
+
+def _distinct(triples: Triples) -> Triples:
+    """Triples without repetitions: a fact may be given by names and by labels."""
+    _, first = np.unique(triples, axis=0, return_index=True)
+    return triples[np.sort(first)]
 
 
 def _places(graph: Graph, triples: Triples, among: Triples | None = None) -> NDArray[np.int64]:

@@ -160,8 +160,9 @@ def false_triples(evidence: Evidence, graph: Graph, triples: Triples, seed: int 
     open_ = np.arange(len(triples))
     for _ in range(MAX_TRIES):
         for one in np.unique(step[open_]).tolist():
-            here = open_[step[open_] == one]
-            false[here, column[here]] = rng.choice(evidence.signatures.candidates(one), len(here))
+            here, candidates = open_[step[open_] == one], evidence.signatures.candidates(one)
+            if len(candidates):  # a relation without training facts has none
+                false[here, column[here]] = rng.choice(candidates, len(here))
         edges = graph.index.locate(*torch.from_numpy(false[open_].astype(np.int64)).unbind(1))
         open_ = open_[edges.numpy() >= 0]
         if not len(open_):

@@ -169,12 +169,11 @@ def missing_facts(
     if calibration is not None and missing is not None:
         calibration = replace(calibration, offsets=None)
     relations = (relations,) if isinstance(relations, str) else relations
-    names = list(dict.fromkeys(relations)) or list(graph.relations)
+    numbers = list(dict.fromkeys(map(graph.relations.id, relations))) or list(range(graph.num_relations))
     is_left = _filter(predictor, about, exclude)
     best, best_scores = torch.empty(0, 3, dtype=torch.int64), torch.empty(0)
     order = np.zeros((2, 0))  # what they are ordered by, and z, which is the same without a correction
-    for number, name in enumerate(names, start=1):
-        relation = graph.relations.id(name)
+    for done, relation in enumerate(numbers, start=1):
         heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
         if len(graph.index.members(relation)):
             triples, scores = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
@@ -190,7 +189,7 @@ def missing_facts(
             kept = np.argsort(-order[0], kind="stable")[:top]
             best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
         if on_progress:
-            on_progress(number, len(names))
+            on_progress(done, len(numbers))
     place = torch.arange(len(best))
     likely = np.full(len(best), None) if calibration is None else calibration.at(order[1], best[:, 1].numpy())
     if calibration is not None and missing is not None:

@@ -155,8 +155,10 @@ class Evidence:
 
     def _further(self, step: int, entities: NDArray[np.int64], counts: NDArray[np.int64]) -> Values:
         """The log-odds that entities with these counts of answers have one more; low for those that fit no role."""
-        rates = self._rates_of(step)[counts.clip(0, MAX_COUNT)]
         candidates = self.signatures.candidates(step)
+        if not len(candidates):  # the relation has no facts
+            return np.full(len(entities), _logit(np.array(0.5 / (self.facts.num_entities + 1))))
+        rates = self._rates_of(step)[counts.clip(0, MAX_COUNT)]
         place = np.searchsorted(candidates, entities).clip(max=len(candidates) - 1)
         outside = 0.5 / (self.facts.num_entities - len(candidates) + 1)
         return _logit(np.where(candidates[place] == entities, rates, outside)).clip(max=MAX_FURTHER)

@@ -46,7 +46,7 @@ class Parsed(NamedTuple):
 def write_rules(rules: Sequence[HornRule], format: str, *, base: str = BASE, graph: Graph | None = None) -> str:
     """Rules in one of the formats FORMATS.
 
-    base: where names that are no IRIs get theirs, in SPARQL and SHACL.
+    base: where names that are not IRIs get theirs, in SPARQL and SHACL.
     graph: where the labels are found that people read, which AMIE and AnyBURL have no place for.
     """
     if format not in FORMATS:
@@ -89,7 +89,7 @@ def read_amie(text: str) -> Iterator[Parsed]:
             continue  # the header, and what AMIE says about its run
         terms = re.split(r"\s{2,}", body.strip()), re.split(r"\s{2,}", head.strip())
         if len(terms[0]) % 3 or len(terms[1]) != 3:
-            raise DihedralError(f"line {number}: {rule.strip()!r} is no AMIE rule; two blanks separate its terms")
+            raise DihedralError(f"line {number}: {rule.strip()!r} is not an AMIE rule; two blanks separate its terms")
         atoms = [
             Atom(_amie_term(one), relation, _amie_term(other))
             for part in terms
@@ -123,7 +123,7 @@ def read_anyburl(text: str) -> Iterator[Parsed]:
             continue
         head, arrow, body = rule.partition(" <=")
         if not arrow:
-            raise DihedralError(f"line {number}: {rule.strip()[:200]!r} is no AnyBURL rule; it has no ` <= `")
+            raise DihedralError(f"line {number}: {rule.strip()[:200]!r} is not an AnyBURL rule; it has no ` <= `")
         parts = re.split(r"(?<=\)), (?=[^ ])", body.strip()) if body.strip() else []
         yield Parsed(number, [_anyburl_atom(part, number) for part in parts], _anyburl_atom(head, number))
 
@@ -138,7 +138,7 @@ def _anyburl_atom(text: str, number: int) -> Atom:
             terms = [name if ANYBURL_VARIABLE.fullmatch(name) else Constant(name) for name in (subject, object_)]
             if comma and place and any(isinstance(term, str) for term in terms):
                 return Atom(terms[0], text[:place], terms[1])
-    raise DihedralError(f"line {number}: {text[:200]!r} is no atom such as relation(X,A)")
+    raise DihedralError(f"line {number}: {text[:200]!r} is not an atom such as relation(X,A)")
 
 
 # --- JSON ------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def read_json(text: str) -> Iterator[Parsed]:
             known = {"counts": count, "head_size": each["head_facts"], "score": each["score"], "examples": examples}
             yield Parsed(number, body, head, named, known)
     except (KeyError, TypeError, ValueError) as error:
-        raise DihedralError(f"the file is no JSON list of rules: {error!r}") from None
+        raise DihedralError(f"the file is not a JSON list of rules: {error!r}") from None
 
 
 def _dict_atom(content: dict[str, Any]) -> Atom:

@@ -4,7 +4,7 @@
 
 The subset: one variable after SELECT, basic graph patterns, UNION, MINUS, FILTER NOT EXISTS, VALUES with one variable,
 the property paths ^, / and |, blank nodes, and LIMIT. A name is an IRI in <>, a prefixed name, or quoted text for names
-that are no IRIs. Quoted text may also stand for a relation, which SPARQL itself does not allow. IRIs that the package
+that are not IRIs. Quoted text may also stand for a relation, which SPARQL itself does not allow. IRIs that the package
 writes for such names, <urn:dihedral:Ann%20Smith>, stand for the names.
 """
 

@@ -233,7 +233,7 @@ def _pattern_from(content: Any, depth: int) -> Pattern:
     if depth < 0:
         raise DihedralError(f"and, or and not are nested more than {MAX_DEPTH} deep; use fewer")
     if not isinstance(content, Mapping) or len(content) != 1:
-        raise DihedralError(f"{shown(content)} is no pattern; give an object with one of fact, one_of, and, or, not")
+        raise DihedralError(f"{shown(content)} is not a pattern; give an object with one of fact, one_of, and, or, not")
     ((kind, value),) = content.items()
     if kind == "fact":
         if not isinstance(value, (list, tuple)) or len(value) != 3:
@@ -248,7 +248,7 @@ def _pattern_from(content: Any, depth: int) -> Pattern:
     if kind == "not":
         return Not(_pattern_from(value, depth - 1))
     if kind not in ("and", "or"):
-        raise DihedralError(f"{shown(kind)} is no kind of pattern; choose fact, one_of, and, or, not")
+        raise DihedralError(f"{shown(kind)} is not a kind of pattern; choose fact, one_of, and, or, not")
     if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= MAX_FACTS:
         raise DihedralError(f"{kind} is {shown(value)}; give a list of 1 to {MAX_FACTS} patterns")
     parts = tuple(_pattern_from(part, depth - 1) for part in value)
