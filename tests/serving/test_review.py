@@ -82,6 +82,13 @@ def test_decisions_leave_the_queue_and_are_on_the_disk(client, folder):
         assert [fact(each) for each in listed] == [fact(row)] and listed[0]["decision"]["decision"] == state
 
 
+def test_skipped_facts_are_listed_with_their_probability(client):
+    row = queue(client, find=True)["facts"][0]
+    decide(client, row, "skip")
+    (listed,) = queue(client, state="skip", min_probability=row["probability"] / 2)["facts"]
+    assert listed["probability"] == pytest.approx(row["probability"], rel=1e-3)
+
+
 def test_undo_takes_back_the_latest_or_the_one_named(client):
     rows = queue(client, find=True)["facts"][:3]
     for row in rows:

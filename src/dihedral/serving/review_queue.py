@@ -93,11 +93,8 @@ def page(served: ServedModel, filters: Filters, state: State, skip: int, top: in
 
 
 def _decided(reviews: Reviews, verdict: Verdict) -> list[Proposal]:
-    standing, rows = reviews.standing(), []
-    for fact in reversed(reviews.facts(verdict)):
-        likely = standing[fact].probability if fact in standing else None
-        rows.append(_row(fact) | {"probability": likely})
-    return rows
+    likely = reviews.probabilities()
+    return [_row(fact) | {"probability": likely.get(fact)} for fact in reversed(reviews.facts(verdict))]
 
 
 def _row(fact: Fact) -> Proposal:

@@ -131,6 +131,12 @@ class Reviews:
                 return [fact for fact, all_ in self._by_fact.items() if all_ and fact not in self._standing]
             return [fact for fact, decision in self._standing.items() if decision.decision == verdict]
 
+    def probabilities(self) -> dict[Fact, float]:
+        """The probability that the latest decision about a fact has, of those with one."""
+        with self._current():
+            all_ = [each for about in self._by_fact.values() for each in about]
+            return {each.fact: each.probability for each in all_ if each.probability is not None}
+
     def opinion(self, fact: Fact, reviewer: str) -> Decision | None:
         """The latest decision of one reviewer about a fact."""
         with self._current():
