@@ -82,6 +82,18 @@ def test_decisions_leave_the_queue_and_are_on_the_disk(client, folder):
         assert [fact(each) for each in listed] == [fact(row)] and listed[0]["decision"]["decision"] == state
 
 
+def test_skips_of_one_reviewer_are_open_to_others(client):
+    """Also if one skipped them before the search."""
+    params = {"relation": "spouse", "find": True}
+    skipped = queue(client, **params)["facts"][0]
+    decide(client, skipped, "skip")
+    client.app.state.batchers["family"].served.proposals.clear()
+    assert fact(skipped) not in [fact(row) for row in queue(client, **params)["facts"]]
+    assert not queue(client, reviewer="kim", relation="spouse")["found"]
+    assert fact(queue(client, reviewer="kim", **params)["facts"][0]) == fact(skipped)
+    assert fact(skipped) not in [fact(row) for row in queue(client, **params)["facts"]]
+
+
 def test_skipped_facts_are_listed_with_their_probability(client):
     row = queue(client, find=True)["facts"][0]
     decide(client, row, "skip")

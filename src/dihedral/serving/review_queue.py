@@ -16,12 +16,13 @@ from dihedral.inference.reviewing import (
     make_decision,
 )
 from dihedral.serving import schemas
-from dihedral.serving.served_model import ServedModel, UnknownNameError
+from dihedral.serving.served_model import SearchKey, ServedModel, UnknownNameError
 from dihedral.storage.reviews import Decision, Fact, Reviews, Verdict, clean
 
 MAX_FOUND = 1000  # facts of one search
 MAX_KEPT = 16  # searches
 MAX_TYPES = 200  # in an answer
+EVERYONE = ""  # instead of a reviewer: a search that leaves out nobody's skips
 
 State = Literal["open", "accept", "reject", "skip"]
 
@@ -47,6 +48,10 @@ class Filters:
         check_min_probability(served.predictor, min_probability)
         return cls(relation, type, min_probability, clean(reviewer))
 
+    def key(self, reviewer: str) -> SearchKey:
+        """Where the facts of a search without the skips of this reviewer are kept."""
+        return self.relation, self.type, reviewer
+
 
 def reviews_of(served: ServedModel) -> Reviews:
     if served.reviews is None:
@@ -56,28 +61,39 @@ def reviews_of(served: ServedModel) -> Reviews:
 
 def find(served: ServedModel, filters: Filters) -> None:
     """Look for missing facts, unless some found before are still open. It takes long; call it in one thread."""
-    reviews, key = reviews_of(served), (filters.relation, filters.type)
-    if left_open(served.proposals.get(key, []), reviews, filters.reviewer):
+    reviews, reviewer = reviews_of(served), filters.reviewer
+    if left_open(_found(served, filters) or [], reviews, reviewer):
         return
     served.check_cost(filters.relation)
+    has_skipped = not reviews.opinions(reviewer).keys() <= reviews.standing().keys()
+    suits = reviewer if has_skipped else EVERYONE
     names = [filters.relation] if filters.relation else ()
-    served.proposals[key] = find_proposals(
+    found = find_proposals(
         served.predictor,
         reviews,
-        reviewer=filters.reviewer,
+        reviewer=suits,
         relations=names,
         type=filters.type,
         types=served.types,
         top=MAX_FOUND,
     )
+    for name in (reviewer, suits):
+        served.proposals.pop(filters.key(name), None)  # the reviewer has decided about all of it
+    served.proposals[filters.key(suits)] = found
     for oldest in list(served.proposals)[:-MAX_KEPT]:
         del served.proposals[oldest]
+
+
+def _found(served: ServedModel, filters: Filters) -> list[Proposal] | None:
+    """What was found for this reviewer, or else for everyone; None if nothing was looked for."""
+    own = served.proposals.get(filters.key(filters.reviewer))
+    return served.proposals.get(filters.key(EVERYONE)) if own is None else own
 
 
 def page(served: ServedModel, filters: Filters, state: State, skip: int, top: int) -> schemas.ReviewResponse:
     """Facts that are open to a reviewer, or those with a verdict, the latest first."""
     reviews = reviews_of(served)
-    found = served.proposals.get((filters.relation, filters.type))
+    found = _found(served, filters)
     if state == "open":
         rows = left_open(at_least(found or [], filters.min_probability), reviews, filters.reviewer)
     else:

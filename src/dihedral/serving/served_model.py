@@ -33,6 +33,7 @@ MAX_COMPARED = 300  # names compared with an unknown name: an invalid request mu
 MAX_RULES = 200  # per kind
 MAX_VALUES = 50_000_000  # per query: about 1 GB
 Response = TypeVar("Response", bound=ModelResponse)
+SearchKey = tuple[str | None, str | None, str]  # relation, type and reviewer of a search for missing facts
 MAX_SCORES = 1_500_000_000  # per request for missing facts: half a minute on one core at 2L = 200
 
 
@@ -58,7 +59,7 @@ class ServedModel:
         self.graph = predictor.graph
         self.folder = folder
         self.reviews = None if folder is None else Reviews(folder)
-        self.proposals: dict[tuple[str | None, str | None], list[Proposal]] = {}  # to review, by relation and type
+        self.proposals: dict[SearchKey, list[Proposal]] = {}  # to review
         self.num_facts = self.graph.index.degrees.numpy()  # of each entity, in both directions
         self.busiest: list[int] = self.graph.by_degree[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
