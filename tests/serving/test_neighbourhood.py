@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+import dihedral as dh
 from dihedral.graph.triples import Graph
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serving import neighbourhood
 from dihedral.serving.app import STATIC, create_app
 from dihedral.serving.served_model import open_model
@@ -87,6 +89,19 @@ def test_hubs_are_not_looked_at_from_both_sides(hub, monkeypatch):
     assert found.complete and found.num_facts == sum(0 in (h, t) for h, _, t in hub.graph.known.tolist())
     monkeypatch.setattr(neighbourhood, "MAX_EDGES", 10)
     assert not neighbourhood.find_neighbourhood(hub.graph, hub.num_facts, 0, 700).complete
+
+
+def test_a_fact_about_an_entity_and_itself_is_counted_once(tmp_path):
+    facts = np.array([(0, 0, 0), (0, 0, 1), (1, 1, 2), (2, 1, 3)], np.int32)
+    names = Vocabulary(["a", "b", "c", "d"]), Vocabulary(["r", "s"], "relation")
+    graph = Graph(*names, facts, facts[:1], facts[:0])  # the loop is in two splits
+    dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu").save(tmp_path / "loop")
+    served = open_model("loop", tmp_path / "loop")
+    assert served.num_facts.tolist() == [2, 2, 2, 1] and served.busiest == [0, 1, 2, 3]
+    with TestClient(create_app({"loop": served})) as client:
+        found = client.get("/v1/neighbourhood", params={"name": "a"}).json()
+        assert found["relations"] == [{"relation": "r", "facts": 2}] and found["entities"][0]["facts"] == 2
+        assert triples(found) == {("a", "r", "a"), ("a", "r", "b")} and found["neighbours"] == 1
 
 
 def test_labels_and_errors_are_those_of_other_endpoints(client, hub_client):

@@ -39,7 +39,8 @@ def find_neighbourhood(
     degrees [N]: the number of facts of each entity. relation: only neighbours through it. shown: what is drawn already.
     """
     steps, ends, _ = (part.numpy() for part in graph.index.edges_of(entity))
-    relations = steps % graph.num_relations
+    once = (ends != entity) | (steps < graph.num_relations)  # a fact about the entity and itself has two edges
+    relations, ends = steps[once] % graph.num_relations, ends[once]
     counts = np.bincount(relations, minlength=graph.num_relations)
     used = np.flatnonzero(counts)
     neighbours = np.unique(ends if relation is None else ends[relations == relation])
@@ -47,7 +48,7 @@ def find_neighbourhood(
     new = neighbours[~np.isin(neighbours, np.array(shown, np.int64))]
     added = new[np.argsort(-degrees[new], kind="stable")[:max_added]]
     together = np.unique(np.concatenate([[entity], added, np.array(shown, np.int64)]).astype(np.int64))
-    facts, splits, complete = _facts_between(graph.index, degrees, together)
+    facts, splits, complete = _facts_between(graph.index, together)
     facts, splits = _ordered(facts, splits, entity, added)
     rows = zip(*facts[:MAX_FACTS].T.tolist(), splits[:MAX_FACTS].tolist(), strict=True)
     return Neighbourhood(
@@ -61,15 +62,18 @@ def find_neighbourhood(
     )
 
 
-def _facts_between(index: GraphIndex, degrees: Ids, entities: Ids) -> tuple[Ids, Ids, bool]:
+def _facts_between(index: GraphIndex, entities: Ids) -> tuple[Ids, Ids, bool]:
     """The facts between some entities as rows [n, 3], their splits, and whether these are all.
 
     A fact is an edge of both of its entities, so hubs are looked at last: one end suffices.
     """
-    by_degree = entities[np.argsort(degrees[entities], kind="stable")]
-    sources = by_degree[np.cumsum(degrees[by_degree]) <= MAX_EDGES]
-    complete = len(by_degree) - len(sources) <= 1
-    starts, counts = index.entity_starts.numpy()[sources], degrees[sources]
+    starts = index.entity_starts.numpy()
+    counts = starts[entities + 1] - starts[entities]
+    order = np.argsort(counts, kind="stable")
+    order = order[np.cumsum(counts[order]) <= MAX_EDGES]
+    complete = len(entities) - len(order) <= 1
+    sources, counts = entities[order], counts[order]
+    starts = starts[sources]
     edges = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     ends = index.ends.numpy()[edges]
     inside = np.isin(ends, entities)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 import dihedral as dh
 from dihedral.errors import DihedralError, close_names
+from dihedral.graph import Graph
 from dihedral.graph.patterns import Counts, count_mutual
 from dihedral.graph.search import NameSearch
 from dihedral.graph.steps import SIDES, split_step
@@ -60,8 +62,8 @@ class ServedModel:
         self.folder = folder
         self.reviews = None if folder is None else Reviews(folder)
         self.proposals: dict[SearchKey, list[Proposal]] = {}  # to review
-        self.num_facts = self.graph.index.degrees.numpy()  # of each entity, in both directions
-        self.busiest: list[int] = self.graph.by_degree[:MAX_TOP].tolist()
+        self.num_facts = self.graph.index.degrees.numpy() - _count_loops(self.graph)  # of each entity
+        self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
         words = None if folder is None else load_words(folder)
         self.entity_search = NameSearch(self.graph.entities, self.graph.by_degree, words)
@@ -190,6 +192,13 @@ class ServedModel:
             "relations": graph.num_relations, "dimension": relations.dimension, "graph": graph.name,
             "recipe": self.predictor.recipe, "metrics": self.predictor.metrics,
         }  # fmt: skip
+
+
+def _count_loops(graph: Graph) -> NDArray[np.int64]:
+    """The facts about each entity and itself: int64 [N]. The index has two edges for such a fact."""
+    head, _, tail = (known := graph.known).T
+    loops = np.unique(known[head == tail], axis=0)  # a fact may be in two splits
+    return np.bincount(loops[:, 0], minlength=graph.num_entities)
 
 
 def _find(search: NameSearch, name: str) -> int:
