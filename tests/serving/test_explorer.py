@@ -111,6 +111,14 @@ def test_from_a_search_to_an_explanation(open_page):
     assert page.locator(".similar-facts li").count() > 0 and page.locator(".contributions svg").count() > 0
 
 
+def test_a_hub_lists_facts_of_every_relation_and_says_how_many(open_page):
+    page = open_page("#/")
+    page.route("**/v1/entity?*", lambda route: route.continue_(url=route.request.url.replace("top=500", "top=30")))
+    page.goto(f"{open_page.address}/#/entity/entity_000?model=hub")
+    expect(page.locator(".title")).to_contain_text("600 known facts of 60 relations; the first 60 are listed")
+    assert page.locator("section:not(.predicted) > .group").count() == 60
+
+
 def test_labels_are_shown_with_their_ids_and_found(open_page):
     page = open_page("#/entity/man_0000?model=labelled")
     assert page.locator("h1").evaluate("one => one.firstChild.textContent") == "Jürgen Müller"

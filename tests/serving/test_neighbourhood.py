@@ -102,6 +102,8 @@ def test_a_fact_about_an_entity_and_itself_is_counted_once(tmp_path):
         found = client.get("/v1/neighbourhood", params={"name": "a"}).json()
         assert found["relations"] == [{"relation": "r", "facts": 2}] and found["entities"][0]["facts"] == 2
         assert triples(found) == {("a", "r", "a"), ("a", "r", "b")} and found["neighbours"] == 1
+        found = client.get("/v1/entity", params={"name": "a"}).json()
+        assert found["total"] == len(found["facts"]) == 2 and found["num_relations"] == 1
 
 
 def test_labels_and_errors_are_those_of_other_endpoints(client, hub_client):

@@ -420,8 +420,9 @@ class SimilarEntity(BaseModel):
 class EntityResponse(ModelResponse):
     name: str
     about: str  # its description or type, if it has one
-    total: int
-    facts: list[EntityFact]
+    total: int  # known facts
+    num_relations: int  # of these
+    facts: list[EntityFact]  # of as many relations as possible, if there are too many
     similar: list[SimilarEntity]
 
 

@@ -80,7 +80,7 @@ async def entity(
     name: NameParam,
     top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 200,
 ) -> schemas.EntityResponse:
-    """The known facts of an entity (direction out: as head, in: as tail), and similar entities."""
+    """The known facts of an entity (direction out: as head, in: as tail; `top` of each), and similar entities."""
     answer: schemas.EntityResponse = await queues(request).light.answer(partial(_entity, served, name, top))
     return answer
 
@@ -88,9 +88,10 @@ async def entity(
 def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
     number = served.check_entity(name)
     names, relations = served.graph.entities, served.graph.relations
+    found, num_relations = entity_facts(served.graph, number, top)
     facts = [
         schemas.EntityFact(direction=direction, relation=relations[r], entity=names[other], split=split)
-        for direction, r, other, split in entity_facts(served.graph, number, top)
+        for direction, r, other, split in found
     ]
     similar = served.predictor.similar(names[number], top=MAX_SIMILAR)
     response = schemas.EntityResponse(
@@ -98,6 +99,7 @@ def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
         name=names[number],
         about=_about(names, number),
         total=int(served.num_facts[number]),
+        num_relations=num_relations,
         facts=facts,
         similar=[schemas.SimilarEntity(**each._asdict()) for each in similar],
     )

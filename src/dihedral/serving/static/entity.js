@@ -36,7 +36,8 @@ export async function entityPage([nameOrPrefixed], model, info) {
     title: short(name),
     content: [
       entityTitle(name, "facts", found.about && el("p", {}, found.about),
-        el("p", { class: "muted" }, `${plural(found.total, "known fact")} of ${plural(new Set(found.facts.map((fact) => fact.relation)).size, "relation")}`)),
+        el("p", { class: "muted" }, `${plural(found.total, "known fact")} of ${plural(found.num_relations, "relation")}`,
+          found.facts.length < found.total && `; the first ${number(found.facts.length)} are listed`)),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Known"), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
           found.total === 0 && el("p", { class: "muted" }, "no facts"),
