@@ -376,13 +376,17 @@ def test_the_api_reference_lists_the_endpoints(open_page):
     assert "/v1/predict" in page.inner_text("main") and page.locator(".endpoint").count() > 12
 
 
-def test_the_explorer_asks_for_the_key_and_uses_it(browser, family_folder):
+@pytest.mark.parametrize("storage", ["allowed", "forbidden"])
+def test_the_explorer_asks_for_the_key_and_uses_it(browser, family_folder, storage):
     command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "DIHEDRAL_API_KEY": "sesame"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert server.stdout is not None
         page = browser.new_page()
+        page.set_default_timeout(15_000)
+        if storage == "forbidden":
+            page.add_init_script("Object.defineProperty(window, 'sessionStorage', {get() { throw new Error('no'); }})")
         page.goto(server.stdout.readline().split()[-1])
         page.fill("form.key input", "sesame")
         page.click("form.key button")

@@ -10,13 +10,30 @@ export class ApiError extends Error {
   }
 }
 
+const NAME = "api-key"; // in sessionStorage
+let kept = null; // also where storage is forbidden
+
+function apiKey() {
+  try {
+    kept ??= sessionStorage.getItem(NAME);
+  } catch { /* the page asks for it */ }
+  return kept;
+}
+
+function keepKey(key) {
+  kept = key;
+  try {
+    sessionStorage.setItem(NAME, key);
+  } catch { /* it is asked for again when the page is loaded */ }
+}
+
 async function send(path, params, body) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const each of [value].flat()) if (each !== null && each !== undefined) query.append(name, each);
   }
   const headers = {};
-  const key = sessionStorage.getItem("api-key");
+  const key = apiKey();
   if (key) headers["X-API-Key"] = key;
   if (body) headers["Content-Type"] = "application/json";
   return fetch(`${path}?${query}`, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
@@ -40,7 +57,7 @@ export function keyForm(retry) {
   const input = el("input", { type: "password", "aria-label": "API key", autocomplete: "off" });
   const submit = (event) => {
     event.preventDefault();
-    sessionStorage.setItem("api-key", input.value);
+    keepKey(input.value);
     retry();
   };
   return el("form", { class: "key", onsubmit: submit },
