@@ -72,6 +72,18 @@ def test_a_click_in_the_drawing_expands_an_entity(view):
     expect(entities).not_to_have_count(26)
 
 
+def test_a_later_answer_does_not_hide_that_facts_are_missing(view, open_page):  # noqa: F811
+    page = open_page("#/model?model=hub")
+    url = "/v1/neighbourhood?name=entity_000&top=25&model=hub"
+    first = page.evaluate(f"fetch('{url}').then((answer) => answer.json())") | {"complete": False}
+    page.route("**/v1/neighbourhood?name=*", lambda route: route.fulfill(json=first))
+    page.goto(f"{open_page.address}/{HUB}?model=hub")
+    page.wait_for_selector(".drawing[data-drawn]")
+    page.get_by_role("button", name="Expand").click()
+    expect(page.get_by_label("Entities in the drawing").locator("option")).to_have_count(41)
+    expect(page.get_by_role("status")).to_contain_text("There are more facts between neighbours than are shown.")
+
+
 def test_predictions_are_dashed_with_their_probability(view, tmp_path):
     page = view("#/entity/man_0000/graph?model=family")
     assert dashed(save_svg(page, tmp_path / "known.svg")) == []

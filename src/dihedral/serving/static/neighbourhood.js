@@ -100,7 +100,7 @@ class Drawing {
     this.place(name, found.entities);
     this.nodes.get(name).answers.set(relation, { neighbours: found.neighbours, drawn: found.drawn });
     if (name === this.centre) this.relations ??= found.relations;
-    this.truncated = found.num_facts > found.facts.length || !found.complete;
+    this.truncated ||= found.num_facts > found.facts.length || !found.complete;
     this.update(name);
   }
 
