@@ -110,6 +110,21 @@ def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, widt
     expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
 
 
+def test_arrowheads_do_not_depend_on_hidden_graphs(open_page, reviews):
+    page = open_page(name="Eve")
+    find(page)
+    for number in (1, 2):
+        page.keyboard.press("e")
+        expect(page.locator("tr.witness .graph svg")).to_have_count(number)
+        page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("e")
+    ids = page.locator(".graph marker").evaluate_all("all => all.map((one) => one.id)")
+    assert len(ids) == len(set(ids)) == 4
+    used = page.locator("tr.witness:visible .edge.guess path").get_attribute("marker-end")
+    assert page.locator(f"tr.witness:visible {used[4:-1]}").count() == 1
+
+
 def test_undo_goes_back_to_the_fact_and_survives_a_reload(open_page, reviews):
     page = open_page(name="Eve")
     find(page)

@@ -116,6 +116,7 @@ export function componentBars(components, carried) {
 // --- paths that support a triple -----------------------------------------------------------------
 
 const LANE = 84;
+let graphs = 0; // for the names of markers: those of a hidden graph are not drawn
 
 // Head on the left, tail on the right, the explained edge on top (dashed if predicted), and one lane per path below.
 export function explanationGraph(found, linkOf) {
@@ -137,19 +138,20 @@ function graphAt(found, linkOf, width) {
   const [left, right, centre] = [{ x: inset, y }, { x: width - inset, y }, width / 2];
   const letters = Math.max(8, Math.floor((width - 2 * inset) / 2 / 7.2) - 2);
   const narrow = width < 560; // edges bend near their ends, so that labels lie on horizontal parts
-  const explained = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation);
+  const id = `explanation-${++graphs}`;
+  const explained = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation, id);
   const drawn = paths.flatMap((path, i) => {
     const at = { x: centre, y: laneY(i + 1) };
     const single = path.relations.length === 1;
     const support = svg("text", { class: "support", x: at.x, y: at.y + (single ? 18 : 38), "text-anchor": "middle" }, `support ${path.support.toFixed(2)}`);
     const ends = single ? [[left, right]] : [[left, at], [at, right]];
     const edges = ends.map(([from, to], n) => edge(from, to, single || narrow ? at.y : null,
-      stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n]));
+      stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n], id));
     return [...edges, support, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
   });
   const description = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
-    arrows("arrow"), explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
+    arrows(id), explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
 }
 
 const arrows = (id) => svg("defs", {}, ["known", "guess"].map((kind) =>
@@ -169,7 +171,7 @@ function lanesOf(paths) {
 const stepLabel = (step, letters) => step.startsWith("~") ? `← ${short(step.slice(1), letters - 1)}` : `${short(step, letters - 1)} →`;
 
 // An edge between two nodes, direct or along the height `by`.
-function edge(from, to, by, label, kind, step) {
+function edge(from, to, by, label, kind, step, id) {
   const gap = 13;
   const at = { x: (from.x + to.x) / 2, y: by ?? (from.y + to.y) / 2 };
   let d;
@@ -186,7 +188,7 @@ function edge(from, to, by, label, kind, step) {
     d = `M${x} ${from.y}` + (from.y === by ? "" : `C${x + bend} ${from.y} ${x} ${by} ${x + bend} ${by}`) +
       (to.y === by ? `L${end} ${by}` : `L${end - bend} ${by}C${end} ${by} ${end - bend} ${to.y} ${end} ${to.y}`);
   }
-  const arrow = kind === "fact" ? {} : { "marker-end": `url(#arrow-${kind})` };
+  const arrow = kind === "fact" ? {} : { "marker-end": `url(#${id}-${kind})` };
   return svg("g", { class: `edge ${kind}` }, svg("title", {}, step), svg("path", { d, ...arrow }),
     svg("text", { x: at.x, y: at.y - 8, "text-anchor": "middle" }, label));
 }
@@ -211,7 +213,6 @@ export function witnessGraph(answer, linkOf) {
 }
 
 const INSET = 120;
-let graphs = 0; // for the names of markers: those of a hidden graph are not drawn
 
 function stepsBefore(answer) {
   const steps = new Map([[answer.entity, 0]]);
