@@ -150,7 +150,7 @@ async def classify(
 
 def _classify(served: ServedModel, body: schemas.ClassifyRequest) -> schemas.ClassifyResponse:
     if served.predictor.calibration is None:
-        raise DihedralError(f"model {served.name!r} is not calibrated; calibrate it on valid before you save it")
+        raise DihedralError(f"model {served.name!r} has no probabilities: {served.predictor.why_not_calibrated}")
     triples = []
     for number, triple in enumerate(body.triples, start=1):
         with _numbered("triple", number):
