@@ -195,5 +195,5 @@ def test_metrics_of_a_model_that_was_replaced_are_not_stored(folder):
     before = read_manifest(folder)
     predictor = dh.load(folder)
     predictor.save(folder, overwrite=True)
-    with pytest.raises(dh.DihedralError, match="was replaced meanwhile"):
+    with pytest.raises(dh.DihedralError, match="was replaced in the meantime"):
         replace_metrics(folder, predictor.metrics, since=before)

@@ -106,7 +106,7 @@ def deep(levels):
         ({"select": 1, "where": {"fact": ["a", "r", "b"]}}, "variable name 1 is invalid"),
         ({"select": "x", "where": {}}, "is not a pattern"),
         ({"select": "x", "where": {"fact": ["a", "r"]}}, "is not a fact"),
-        ({"select": "x", "where": {"fact": ["a", "r", None]}}, "None is no part of a fact"),
+        ({"select": "x", "where": {"fact": ["a", "r", None]}}, "None is not a part of a fact"),
         ({"select": "x", "where": {"fact": ["a", {"variable": "r"}, "b"]}}, "is not text"),
         ({"select": "x", "where": {"all": []}}, "'all' is not a kind of pattern"),
         ({"select": "x", "where": {"and": []}}, "give a list of 1 to 32 patterns"),

@@ -31,7 +31,8 @@ from dihedral.io.iris import BASE
 from dihedral.storage.folder import MANIFEST, holds_model, read_manifest, replace_metrics
 from dihedral.storage.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 
-WORDS = {"y": "accept", "yes": "accept", "n": "reject", "no": "reject"}  # besides the commands themselves and their first letters
+# Besides the commands and their first letters.
+WORDS = {"y": "accept", "yes": "accept", "n": "reject", "no": "reject"}
 COMMANDS = ("accept", "reject", "skip", "undo", "evidence", "quit")
 QUESTION = "accept, reject, skip, undo, evidence or quit? A note may follow. [a/r/s/u/e/q] "
 

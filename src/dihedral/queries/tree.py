@@ -226,7 +226,7 @@ def _term_from(content: Any) -> Term:
         return content
     if isinstance(content, Mapping) and content.keys() == {"variable"}:
         return Variable(content["variable"])
-    raise DihedralError(f'{shown(content)} is no part of a fact; give a name, or {{"variable": NAME}}')
+    raise DihedralError(f'{shown(content)} is not a part of a fact; give a name, or {{"variable": NAME}}')
 
 
 def _pattern_from(content: Any, depth: int) -> Pattern:

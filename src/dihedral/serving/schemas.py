@@ -142,7 +142,7 @@ class AskRequest(RequestModel):
     @classmethod
     def _is_text_or_object(cls, query: Any) -> Any:
         if not isinstance(query, (str, dict)):
-            raise PydanticCustomError("query_type", "it is no query")
+            raise PydanticCustomError("query_type", "it is not a query")
         return query
 
 

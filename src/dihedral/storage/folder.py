@@ -192,7 +192,9 @@ def replace_metrics(folder: Path, metrics: dict[str, Any], since: dict[str, Any]
         remove_partial_files(folder)
         manifest = read_manifest(folder)
         if manifest != since:
-            raise DihedralError(f"the model in folder {str(folder)!r} was replaced meanwhile; run the command again")
+            raise DihedralError(
+                f"the model in folder {str(folder)!r} was replaced in the meantime; run the command again"
+            )
         in_use = _files_of(manifest)
         manifest["files"]["metrics"] = _free_name("metrics.json", in_use)
         write_json(folder / manifest["files"]["metrics"], metrics)

@@ -96,7 +96,7 @@ export async function relationsPage(_, model, info) {
     content: [
       el("div", { class: "title" }, el("h1", {}, "Relations"),
         total > relations.length && el("p", { class: "muted" }, `The first ${number(relations.length)} of ${plural(total, "relation")}.`),
-        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. What is not significant is blank. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse."),
+        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. A cell is blank if its value is not significant. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse."),
         mining),
       relations.length > NUM_FIRST_RELATIONS && el("div", { class: "filter" }, wanted),
       el("div", { class: "card table relations" }, el("table", {}, el("thead", {}, head), body)), more,

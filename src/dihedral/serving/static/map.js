@@ -38,7 +38,7 @@ function meaning({ names, total, variance, method }) {
   }
   const [x, y] = variance.map((share) => Math.round(100 * share));
   return `${which}The two axes hold ${x} % and ${y} % of the variance of the vectors (PCA). ` +
-    `The other ${100 - x - y} % are not seen here: entities that are near on the map may be far apart.`;
+    `The other ${100 - x - y} % is not shown, so entities that look close on the map may be far apart.`;
 }
 
 class EntityMap {
