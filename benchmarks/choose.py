@@ -1,11 +1,10 @@
-"""Models and rules on the same graphs: `python -m benchmarks.choose [--graphs umls]`, then `--page`.
+"""Models and rules on the same graphs: `python -m benchmarks.choose [--graphs umls]`.
 
 Every method gets the same splits and the same evaluation: both sides, all test triples, filtered, realistic ranks.
 dihedral uses its default settings. PyKEEN trains ComplEx with inverse triples, all entities as candidates (LCWA),
 cross-entropy, Adam, early stopping on valid, and small initial values: with its default values, of variance 1, and with
 Adagrad, valid MRR on umls was lower, so these settings were chosen by looking at valid there. Rules are those of one
-and two steps that the library counts, the answer with the highest smoothed confidence first. `--page` writes
-docs/how-to/choose.md from the record.
+and two steps that the library counts, the answer with the highest smoothed confidence first.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
@@ -30,8 +28,6 @@ from dihedral.inference.evidence import CountedRules
 from dihedral.reproduction.tables import markdown
 from dihedral.training.defaults import choose_recipe
 
-PAGE = RESULTS.parent / "docs" / "how-to" / "choose.md"
-BEGIN, END = "<!-- begin table: python -m benchmarks.choose --page -->\n", "<!-- end table -->"
 Found = dict[str, float]
 
 
@@ -143,10 +139,11 @@ def measure(options: argparse.Namespace) -> None:
             save("choose", {"threads": options.threads, "rows": rows}, options.out)
 
 
-def write_page() -> None:
+def table() -> str:
+    """The table of docs/how-to/choose.md, from the record."""
     content = read("choose")
     if content is None:
-        return
+        return ""
     lines = []
     for row in content["rows"]:
         means = {key: mean(run[key] for run in row["runs"]) for key in row["runs"][0]}
@@ -164,18 +161,7 @@ def write_page() -> None:
             ]
         )
     heads = ["graph", "method", "test MRR", "Hits@1", "Hits@10", "seconds to train", "on", "relations, kB", "seeds"]
-    table = (
-        BEGIN
-        + "\n"
-        + markdown(heads, lines)
-        + "\n*`python -m benchmarks.choose`; `results/choose.json`.*\n"
-        + "\n"
-        + END
-    )
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(
-        re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: table, text, flags=re.S), encoding="utf-8"
-    )
+    return markdown(heads, lines) + "\n*`python -m benchmarks.choose`; `results/choose.json`.*\n"
 
 
 def main() -> None:
@@ -185,15 +171,11 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="Write the page from the record instead.")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     for name in ("pykeen", "torch_max_mem"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    if options.page:
-        write_page()
-    else:
-        measure(options)
+    measure(options)
 
 
 if __name__ == "__main__":

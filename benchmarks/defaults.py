@@ -6,7 +6,6 @@ as the default has. `--fresh` takes the graphs that were not looked at while the
 
     python -m benchmarks.defaults --workers 8
     python -m benchmarks.defaults --workers 8 --extend
-    python -m benchmarks.defaults --table
 """
 
 from __future__ import annotations
@@ -160,11 +159,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="No run starts after this time.")
     parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--extend", action="store_true")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table(arguments.log))
-        return
     names = FRESH_GRAPHS if arguments.fresh else arguments.graphs
     jobs: list[Job] = [(name, trial, drawn(trial)) for name in names for trial in range(arguments.trials)]
     if arguments.extend:

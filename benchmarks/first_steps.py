@@ -1,8 +1,7 @@
-"""From `pip install` to a labelled prediction: `python -m benchmarks.first_steps`, then `--page`.
+"""From `pip install` to a labelled prediction: `python -m benchmarks.first_steps`.
 
 A family of 5,000 people, 30,000 facts, is written as CSV with ids such as Q12 and P3, and their labels as another.
-Four commands run in an empty folder with an empty pip cache; the record holds their output and seconds. `--page` writes
-them into docs/tutorial.md.
+Four commands run in an empty folder with an empty pip cache; the record holds their output and seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,8 +20,6 @@ from benchmarks.record import RESULTS, save
 from benchmarks.report import read, source
 
 ROOT = RESULTS.parent
-PAGE = ROOT / "docs" / "tutorial.md"
-BEGIN, END = "<!-- begin first steps: python -m benchmarks.first_steps --page -->\n", "<!-- end first steps -->"
 COMMANDS = [
     "python -m venv venv",
     "venv/bin/pip install dihedral",
@@ -64,31 +60,23 @@ def run(command: str, folder: Path, package: str) -> dict[str, object]:
     return {"command": command, "seconds": round(spent, 1), "output": output}
 
 
-def write_page() -> None:
+def shown_steps() -> str:
+    """The part of docs/tutorial.md that shows the steps, from the record."""
     content = read("first-steps")
     if content is None:
-        return
+        return ""
     shown = "\n".join(f"$ {step['command']}\n{step['output']}".rstrip() for step in content["steps"])
     total = sum(step["seconds"] for step in content["steps"])
     parts = ", ".join(f"{step['seconds']:.0f} s" for step in content["steps"])
     text = f"{content['facts']:,} facts take {total:.0f} seconds from an empty folder to an answer ({parts}):"
-    shown = f"<!-- not run: takes minutes -->\n```console\n{shown}\n```\n\n{source(content, 'first-steps')}"
-    block = f"{BEGIN}\n{text}\n\n{shown}\n{END}"
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(
-        re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: block, page, flags=re.S), encoding="utf-8"
-    )
+    return f"{text}\n\n<!-- not run: takes minutes -->\n```console\n{shown}\n```\n\n{source(content, 'first-steps')}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--people", type=int, default=5000)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="Write the tutorial from the record instead.")
     options = parser.parse_args()
-    if options.page:
-        write_page()
-        return
     package = f"install -c {ROOT / 'constraints.txt'} torch {ROOT}"  # torch's CPU build, as in the README
     with tempfile.TemporaryDirectory() as folder:
         facts = write_files(Path(folder), options.people)

@@ -1,8 +1,7 @@
-"""The measurements of docs/how-to/update.md from results/living.jsonl: `python -m benchmarks.living_page`."""
+"""The tables of docs/how-to/update.md from results/living.jsonl; `python -m benchmarks.living_page` draws its plot."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from statistics import mean
 from typing import Any
@@ -13,10 +12,7 @@ from benchmarks.report import DOCS
 from dihedral.io.jsonl import read_lines
 from dihedral.reproduction.tables import markdown
 
-PAGE = DOCS / "how-to" / "update.md"
 IMAGE = DOCS / "images" / "living.png"
-BEGIN = "<!-- begin measurements: python -m benchmarks.living_page -->\n"
-END = "<!-- end measurements -->"
 Row = dict[str, Any]
 
 
@@ -104,12 +100,5 @@ def plot() -> None:
     figure.savefig(IMAGE, dpi=120)
 
 
-def rewritten(text: str) -> str:
-    """The page with its measurements made again."""
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: f"{BEGIN}\n{measurements()}\n{END}", text, flags=re.DOTALL)
-
-
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     plot()

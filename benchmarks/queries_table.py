@@ -1,20 +1,15 @@
-"""The tables of docs/how-to/ask.md from results/queries.json: `python -m benchmarks.queries_table`."""
+"""The tables of docs/how-to/ask.md from results/queries.json."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
-from benchmarks.record import RESULTS
 from benchmarks.report import read, source
 from dihedral.reproduction.tables import markdown
 
-PAGE = RESULTS.parent / "docs" / "how-to" / "ask.md"
-BEGIN = "<!-- begin tables: python -m benchmarks.queries_table -->\n"
-END = "<!-- end tables -->"
 CQD = {  # quoted: Hits@3 of CQD-Beam (Arakelyan et al. 2021) on the test part of the query set
     "1p": 0.512, "2p": 0.279, "3p": 0.219, "2i": 0.352, "3i": 0.457, "ip": 0.129, "pi": 0.249, "2u": 0.284, "up": 0.128,
 }  # fmt: skip
@@ -104,13 +99,3 @@ def calibration(errors: Row) -> str:
         f"of the queries ({errors['answers']:,} answers), the expected calibration error of the probabilities that "
         f"come with the model is {stored:.3f}; fitted on the other half of the queries, it is {fitted:.3f}."
     )
-
-
-def rewritten(text: str) -> str:
-    """The page with the tables between its two markers made again."""
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: f"{BEGIN}{tables()}{END}", text, flags=re.DOTALL)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,9 +1,8 @@
-"""The tables of README.md from the files under results/: `python -m benchmarks.readme_tables`."""
+"""The tables of README.md from the files under results/."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -13,9 +12,6 @@ from benchmarks.record import RESULTS
 from dihedral.reproduction.paper import REPORTED
 from dihedral.reproduction.tables import markdown
 
-README = RESULTS.parent / "README.md"
-BEGIN = "<!-- begin tables: python -m benchmarks.readme_tables -->\n"
-END = "<!-- end tables -->"
 GRAPHS = ("WN18", "FB15k", "WN18RR", "FB15k-237", "umls", "family-neural-lp")
 PEERS = ("PyKEEN", "TorchKGE")
 CPU_TASKS = {
@@ -98,13 +94,3 @@ def _seconds(value: float | None) -> str:
 
 def tables() -> str:
     return f"{accuracy()}\n{speed()}"
-
-
-def rewritten(text: str) -> str:
-    """README.md with the tables between its two markers made again."""
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: f"{BEGIN}{tables()}{END}", text, flags=re.DOTALL)
-
-
-if __name__ == "__main__":
-    README.write_text(rewritten(README.read_text(encoding="utf-8")), encoding="utf-8")

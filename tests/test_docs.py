@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.tables import pages, rewritten
 from tests.pages import ROOT, PageRun, read_blocks, read_console, refreshed, same_line, same_output
 
 import dihedral as dh
@@ -132,48 +133,10 @@ def test_readme_is_short_and_names_both_commands():
         assert re.search(rf"^{target}:", read("Makefile"), re.M)
 
 
-def test_tables_of_queries_are_generated():
-    from benchmarks.queries_table import rewritten
-
-    page = "docs/how-to/ask.md"
-    assert rewritten(read(page)) == read(page), "run `python -m benchmarks.queries_table`"
-
-
-def test_measurements_of_updates_are_generated():
-    from benchmarks.living_page import rewritten
-
-    page = read("docs/how-to/update.md")
-    assert rewritten(page) == page, "run `python -m benchmarks.living_page`"
-
-
-def test_readme_tables_are_generated():
-    from benchmarks.readme_tables import rewritten
-
-    assert rewritten(read("README.md")) == read("README.md"), "run `python -m benchmarks.readme_tables`"
-
-
-def test_the_table_of_shares_against_chance_is_that_of_the_record():
-    from benchmarks.chance import table
-
-    assert table() in read("docs/concepts/algebra.md"), "copy what `benchmarks.chance.table()` returns"
-
-
-def test_the_table_of_defaults_is_that_of_the_search():
-    from benchmarks.defaults import table
-
-    assert table() in read("docs/how-to/tune.md"), "copy what `python -m benchmarks.defaults --table` prints"
-
-
-def test_the_table_of_missing_facts_is_that_of_the_record():
-    from benchmarks.missing import table
-
-    assert table() in read("docs/concepts/probabilities.md"), "copy what `benchmarks.missing.table()` returns"
-
-
-def test_the_table_of_judgements_is_that_of_the_record():
-    from benchmarks.judgements import table
-
-    assert table() in read("docs/concepts/probabilities.md"), "copy what `benchmarks.judgements.table()` returns"
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_tables_are_generated_from_the_records(page):
+    text = page.read_text(encoding="utf-8")
+    assert rewritten(text) == text, "run `python -m benchmarks.tables`"
 
 
 def test_http_reference_lists_every_endpoint():
