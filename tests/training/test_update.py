@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,29 @@ def test_an_update_that_is_interrupted_returns_nothing(predictor):
 
     with pytest.raises((KeyboardInterrupt, Interrupted)):
         predictor.update(add=NEW, progress=False, callback=stop)
+
+
+def test_an_update_that_was_stopped_is_resumed_to_the_same_model(predictor, tmp_path):
+    def stop(event):
+        if event["event"] == "epoch" and event["epoch"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    for name in ("whole", "stopped"):
+        predictor.save(tmp_path / name)
+    whole = update_folder(tmp_path / "whole", add=NEW, progress=False)
+    before = (tmp_path / "stopped" / "model.json").read_bytes()
+    with pytest.raises(Interrupted):
+        update_folder(tmp_path / "stopped", add=NEW, progress=False, callback=stop)
+    assert (tmp_path / "stopped" / "model.json").read_bytes() == before
+    with pytest.raises(DihedralError, match="was made with another"):
+        update_folder(tmp_path / "stopped", add=NEW[:1], progress=False, resume=True)
+    epochs = []
+    resumed = update_folder(tmp_path / "stopped", add=NEW, progress=False, resume=True, callback=epochs.append)
+    assert next(each["epoch"] for each in epochs if each["event"] == "epoch") == 3
+    assert torch.equal(resumed.model.entities, whole.model.entities)
+    assert not (tmp_path / "stopped" / "update").exists()
+    with pytest.raises(DihedralError, match="no checkpoint to resume"):
+        update_folder(tmp_path / "stopped", remove=NEW[:1], progress=False, resume=True)
 
 
 def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):

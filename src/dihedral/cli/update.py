@@ -30,6 +30,7 @@ def command(
         bool, typer.Option("--relations", help="Also train known relations (models with --keep-optimiser).")
     ] = False,
     epochs: Annotated[int | None, typer.Option(help="Passes over the facts of the update; chosen by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the same update after it was stopped.")] = False,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = None,
@@ -47,9 +48,13 @@ def command(
     if add is None and remove is None and not reviews:
         raise DihedralError("nothing is to be changed; give --add, --remove or --reviews")
     changes: dict[str, Any] = {"add": _read(add, columns), "remove": _read(remove, columns), "reviews": reviews}
+    options: dict[str, Any] = {"relations": relations, "epochs": epochs}
     try:
-        updated = update_folder(model, out=out, device=device, relations=relations, epochs=epochs, seed=seed, **changes)
-    except (Interrupted, KeyboardInterrupt):
+        updated = update_folder(model, out=out, device=device, seed=seed, resume=resume, **options, **changes)
+    except Interrupted:
+        remark(f"interrupted; the model in {model} is as it was. To continue, repeat the command with --resume")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
         remark(f"interrupted; the model in {model} is as it was")
         raise typer.Exit(1) from None
     version = updated.metrics["versions"][-1]

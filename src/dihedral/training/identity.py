@@ -1,4 +1,4 @@
-"""Whether two runs are the same: recipe, seed and data."""
+"""Whether two runs are the same: recipe, seed, data and the model to start from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ Identity = dict[str, Any]
 MAY_CHANGE_ON_RESUME = ("precision", "epochs", "validate_every", "patience")
 
 
-def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str) -> Identity:
+def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str, start: str | None = None) -> Identity:
     """What determines a run: the settings without name and about, the seed, and the graph's fingerprint.
 
     recipe: a Recipe or the settings of one; settings that are missing have their defaults.
+    start: the digest of the model that an update starts from; None in a run from scratch.
     """
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.from_dict(recipe)
     settings = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
-    return {"recipe": settings, "seed": seed, "data": data}
+    return {"recipe": settings, "seed": seed, "data": data, "start": start}
 
 
 def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] = ()) -> str | None:

@@ -68,6 +68,7 @@ class Start:
     relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
     triples: Triples  # the facts to train on
     sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
+    digest: str = ""  # of the model and the change; a checkpoint of another is not resumed
 
 
 class Trainer:
@@ -213,7 +214,8 @@ class Trainer:
                     raise Interrupted
                 if any_rank(time.monotonic() - self.last_saved >= self.checkpoint_seconds, self.device):
                     self.save_checkpoint()
-            self.save_checkpoint()  # the model has yet to be evaluated and written
+            if self.state.seconds >= self.checkpoint_seconds:
+                self.save_checkpoint()  # the model has yet to be evaluated and written
             self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.state.epoch})
 
@@ -359,7 +361,8 @@ class Trainer:
 
     @property
     def identity(self) -> Identity:
-        return run_identity(self.recipe, self.seed, self.graph.fingerprint)
+        start = self.start.digest if self.start is not None else None
+        return run_identity(self.recipe, self.seed, self.graph.fingerprint, start)
 
     def save_checkpoint(self) -> None:
         """Write the best model so far, if it is new, then the checkpoint that refers to it."""

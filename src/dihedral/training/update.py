@@ -11,7 +11,9 @@ fact is a negligible part of what an entity's row was trained on, only the row o
 
 from __future__ import annotations
 
+import hashlib
 import math
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -54,6 +56,7 @@ BACKGROUND = 3.0  # facts of others, to which trained rows are wrong answers, fo
 REPEAT = 2  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
 FORGOTTEN = 0.02  # the share of an entity's facts from which its row starts over when they are removed
+CHECKPOINTS = "update"  # folder of an update that is not finished, in the folder of the model
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
 
 
@@ -78,6 +81,8 @@ def update(
     calibrate: bool = True,
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
+    out: Path | None = None,
+    resume: bool = False,
 ) -> Predictor:
     """A predictor of the changed graph; the given one stays as it is.
 
@@ -88,6 +93,7 @@ def update(
     that was trained with `keep_optimiser`.
     epochs: over the facts of the update; chosen by default.
     calibrate: fit the probabilities again.
+    out: a folder for checkpoints, one per minute; resume: continue from the last of them.
 
     The last of `metrics["versions"]` of the result says what was done: facts, rows that changed, MRR before and after,
     what cannot be undone, and whether to train again.
@@ -113,7 +119,10 @@ def update(
 
             callbacks.append(stack.enter_context(show_progress()))
         announce = partial(_announce, callbacks)
-        trainer = Trainer(change.after, short, seed=seed, device=predictor.device, callback=announce, start=start)
+        where = {"device": predictor.device, "out": out}
+        trainer = Trainer(change.after, short, seed=seed, callback=announce, start=start, **where)
+        if resume:
+            trainer.resume()
         with at_most(num_threads(short, change.after, predictor.device)):
             trainer.run()
     result = _result(predictor, change, plan, trainer, relations)
@@ -137,12 +146,14 @@ def _announce(callbacks: Sequence[Callback], event: Event) -> None:
 
 
 def update_folder(
-    folder: Path, *, out: Path | None = None, device: str = "auto", reviews: bool = False, **options: Any
-) -> Predictor:
+    folder: Path, *, out: Path | None = None, device: str = "auto", reviews: bool = False, resume: bool = False,
+    **options: Any,
+) -> Predictor:  # fmt: skip
     """Update the model in a folder, and write it there, or to the folder `out`, in one atomic step.
 
     reviews: also add the facts that reviewers accepted. The decisions beside the model correct the new probabilities,
     and go with the model to `out`.
+    resume: continue the same update, which was stopped, from its last checkpoint in the folder that is written.
     options: those of `update`. A second update or training run in the folder that is written is refused.
     """
     target, decisions = folder if out is None else out, Reviews(folder)
@@ -152,14 +163,16 @@ def update_folder(
         raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
     if out is not None and (out / REVIEWS).exists() and out.resolve() != folder.resolve():
         raise DihedralError(f"folder {str(out)!r} already holds decisions of reviewers; choose another")
-    run = RunFolder(target)
+    run, checkpoints = RunFolder(target), target / CHECKPOINTS
     with run.locked():
         try:
+            if not resume:
+                shutil.rmtree(checkpoints, ignore_errors=True)
             kept = saved_options(folder)
             predictor = load(folder, device=device)
             if reviews:
                 options["add"] = _with_accepted(predictor, decisions, options)
-            updated = update(predictor, **options)
+            updated = update(predictor, out=checkpoints, resume=resume, **options)
             if updated.calibration is not None and usable(decisions.standing().values()):
                 updated.use_reviews(decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
@@ -168,6 +181,7 @@ def update_folder(
             if target.resolve() != folder.resolve():
                 decisions.copy_to(target)
             _reject(Reviews(target), sorted(removed))
+            shutil.rmtree(checkpoints, ignore_errors=True)
         except BaseException:
             for empty in (run.folder, target):  # that the lock created; others are not empty
                 with suppress(OSError):
@@ -294,7 +308,17 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
             for name, parameter in operator.named_parameters():
                 parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
     model = Model(table, operator)
-    return Start(model, torch.from_numpy(plan.rows), relation_rows, plan.facts, _sums(predictor, change, plan, model))
+    return Start(
+        model, torch.from_numpy(plan.rows), relation_rows, plan.facts, _sums(predictor, change, plan, model),
+        _digest(old.entities.detach(), plan),
+    )  # fmt: skip
+
+
+def _digest(table: Tensor, plan: Plan) -> str:
+    found = hashlib.sha256()
+    for part in (table.cpu().numpy(), plan.rows, plan.fresh, plan.facts):
+        found.update(np.ascontiguousarray(part).data)
+    return found.hexdigest()
 
 
 def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model) -> dict[str, Tensor]:
