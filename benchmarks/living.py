@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-import dihedral as dh
 from benchmarks.record import RESULTS
+from benchmarks.small_graphs import open_graph
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
@@ -267,7 +267,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = dict(each.split("=", 1) for each in arguments.set)
     for name in arguments.graphs:
-        facts = Facts(dh.load_graph(name))
+        facts = Facts(open_graph(name))
         for seed in arguments.seeds:
 
             def train(graph: Graph, seed: int = seed) -> Predictor:

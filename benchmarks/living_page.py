@@ -17,7 +17,9 @@ Row = dict[str, Any]
 
 
 def rows() -> list[Row]:
-    return read_lines(RESULTS / f"{RECORD}.jsonl")
+    """The latest row of each run."""
+    run = "graph", "scenario", "seed", "device", "settings", "keep_optimiser"
+    return list({str([row[key] for key in run]): row for row in read_lines(RESULTS / f"{RECORD}.jsonl")}.values())
 
 
 def groups(found: Iterable[Row], scenario: str) -> dict[str, list[Row]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,10 +77,9 @@ FRESH_GRAPHS = ["kinships", *(part.name for part in FRESH), "WN18"]
 
 
 def open_graph(name: str) -> Graph:
-    """A graph of GRAPHS or FRESH_GRAPHS."""
-    parts = {part.name: part for part in PARTS + FRESH}
-    if name in parts:
-        return parts[name].make()
+    """A benchmark, or a part of one by its name, such as WN18RR-4000-8."""
+    if found := re.fullmatch(r"(FB15k-237|FB15k|WN18RR|WN18)-(\d+)(?:-(\d+))?", name):
+        return Part(found[1], int(found[2]), int(found[3] or 0)).make()
     if name in IN_PYKEEN:
         found = find_spec("pykeen")
         assert found is not None and found.origin is not None

@@ -10,10 +10,11 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.graph.changes import change_graph
 from dihedral.storage.folder import describe
 from dihedral.training.lineage import advice
 from dihedral.training.loop import Interrupted
-from dihedral.training.update import update_folder
+from dihedral.training.update import _forgetful, update_folder
 
 NEW = [("zoe", "sibling", "man_0001"), ("man_0001", "sibling", "zoe"), ("zoe", "likes", "man_0003")]
 
@@ -23,7 +24,7 @@ def rows_of(predictor, names):
 
 
 def test_rows_that_no_change_touches_and_known_codes_stay_bit_identical(predictor):
-    updated = predictor.update(add=NEW, progress=False)
+    updated = predictor.update(add=[*NEW, ("man_0001", "sibling", "man_0003")], progress=False)
     untouched = [name for name in predictor.graph.entities if name not in ("man_0001", "man_0003")]
     assert torch.equal(rows_of(updated, untouched), rows_of(predictor, untouched))
     assert not torch.equal(rows_of(updated, ["man_0001"]), rows_of(predictor, ["man_0001"]))
@@ -31,7 +32,14 @@ def test_rows_that_no_change_touches_and_known_codes_stay_bit_identical(predicto
     assert torch.equal(updated.model.codes[:known], predictor.model.codes)
     version = updated.metrics["versions"][-1]
     assert (version["rows_changed"], version["rows"]) == (2, predictor.graph.num_entities)
-    assert (version["added"], version["new_entities"], version["new_relations"]) == (3, 1, 1)
+    assert (version["added"], version["new_entities"], version["new_relations"]) == (4, 1, 1)
+
+
+def test_few_facts_of_new_entities_and_relations_leave_known_rows_as_they_are(predictor, monkeypatch):
+    monkeypatch.setattr("dihedral.training.update.LEARNED", 0.5)
+    updated = predictor.update(add=NEW, progress=False, calibrate=False)
+    assert torch.equal(updated.model.entities[:-1], predictor.model.entities)
+    assert updated.metrics["versions"][-1]["rows_changed"] == 0
 
 
 def test_the_given_predictor_stays_as_it_is(predictor):
@@ -86,6 +94,23 @@ def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
     assert version["removed"] == 1 and "relations were trained on removed facts" in version["not_undone"]
     far = torch.nn.functional.cosine_similarity(rows_of(updated, [fact[0]]), rows_of(predictor, [fact[0]]))
     assert float(far) < 0.999
+
+
+def test_entities_near_a_removed_fact_start_over_too(predictor):
+    """They learned from it; entities with many other facts did not learn enough to matter."""
+    chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(6)]
+    crowd = [("hub", "next", f"leaf{i}") for i in range(400)]
+    graph = dh.Graph.from_labels([*chain, *crowd, ("n6", "next", "hub"), ("n3", "other", "n0")])
+    change = change_graph(graph, [], [("n3", "other", "n0")])
+    over = {graph.entities[i] for i in np.flatnonzero(_forgetful(change))}
+    assert over == {f"n{i}" for i in range(6)}
+
+
+def test_an_update_that_starts_most_rows_over_advises_to_train_again(predictor):
+    removed = list(predictor.graph.labels(predictor.graph.train[::10]))
+    version = predictor.update(remove=removed, progress=False, calibrate=False).metrics["versions"][-1]
+    assert version["rows_changed"] > 0.5 * version["rows"] and version["epochs"] >= 30
+    assert "started over" in version["advice"] or "valid MRR" in version["advice"]
 
 
 def test_rows_that_start_over_do_not_push_down_the_answers_of_other_facts(benchmark_graph):
@@ -198,9 +223,11 @@ def test_training_again_is_advised_with_a_reason(predictor):
     first = {"version": 0, "facts": 100, "valid_mrr": 0.5}
     drift = {"added_mrr_after": 0.9, "other_train_mrr_after": 0.9}
     fine = {"added": 1, "removed": 0, "valid_mrr": 0.5, "before": {"valid_mrr": 0.5}, "drift": drift}
+    fine |= {"rows_changed": 2, "rows": 40}
     assert advice([first], fine, change) is None
     assert "lost 20.0% of the valid MRR" in advice([first], fine | {"valid_mrr": 0.4}, change)
     assert "facts changed since training" in advice([first], fine | {"added": 30}, change)
+    assert "started over" in advice([first], fine | {"rows_changed": 21}, change)
     unfit = drift | {"added_mrr_after": 0.5}
     assert "the added facts have an MRR" in advice([first], fine | {"drift": unfit}, change)
 

@@ -17,6 +17,7 @@ from dihedral.inference.predictor import Predictor
 SAMPLE = 1000  # facts that a measurement ranks
 MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
 MAX_CHANGED = 0.2  # facts added and removed since training, as a share of those at training
+MAX_ROWS = 0.5  # rows that a removal starts over, as a share of all
 MIN_FIT = 0.9  # MRR of added training facts, as a share of that of other training facts
 MAX_FORGOTTEN = 0.1  # facts removed from one relation, as a share of them
 
@@ -128,6 +129,8 @@ def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change
     fit, others = entry["drift"]["added_mrr_after"], entry["drift"]["other_train_mrr_after"]
     if fit is not None and others is not None and fit < MIN_FIT * others:
         return f"the added facts have an MRR of {fit:.4f}, other training facts {others:.4f}"
+    if len(change.removed) and entry["rows_changed"] > MAX_ROWS * entry["rows"]:
+        return f"{entry['rows_changed']:,} of {entry['rows']:,} rows started over, which takes as long as training"
     counts = np.bincount(change.before.train[:, 1], minlength=change.after.num_relations)
     lost = np.bincount(change.removed[:, 1], minlength=change.after.num_relations)
     worst = int((lost / np.maximum(counts, 1)).argmax())

@@ -43,6 +43,7 @@ from dihedral.objectives.sharded import ShardedLogisticLoss
 from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
+from dihedral.training.background import Background
 from dihedral.training.checkpoint import RunFolder, RunState
 from dihedral.training.identity import Identity, run_identity
 from dihedral.training.recipe import Recipe
@@ -67,8 +68,16 @@ class Start:
     rows: Tensor  # bool [N]: the entities to train
     relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
     triples: Triples  # the facts to train on
+    num_drawn: int  # of the last of them, an epoch trains a random share
+    share: float
     sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
+    background: Background | None = None  # what the rows learn from other facts
     digest: str = ""  # of the model and the change; a checkpoint of another is not resumed
+
+    def drawn(self, order: Tensor) -> Tensor:
+        """The part of a random order of all facts that an epoch trains on."""
+        may_wait = order >= len(self.triples) - self.num_drawn
+        return order[~may_wait | (may_wait.cumsum(0) <= self.share * self.num_drawn)]
 
 
 class Trainer:
@@ -178,12 +187,13 @@ class Trainer:
         operators = relations.operators(which, self.generator, self.temperature)
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
-        if isinstance(found.entities, Tensor):
-            whole = found.entities if self.rows is None else masked(found.entities, self.rows)
-            self.optimisers["entities"].step(whole)
+        uses = found.entities
+        if self.start is not None and self.start.background is not None:
+            uses = self.start.background.added_to(found, relations, self.model.entities.detach(), self.generator)
+        if isinstance(uses, Tensor):
+            self.optimisers["entities"].step(uses if self.rows is None else masked(uses, self.rows))
         else:
-            uses = found.entities if self.rows is None else found.entities.only(self.rows)
-            self.optimisers["entities"].step_rows(uses)
+            self.optimisers["entities"].step_rows(uses if self.rows is None else uses.only(self.rows))
         operator_gradient, loss, self.requests = sums()
         if len(self.optimisers) > 1:  # relations are trained too
             names, parameters = zip(*relations.named_parameters(), strict=True)
@@ -275,6 +285,8 @@ class Trainer:
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
         if not equal_on_all_ranks(order[:1000]):
             raise TrainingError("the processes draw different random numbers; use the same kind of device for all")
+        if self.start is not None:
+            order = self.start.drawn(order)
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)

@@ -1,12 +1,13 @@
 """`update`: change a trained model with its graph, without training it again from the start.
 
 New entities are placed by their facts (`inference.folding`). Then their rows and those of all entities in added facts
-are trained with the model's own recipe: on the added facts, on a sample of the other facts of those entities, on all
-facts of fresh rows, and on facts of others, to which these rows are wrong answers. All other rows stay as they are, bit
-by bit.
+are trained with the model's own recipe: on the added facts, on a sample of the other facts of those entities, and on
+all facts of fresh rows. Facts of others, to which these rows are wrong answers, are the `background`. All other rows
+stay as they are, bit by bit.
 
-To forget a fact, the rows of its entities start over from the facts that they keep: such rows are fresh too. Where a
-fact is a negligible part of what an entity's row was trained on, only the row of the other entity starts over.
+To forget a fact, the rows of its entities start over from the facts that they keep, and so do those of entities nearby
+that learned from them: such rows are fresh too. Where a fact is a negligible part of what an entity's row was trained
+on, only the row of the other entity starts over. If most rows are fresh, they are trained as long as a new model.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from dihedral.runtime.threads import at_most
 from dihedral.storage.folder import MANIFEST, holds_model, saved_options
 from dihedral.storage.reviews import FILE as REVIEWS
 from dihedral.storage.reviews import Decision, Reviews
+from dihedral.training.background import Background, make_background
 from dihedral.training.checkpoint import RunFolder
 from dihedral.training.estimates import num_threads
 from dihedral.training.lineage import record_update
@@ -51,11 +53,11 @@ from dihedral.training.train import calibrate as fit_probabilities
 EPOCHS = 5  # over the facts of an update of known entities
 NEW_EPOCHS = 8  # if rows are fresh: new, or starting over
 REPLAY = 10  # other facts of known entities, for each added fact of theirs, in an update of `EPOCHS`
-NEW_REPLAY = 3  # the same for each added fact with a new entity, whose other entity is trained too
-BACKGROUND = 3.0  # facts of others, to which trained rows are wrong answers, for each fact of trained rows, at most
 REPEAT = 2  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
-FORGOTTEN = 0.02  # the share of an entity's facts from which its row starts over when they are removed
+FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
+LEARNED = 0.1  # the share of an entity's facts that are new from which its row is trained on all of them
+REACH = 2  # steps from the entities of removed facts to others that learned from them
 CHECKPOINTS = "update"  # folder of an update that is not finished, in the folder of the model
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
 
@@ -65,9 +67,18 @@ class Plan:
     """What an update trains."""
 
     rows: NDArray[np.bool_]  # the entities to train
-    fresh: NDArray[np.bool_]  # those of them that start over, or are new
+    whole: NDArray[np.bool_]  # those of them that are trained on all of their facts
+    fresh: NDArray[np.bool_]  # those of these that start over, or are new
     facts: NDArray[np.int32]  # [n, 3]
+    num_known: int  # the last of them have no fresh entity and no new relation; `EPOCHS` passes over these are enough
+    others: NDArray[np.int32]  # [m, 3]: the facts without a trained entity
+    rate: float  # the share of the facts of known entities that is trained on
     epochs: int
+
+    @property
+    def share(self) -> float:
+        """The share of the facts about known entities that an epoch trains on."""
+        return min(1.0, EPOCHS / self.epochs)
 
 
 def update(
@@ -119,7 +130,7 @@ def update(
 
             callbacks.append(stack.enter_context(show_progress()))
         announce = partial(_announce, callbacks)
-        where = {"device": predictor.device, "out": out}
+        where: dict[str, Any] = {"device": predictor.device, "out": out}
         trainer = Trainer(change.after, short, seed=seed, callback=announce, start=start, **where)
         if resume:
             trainer.resume()
@@ -225,38 +236,32 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     fresh = np.zeros(count, bool)
     fresh[change.new_entities] = True
     fresh |= _forgetful(change)
-    rows = fresh.copy()
-    rows[change.added[:, 0]] = rows[change.added[:, 2]] = True
+    whole = fresh | _learning(change)
+    is_known = ~whole[change.added[:, [0, 2]]].any(axis=1) & (change.added[:, 1] < change.before.num_relations)
+    rows = whole.copy()
+    rows[change.added[is_known][:, [0, 2]]] = True
     if epochs is None:
-        epochs = _choose_epochs(change, predictor, fresh)
+        epochs = _choose_epochs(change, predictor, whole)
     if epochs < 1:
         raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
     train, rng = change.after.train, np.random.default_rng(seed)
     old = train[: len(train) - len(change.added)]
-    is_whole = fresh[old[:, [0, 2]]].any(axis=1)
+    is_whole = whole[old[:, [0, 2]]].any(axis=1)
     is_touched = ~is_whole & rows[old[:, [0, 2]]].any(axis=1)
-    is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
-    num_fresh = int(is_whole.sum()) + int((~is_known).sum())
-    wanted = REPLAY * EPOCHS / epochs * int(is_known.sum()) + NEW_REPLAY * int((~is_known).sum())
-    touched, others = np.flatnonzero(is_touched), np.flatnonzero(~is_whole & ~is_touched)
+    wanted = REPLAY * int(is_known.sum())
+    touched = np.flatnonzero(is_touched)
     rate = min(1.0, wanted / max(1, len(touched)))
-    replay = _sample(touched, rate * len(touched), rng)
-    num_own = num_fresh + len(change.added) + len(replay)
-    # as large a share of the other facts, or trained rows would rise among the answers to all questions
-    background = _sample(others, min(BACKGROUND * num_own, max(rate * len(others), BACKGROUND * num_fresh)), rng)
-    again = np.repeat(change.added[is_known], REPEAT - 1, axis=0)
-    facts = np.concatenate([change.added, again, old[is_whole], old[replay], old[background]])
-    return Plan(rows, fresh, facts, epochs)
-
-
-def _sample(places: NDArray[np.int64], count: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    return np.sort(rng.choice(places, min(len(places), math.ceil(count)), replace=False))
+    replay = np.sort(rng.choice(touched, math.ceil(rate * len(touched)), replace=False))
+    new, known = change.added[~is_known], np.repeat(change.added[is_known], REPEAT, axis=0)
+    facts = np.concatenate([new, old[is_whole], known, old[replay]])
+    num_known = len(known) + len(replay)
+    return Plan(rows, whole, fresh, facts, num_known, old[~is_whole & ~is_touched], rate, epochs)
 
 
 def _choose_epochs(change: Change, predictor: Predictor, fresh: NDArray[np.bool_]) -> int:
     epochs = NEW_EPOCHS if fresh.any() else EPOCHS
     if not _can_place(fresh):
-        epochs = max(epochs, _trained_epochs(predictor) // 2)
+        epochs = max(epochs, _trained_epochs(predictor))
     if change.num_new_relations:  # their codes are found as in training
         epochs = max(epochs, _trained_epochs(predictor))
     return epochs
@@ -271,16 +276,33 @@ def _trained_epochs(predictor: Predictor) -> int:
     return int(predictor.metrics.get("epochs", 0) or predictor.recipe["epochs"])
 
 
-def _forgetful(change: Change) -> NDArray[np.bool_]:
-    """The entities whose rows start over: of each removed fact the one with fewer facts, the other if it matters."""
+def _learning(change: Change) -> NDArray[np.bool_]:
+    """The known entities of which so many facts are new that they are trained on all of their facts."""
     count = change.after.num_entities
-    ends = change.before.train[:, [0, 2]]
-    degrees = np.bincount(ends.ravel(), minlength=count)
-    lost = np.bincount(change.removed[:, [0, 2]].ravel(), minlength=count)
-    forgets = (lost > 0) & (lost >= FORGOTTEN * degrees)
+    added = np.bincount(change.added[:, [0, 2]].ravel(), minlength=count)
+    degrees = np.bincount(change.after.train[:, [0, 2]].ravel(), minlength=count)
+    learns = (added > 0) & (added >= LEARNED * degrees)
+    learns[change.before.num_entities :] = False
+    return learns
+
+
+def _forgetful(change: Change) -> NDArray[np.bool_]:
+    """The entities whose rows start over, because enough of what they were trained on goes back to removed facts.
+
+    The share of an entity is that of its facts which are removed, or the mean share of the entities that its facts join
+    it with, over `REACH` steps: those rows were trained on removed facts too, and hand on what they learned. Of each
+    removed fact, the entity with fewer facts starts over in any case.
+    """
+    count = change.after.num_entities
+    heads, tails = change.before.train[:, 0], change.before.train[:, 2]
     pairs = change.removed[:, [0, 2]]
-    rarer = np.take_along_axis(pairs, degrees[pairs].argmin(axis=1)[:, None], 1)
-    forgets[rarer.ravel()] = True
+    degrees = np.bincount(heads, minlength=count) + np.bincount(tails, minlength=count)
+    shares = np.bincount(pairs.ravel(), minlength=count) / np.maximum(degrees, 1)
+    for _ in range(REACH):
+        around = np.bincount(heads, shares[tails], count) + np.bincount(tails, shares[heads], count)
+        shares = np.maximum(shares, around / np.maximum(degrees, 1))
+    forgets = shares >= FORGOTTEN
+    forgets[np.take_along_axis(pairs, degrees[pairs].argmin(axis=1)[:, None], 1).ravel()] = True
     return forgets
 
 
@@ -308,10 +330,21 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
             for name, parameter in operator.named_parameters():
                 parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
     model = Model(table, operator)
+    sums, digest = _sums(predictor, change, plan, model), _digest(old.entities.detach(), plan)
+    background = _background(Scorer(Model(table, old.relations).requires_grad_(False)), plan, recipe, seed)
+    drawn: dict[str, Any] = {"triples": plan.facts, "num_drawn": plan.num_known, "share": plan.share}
     return Start(
-        model, torch.from_numpy(plan.rows), relation_rows, plan.facts, _sums(predictor, change, plan, model),
-        _digest(old.entities.detach(), plan),
-    )  # fmt: skip
+        model, torch.from_numpy(plan.rows), relation_rows, sums=sums, background=background, digest=digest, **drawn
+    )
+
+
+def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int) -> Background | None:
+    """Fresh rows learn from all facts, known ones from as large a share of others' facts as of their own."""
+    num_facts = len(plan.facts) - (1 - plan.share) * plan.num_known  # in an epoch
+    weights = np.where(plan.whole[plan.rows], 1.0, plan.rate * plan.share) / max(1.0, num_facts)
+    negatives = None if recipe.objective == "softmax" else recipe.negatives
+    options: dict[str, Any] = {"batch_size": recipe.batch_size, "negatives": negatives, "seed": seed}
+    return make_background(scorer, plan.others, plan.rows, weights, **options)
 
 
 def _digest(table: Tensor, plan: Plan) -> str:
@@ -339,7 +372,7 @@ def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model) -> dic
         uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * _trained_epochs(predictor)
         size = SUM_PER_USE * float(old.entities.detach().square().mean()) / predictor.recipe["batch_size"] ** 2
         sums["entities"][:count] = torch.from_numpy(uses).float().to(predictor.device)[:, None] * size
-    sums["entities"][torch.from_numpy(plan.fresh).to(predictor.device)] = 0.0
+    sums["entities"][torch.from_numpy(plan.whole).to(predictor.device)] = 0.0
     return sums
 
 

@@ -1,0 +1,103 @@
+"""What the rows that an update trains learn from the facts that it does not train on.
+
+In training, an entity is a wrong answer to the questions of all facts but its own. An update trains on the facts of few
+entities; without the other facts, these entities would rise among the answers to all questions. A sample of the
+questions of other facts stands for them. Their queries are fixed, and so are the scores of entities that are not
+trained, so that a step takes only the scores of the trained rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.engine.adagrad import RowGradients
+from dihedral.graph.triples import Triples
+from dihedral.inference.scorer import Scorer
+from dihedral.models import Relations
+from dihedral.objectives.base import Gradients
+
+QUESTIONS = 16_384  # in the sample
+AT_ONCE = 1024  # of them in a step, at most
+MIN_AT_ONCE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Questions to which the trained rows are wrong answers."""
+
+    rows: Tensor  # int64 [n]: the entities that are trained
+    weights: Tensor  # [n, 1]: the questions that there are, for each fact that is trained on
+    at_once: int  # questions of a step
+    queries: Tensor  # [Q, width]
+    totals: Tensor | None  # [Q]: the log-sum-exp of the scores of the other entities; None for a logistic loss
+    share: float = 1.0  # the probability that a logistic loss draws an entity, times the weight of a wrong answer
+
+    def added_to(
+        self, found: Gradients, relations: Relations, table: Tensor, generator: torch.Generator
+    ) -> RowGradients | Tensor:
+        """The gradients of entities with those of the questions of a step."""
+        own = self.gradient(relations, table, generator)
+        if isinstance(found.entities, Tensor):
+            return found.entities.index_add_(0, self.rows, own)
+        return found.entities.joined(RowGradients(self.rows, own))
+
+    def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
+        """The gradient of the loss [n, 2L], from a random part of the questions."""
+        queries, others = self.queries, self.totals
+        if self.at_once < len(queries):
+            drawn = torch.randint(len(queries), (self.at_once,), generator=generator, device=table.device)
+            queries, others = queries[drawn], None if others is None else others[drawn]
+        vectors = table[self.rows].requires_grad_()
+        with torch.enable_grad():
+            candidates = relations.candidates(vectors)
+        scores = queries @ candidates.detach().T
+        if others is None:
+            slopes = torch.sigmoid(scores) * self.share
+        else:
+            totals = torch.logaddexp(others, scores.logsumexp(1))
+            slopes = torch.exp(scores - totals[:, None])
+        slope = slopes.T @ queries
+        if candidates is not vectors:
+            (slope,) = torch.autograd.grad(candidates, vectors, slope)
+        return slope * (self.weights / len(queries))
+
+
+@torch.no_grad()
+def make_background(
+    scorer: Scorer, others: Triples, rows: NDArray[np.bool_], weights: NDArray[np.float64], *,
+    batch_size: int, negatives: int | None, seed: int,
+) -> Background | None:  # fmt: skip
+    """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
+
+    others: the facts without a trained entity. weights [n]: for each trained row, how often each of their questions
+    counts per fact that is trained on. negatives: of a logistic loss; None for a softmax. A step computes about half as
+    many scores as the batch that it goes with.
+    """
+    if not len(others) or not rows.any():
+        return None
+    drawn = others[np.random.default_rng(seed).permutation(len(others))[: QUESTIONS // 2]]
+    head, relation, tail = torch.from_numpy(drawn.astype(np.int64)).to(scorer.device).unbind(1)
+    anchors, steps = torch.cat([head, tail]), torch.cat([relation, relation + scorer.num_relations])
+    trained, totals = torch.from_numpy(rows).to(scorer.device), None
+    scores_of_batch = batch_size * (scorer.num_entities if negatives is None else 8 * negatives)
+    if negatives is None:
+        parts = []
+        for _, scores in scorer.tiles(anchors, steps):
+            scores[:, trained] = float("-inf")
+            parts.append(scores.logsumexp(1))
+        totals = torch.cat(parts)
+    return Background(
+        rows=trained.nonzero()[:, 0],
+        at_once=max(MIN_AT_ONCE, min(AT_ONCE, scores_of_batch // int(rows.sum()))),
+        weights=torch.from_numpy(2 * len(others) * weights[:, None]).float().to(scorer.device),
+        queries=torch.cat(
+            [scorer.queries(*part) for part in zip(anchors.split(AT_ONCE), steps.split(AT_ONCE), strict=True)]
+        ),
+        totals=totals,
+        share=1.0 if negatives is None else negatives / (2 * scorer.num_entities),
+    )

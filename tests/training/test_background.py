@@ -1,0 +1,80 @@
+"""The background of an update: its gradient is that of the facts that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dihedral.engine.adagrad import RowGradients
+from dihedral.objectives.base import Gradients
+from dihedral.training.background import make_background
+
+SETUP = {"batch_size": 1000, "seed": 0}
+
+
+def parts(predictor):
+    """Two trained rows, and the facts of the other entities with their questions."""
+    graph = predictor.graph
+    rows = np.zeros(graph.num_entities, bool)
+    rows[[3, 7]] = True
+    others = graph.train[~rows[graph.train[:, [0, 2]]].any(axis=1)]
+    head, relation, tail = torch.from_numpy(others.astype(np.int64)).unbind(1)
+    anchors, steps = torch.cat([head, tail]), torch.cat([relation, relation + graph.num_relations])
+    return rows, others, predictor.scorer.queries(anchors, steps), torch.cat([tail, head])
+
+
+def test_the_gradient_is_that_of_the_cross_entropy_of_all_other_facts(predictor):
+    rows, others, queries, targets = parts(predictor)
+    weights = np.array([1.0, 0.5]) / 10  # ten facts are trained; the second row learns from half of the facts
+    found = make_background(predictor.scorer, others, rows, weights, negatives=None, **SETUP)
+    table = predictor.model.entities.detach().clone()
+    table[rows] += 0.1  # trained for a while
+    wanted = table.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(F.cross_entropy(queries @ wanted.T, targets, reduction="sum"), wanted)
+    gradient = found.gradient(predictor.model.relations, table, torch.Generator())
+    assert torch.allclose(gradient, wanted[rows] * torch.tensor([[0.1], [0.05]]), atol=1e-5)
+
+
+def test_a_part_of_the_questions_has_the_same_gradient_on_average(predictor):
+    rows, others, _, _ = parts(predictor)
+    found = make_background(predictor.scorer, others, rows, np.ones(2), negatives=None, **SETUP)
+    table, generator = predictor.model.entities.detach(), torch.Generator().manual_seed(0)
+    whole = found.gradient(predictor.model.relations, table, generator)
+    found = replace(found, at_once=20)
+    mean = sum(found.gradient(predictor.model.relations, table, generator) for _ in range(2000)) / 2000
+    assert torch.nn.functional.cosine_similarity(mean.ravel(), whole.ravel(), dim=0) > 0.99
+    assert float(mean.norm()) == pytest.approx(float(whole.norm()), rel=0.05)
+
+
+def test_a_logistic_loss_counts_how_often_a_row_is_drawn(predictor):
+    rows, others, queries, _ = parts(predictor)
+    found = make_background(predictor.scorer, others, rows, np.ones(2), negatives=6, **SETUP)
+    table = predictor.model.entities.detach()
+    vectors = table[rows].requires_grad_()
+    drawn = 6 / (2 * len(table))  # a fact asks one of its two questions, with six wrong answers
+    (wanted,) = torch.autograd.grad(F.softplus(queries @ vectors.T).sum() * drawn, vectors)
+    assert torch.allclose(found.gradient(predictor.model.relations, table, torch.Generator()), wanted, atol=1e-5)
+
+
+def test_it_is_added_to_both_kinds_of_gradients(predictor):
+    rows, others, _, _ = parts(predictor)
+    found = make_background(predictor.scorer, others, rows, np.ones(2), negatives=None, **SETUP)
+    table, relations = predictor.model.entities.detach(), predictor.model.relations
+    ids, vectors = torch.tensor([3, 5]), torch.ones(2, table.shape[1])
+    uses = RowGradients(ids, vectors)
+    dense, sparse = (
+        found.added_to(Gradients(torch.zeros(()), torch.zeros(()), each), relations, table, torch.Generator())
+        for each in (uses.dense(len(table)), uses)
+    )
+    assert torch.allclose(dense, sparse.dense(len(table)))
+    assert torch.equal(dense[5], vectors[0]) and not torch.equal(dense[3], vectors[0])
+
+
+def test_there_is_none_without_other_facts_or_without_trained_rows(predictor):
+    rows, others, _, _ = parts(predictor)
+    assert make_background(predictor.scorer, others[:0], rows, np.ones(2), negatives=None, **SETUP) is None
+    assert make_background(predictor.scorer, others, np.zeros_like(rows), np.ones(0), negatives=None, **SETUP) is None
