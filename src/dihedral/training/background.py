@@ -75,8 +75,8 @@ def make_background(
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
 
     others: the facts without a trained entity. weights [n]: for each trained row, how often each of their questions
-    counts per fact that is trained on. negatives: of a logistic loss; None for a softmax. A step computes about half as
-    many scores as the batch that it goes with.
+    counts per fact that is trained on. negatives: of a logistic loss; None for a softmax. A step computes at most
+    about half as many scores as the batch that it goes with.
     """
     if not len(others) or not rows.any():
         return None

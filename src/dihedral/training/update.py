@@ -1,9 +1,12 @@
 """`update`: change a trained model with its graph, without training it again from the start.
 
-New entities are placed by their facts (`inference.folding`). Then their rows and those of all entities in added facts
-are trained with the model's own recipe: on the added facts, on a sample of the other facts of those entities, and on
-all facts of fresh rows. Facts of others, to which these rows are wrong answers, are the `background`. All other rows
-stay as they are, bit by bit.
+New entities are placed by their facts (`inference.folding`). Then rows are trained with the model's own recipe:
+
+- those of new entities, and of known ones of which many facts are new, on all of their facts;
+- those of other known entities that gain facts with each other, on these and on a sample of their other facts.
+
+They are wrong answers to the questions of all other facts, which are the `background`. All other rows stay as they are,
+bit by bit.
 
 To forget a fact, the rows of its entities start over from the facts that they keep, and so do those of entities nearby
 that learned from them: such rows are fresh too. Where a fact is a negligible part of what an entity's row was trained
@@ -51,8 +54,8 @@ from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
 
 EPOCHS = 5  # over the facts of an update of known entities
-NEW_EPOCHS = 8  # if rows are fresh: new, or starting over
-REPLAY = 10  # other facts of known entities, for each added fact of theirs, in an update of `EPOCHS`
+NEW_EPOCHS = 8  # if rows are trained on all of their facts
+REPLAY = 10  # other facts of known entities, for each added fact of theirs
 REPEAT = 2  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
@@ -70,7 +73,7 @@ class Plan:
     whole: NDArray[np.bool_]  # those of them that are trained on all of their facts
     fresh: NDArray[np.bool_]  # those of these that start over, or are new
     facts: NDArray[np.int32]  # [n, 3]
-    num_known: int  # the last of them have no fresh entity and no new relation; `EPOCHS` passes over these are enough
+    num_known: int  # the last of them: without new relations and such entities; `EPOCHS` passes are enough
     others: NDArray[np.int32]  # [m, 3]: the facts without a trained entity
     rate: float  # the share of the facts of known entities that is trained on
     epochs: int
@@ -241,7 +244,7 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     rows = whole.copy()
     rows[change.added[is_known][:, [0, 2]]] = True
     if epochs is None:
-        epochs = _choose_epochs(change, predictor, whole)
+        epochs = _choose_epochs(change, predictor, whole, fresh)
     if epochs < 1:
         raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
     train, rng = change.after.train, np.random.default_rng(seed)
@@ -258,11 +261,9 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     return Plan(rows, whole, fresh, facts, num_known, old[~is_whole & ~is_touched], rate, epochs)
 
 
-def _choose_epochs(change: Change, predictor: Predictor, fresh: NDArray[np.bool_]) -> int:
-    epochs = NEW_EPOCHS if fresh.any() else EPOCHS
-    if not _can_place(fresh):
-        epochs = max(epochs, _trained_epochs(predictor))
-    if change.num_new_relations:  # their codes are found as in training
+def _choose_epochs(change: Change, predictor: Predictor, whole: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> int:
+    epochs = NEW_EPOCHS if whole.any() else EPOCHS
+    if change.num_new_relations or not _can_place(fresh):  # codes, or most rows, are found as in training
         epochs = max(epochs, _trained_epochs(predictor))
     return epochs
 
