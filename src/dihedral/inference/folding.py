@@ -36,7 +36,7 @@ from dihedral.objectives.regularisers import make_regulariser
 from dihedral.runtime import interruption
 
 CANDIDATES = 256  # entities of a softmax
-QUESTIONS = 1024  # of other facts
+QUESTIONS = 2048  # of other facts
 STEPS = 12  # of Adagrad
 STEP_SIZE = 0.5  # its learning rate, relative to the size of the entries of other vectors
 INIT = 0.01  # spread of the entries that a vector starts with, relative to that size
