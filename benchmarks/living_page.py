@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 def rows() -> list[Row]:
     """The latest row of each run."""
-    run = "graph", "scenario", "seed", "device", "settings", "keep_optimiser"
+    run = "graph", "scenario", "seed", "device", "recipe", "settings", "keep_optimiser"
     return list({str([row[key] for key in run]): row for row in read_lines(RESULTS / f"{RECORD}.jsonl")}.values())
 
 

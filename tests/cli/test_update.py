@@ -43,7 +43,7 @@ def test_an_update_replaces_the_model_and_says_what_it_did(cli, folder, new, old
     updated = dh.load(folder)
     assert updated.score("zoe", "likes", "man_0002") and updated.calibration is not None
     shown = cli("info", folder)
-    assert "versions, with MRR before → after" in shown.out
+    assert "MRR before→after" in shown.out
     assert json.loads(cli("info", folder, "--json").out)["metrics"]["versions"][1]["removed"] == 1
 
 

@@ -39,6 +39,19 @@ def test_the_gradient_is_that_of_the_cross_entropy_of_all_other_facts(predictor)
     assert torch.allclose(gradient, wanted[rows] * torch.tensor([[0.1], [0.05]]), atol=1e-5)
 
 
+def test_right_answers_among_the_trained_rows_are_not_counted_as_wrong(predictor):
+    rows, _, _, _ = parts(predictor)
+    facts = predictor.graph.train  # among them those of the trained rows
+    found = make_background(predictor.scorer, facts, rows, np.ones(2), negatives=None, **SETUP)
+    head, relation, tail = torch.from_numpy(facts.astype(np.int64)).unbind(1)
+    anchors, targets = torch.cat([head, tail]), torch.cat([tail, head])
+    queries = predictor.scorer.queries(anchors, torch.cat([relation, relation + predictor.graph.num_relations]))
+    shares = torch.softmax(queries @ predictor.model.entities.detach().T, 1)
+    shares[torch.arange(len(targets)), targets] = 0.0
+    gradient = found.gradient(predictor.model.relations, predictor.model.entities.detach(), torch.Generator())
+    assert torch.allclose(gradient, (shares.T @ queries)[rows], atol=1e-4)
+
+
 def test_a_part_of_the_questions_has_the_same_gradient_on_average(predictor):
     rows, others, _, _ = parts(predictor)
     found = make_background(predictor.scorer, others, rows, np.ones(2), negatives=None, **SETUP)

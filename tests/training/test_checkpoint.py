@@ -208,7 +208,7 @@ def test_a_run_resumes_only_with_the_same_recipe_and_seed(family, unfinished, ch
 
 
 def test_a_run_resumes_only_with_the_same_data(unfinished):
-    with pytest.raises(DihedralError, match="was made with another data; resume with the same data, recipe and seed"):
+    with pytest.raises(DihedralError, match="was made with another graph; resume with the same graph, recipe and seed"):
         train(make_family(40, seed=2), unfinished, resume=True)
 
 
@@ -342,7 +342,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(python, tmp_path
 
 def test_a_resume_with_fewer_epochs_than_were_trained_is_refused(tmp_path, family):
     recipe = dh.Recipe(dimension=8, epochs=4, validate_every=0)
-    trainer = Trainer(family, recipe, out=tmp_path)
+    trainer = Trainer(family, recipe, out=tmp_path, checkpoint_minutes=0)
     trainer.run()
     shorter = Trainer(family, recipe.replace(epochs=2), out=tmp_path)
     with pytest.raises(DihedralError, match="epochs is 2, but the checkpoint has 4; resume with more"):

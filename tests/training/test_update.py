@@ -149,8 +149,33 @@ def test_an_update_continues_with_the_state_of_the_optimiser(family, tmp_path):
 
 
 def test_relations_are_trained_only_with_the_state_of_the_optimiser(predictor):
-    with pytest.raises(DihedralError, match="trained with keep_optimiser"):
+    with pytest.raises(DihedralError, match="trained with --keep-optimiser"):
         predictor.update(add=NEW, relations=True)
+
+
+def test_a_new_relation_leaves_the_latents_of_known_ones(family, tmp_path):
+    options = {"epochs": 5, "progress": False, "device": "cpu", "dimension": 16, "out": tmp_path / "model"}
+    dh.train(family, "demo/family", keep_optimiser=True, **options)
+    trained = dh.load(tmp_path / "model")
+    updated = trained.update(add=NEW, progress=False, calibrate=False)
+    for name, values in trained.latents.items():
+        assert torch.equal(updated.latents[name][: len(values)], values)
+
+
+def test_removing_only_facts_that_were_not_trained_on_changes_no_row(predictor):
+    updated = predictor.update(remove=list(predictor.graph.labels(predictor.graph.test[:2])), progress=False)
+    version = updated.metrics["versions"][-1]
+    assert (version["removed"], version["rows_changed"]) == (2, 0)
+    assert torch.equal(updated.model.entities, predictor.model.entities)
+
+
+def test_a_few_facts_of_entities_with_many_leave_the_model_as_good(benchmark_graph):
+    graph = benchmark_graph("umls")
+    trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, progress=False, device="cpu")
+    hubs = [graph.entities[i] for i in graph.train_index.degrees.argsort(descending=True)[:4].tolist()]
+    new = [(hubs[0], "ingredient_of", hubs[1]), (hubs[2], "ingredient_of", hubs[3])]
+    version = trained.update(add=new, progress=False, calibrate=False).metrics["versions"][-1]
+    assert version["test_mrr"] > version["before"]["test_mrr"] - 0.01
 
 
 def test_a_model_without_a_recipe_is_refused(predictor):
@@ -180,8 +205,12 @@ def test_an_update_that_was_stopped_is_resumed_to_the_same_model(predictor, tmp_
     with pytest.raises(Interrupted):
         update_folder(tmp_path / "stopped", add=NEW, progress=False, callback=stop)
     assert (tmp_path / "stopped" / "model.json").read_bytes() == before
-    with pytest.raises(DihedralError, match="was made with another"):
-        update_folder(tmp_path / "stopped", add=NEW[:1], progress=False, resume=True)
+    for other in ({"add": NEW[:1]}, {"add": NEW, "epochs": 3}):
+        with pytest.raises(DihedralError, match="is of another update; repeat the same command"):
+            update_folder(tmp_path / "stopped", **other, progress=False, resume=True)
+    with pytest.raises(DihedralError, match="only in case"):
+        update_folder(tmp_path / "stopped", add=[("MAN_0001", "sibling", "man_0003")], progress=False)
+    assert (tmp_path / "stopped" / "update").exists()
     epochs = []
     resumed = update_folder(tmp_path / "stopped", add=NEW, progress=False, resume=True, callback=epochs.append)
     assert next(each["epoch"] for each in epochs if each["event"] == "epoch") == 3
@@ -223,13 +252,16 @@ def test_training_again_is_advised_with_a_reason(predictor):
     first = {"version": 0, "facts": 100, "valid_mrr": 0.5}
     drift = {"added_mrr_after": 0.9, "other_train_mrr_after": 0.9}
     fine = {"added": 1, "removed": 0, "valid_mrr": 0.5, "before": {"valid_mrr": 0.5}, "drift": drift}
-    fine |= {"rows_changed": 2, "rows": 40}
+    fine |= {"rows_started_over": 2, "rows": 40}
     assert advice([first], fine, change) is None
     assert "lost 20.0% of the valid MRR" in advice([first], fine | {"valid_mrr": 0.4}, change)
     assert "facts changed since training" in advice([first], fine | {"added": 30}, change)
-    assert "started over" in advice([first], fine | {"rows_changed": 21}, change)
+    assert "started over" in advice([first], fine | {"rows_started_over": 21}, change)
     unfit = drift | {"added_mrr_after": 0.5}
-    assert "the added facts have an MRR" in advice([first], fine | {"drift": unfit}, change)
+    added = [("man_0000", "likes", name) for name in graph.entities][1:]
+    many = dh.graph.changes.change_graph(graph, added, [])
+    assert "the added facts have an MRR" in advice([first], fine | {"drift": unfit}, many)
+    assert advice([first], fine | {"drift": unfit}, change) is None  # one fact says little
 
 
 def test_labels_stay_when_entities_arrive(predictor, tmp_path):

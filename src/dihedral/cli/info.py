@@ -41,17 +41,19 @@ def _print(content: dict[str, Any]) -> None:
 
 def print_versions(versions: list[dict[str, Any]]) -> None:
     """One row per version: what changed, and MRR before and after on the same facts."""
-    header = ["version", "time", "added", "removed", "rows changed", "valid MRR", "test MRR", "train again"]
+    header = ["version", "date", "added", "removed", "rows", "valid MRR", "test MRR", "advice"]
     rows = []
     for each in versions:
         shown = []
         for split in ("valid_mrr", "test_mrr"):
             before, after = each.get("before", {}).get(split), each.get(split)
-            texts = [f"{value:.4f}" for value in (before, after) if value is not None]
-            shown.append(" → ".join(texts))
+            texts = [f"{value:.3f}" for value in (before, after) if value is not None]
+            shown.append("→".join(texts))
         counts = [each.get(key, "") for key in ("added", "removed", "rows_changed")]
-        rows.append([each["version"], each.get("time", ""), *counts, *shown, "yes" if each.get("advice") else ""])
-    print_table("\nversions, with MRR before → after", header, rows)
+        rows.append(
+            [each["version"], each.get("time", "")[:10], *counts, *shown, "train" if each.get("advice") else ""]
+        )
+    print_table("\nversions: changed rows of entities, MRR before→after, and whether to train again", header, rows)
 
 
 def _print_calibration(calibration: dict[str, Any]) -> None:

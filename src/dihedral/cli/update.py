@@ -77,6 +77,8 @@ def print_version(version: dict[str, Any]) -> None:
     counts = {name: version[name] for name in ("added", "removed", "new_entities", "new_relations") if version[name]}
     changed = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
     say(f"version {version['version']}: {changed}")
+    if version.get("known_already"):
+        say(f"facts that the graph had already: {version['known_already']:,}")
     say(f"{version['rows_changed']:,} of {version['rows']:,} entity rows changed in {version['train_seconds']:.1f} s")
     for split in ("valid", "test"):
         before, after = version["before"].get(f"{split}_mrr"), version.get(f"{split}_mrr")

@@ -46,7 +46,8 @@ class Change:
         """The counts and hashes; no fact."""
         return {
             "added": len(self.added), "removed": self.num_removed, "new_entities": len(self.new_entities),
-            "new_relations": self.num_new_relations, **{f"{name}_sha256": value for name, value in self.hashes.items()},
+            "new_relations": self.num_new_relations, "known_already": self.num_known,
+            **{f"{name}_sha256": value for name, value in self.hashes.items()},
         }  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) ->
     is_known = _places(graph, wanted) >= 0
     added = wanted[~is_known]
     if not len(added) and not len(gone):
-        known = f"all {len(add)} facts to add are in the graph already" if add else "no facts are given"
+        known = "the graph already has the facts to add" if add else "no facts are given"
         raise DihedralError(f"nothing would change: {known}")
     splits = {split: graph.split(split) for split in SPLITS}
     kept = {split: part[_places(graph, part, gone) < 0] for split, part in splits.items()}

@@ -2,8 +2,8 @@
 
 In training, an entity is a wrong answer to the questions of all facts but its own. An update trains on the facts of few
 entities; without the other facts, these entities would rise among the answers to all questions. A sample of the
-questions of other facts stands for them. Their queries are fixed, and so are the scores of entities that are not
-trained, so that a step takes only the scores of the trained rows.
+questions of other facts stands for them. Their queries hardly change, nor do the scores of entities that are not
+trained, so that both are computed once, and a step takes only the scores of the trained rows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,6 +35,7 @@ class Background:
     weights: Tensor  # [n, 1]: the questions that there are, for each fact that is trained on
     at_once: int  # questions of a step
     queries: Tensor  # [Q, width]
+    answers: Tensor  # int64 [Q]: which of the rows is the right answer; n if none is
     totals: Tensor | None  # [Q]: the log-sum-exp of the scores of the other entities; None for a logistic loss
     share: float = 1.0  # the probability that a logistic loss draws an entity, times the weight of a wrong answer
 
@@ -48,10 +50,11 @@ class Background:
 
     def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
         """The gradient of the loss [n, 2L], from a random part of the questions."""
-        queries, others = self.queries, self.totals
+        queries, answers, others = self.queries, self.answers, self.totals
         if self.at_once < len(queries):
             drawn = torch.randint(len(queries), (self.at_once,), generator=generator, device=table.device)
-            queries, others = queries[drawn], None if others is None else others[drawn]
+            queries, answers = queries[drawn], answers[drawn]
+            others = None if others is None else others[drawn]
         vectors = table[self.rows].requires_grad_()
         with torch.enable_grad():
             candidates = relations.candidates(vectors)
@@ -61,6 +64,7 @@ class Background:
         else:
             totals = torch.logaddexp(others, scores.logsumexp(1))
             slopes = torch.exp(scores - totals[:, None])
+        slopes = F.pad(slopes, (0, 1)).scatter_(1, answers[:, None], 0.0)[:, :-1]  # right answers are no wrong ones
         slope = slopes.T @ queries
         if candidates is not vectors:
             (slope,) = torch.autograd.grad(candidates, vectors, slope)
@@ -74,7 +78,7 @@ def make_background(
 ) -> Background | None:  # fmt: skip
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
 
-    others: the facts without a trained entity. weights [n]: for each trained row, how often each of their questions
+    others: the facts that are not trained on. weights [n]: for each trained row, how often each of their questions
     counts per fact that is trained on. negatives: of a logistic loss; None for a softmax. A step computes at most
     about half as many scores as the batch that it goes with.
     """
@@ -84,6 +88,7 @@ def make_background(
     head, relation, tail = torch.from_numpy(drawn.astype(np.int64)).to(scorer.device).unbind(1)
     anchors, steps = torch.cat([head, tail]), torch.cat([relation, relation + scorer.num_relations])
     trained, totals = torch.from_numpy(rows).to(scorer.device), None
+    place = torch.where(trained, trained.cumsum(0) - 1, trained.sum())
     scores_of_batch = batch_size * (scorer.num_entities if negatives is None else 8 * negatives)
     if negatives is None:
         parts = []
@@ -98,6 +103,7 @@ def make_background(
         queries=torch.cat(
             [scorer.queries(*part) for part in zip(anchors.split(AT_ONCE), steps.split(AT_ONCE), strict=True)]
         ),
+        answers=place[torch.cat([tail, head])],
         totals=totals,
         share=1.0 if negatives is None else negatives / (2 * scorer.num_entities),
     )

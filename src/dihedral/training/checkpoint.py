@@ -26,6 +26,7 @@ from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
 from dihedral.training.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
 
 VERSION = 2
+UPDATE = "update"  # folder of an update that is not finished, beside that of a training run
 
 
 @dataclass
@@ -52,6 +53,7 @@ class RunFolder:
         self.log = self.folder / "log.jsonl"
         self._launch = self.folder / "launch"
         self.device = torch.device(device)  # that ranks communicate with
+        self.restart = "start over with --overwrite"  # what error messages advise
         self.state = ""  # the folders that the checkpoint names
         self.best = ""
 
@@ -70,6 +72,7 @@ class RunFolder:
         """Delete what an earlier run left."""
         self.drop_checkpoint()
         self.log.unlink(missing_ok=True)
+        shutil.rmtree(self.folder.parent / UPDATE, ignore_errors=True)
 
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
@@ -127,13 +130,18 @@ class RunFolder:
         if content.get("version") != VERSION:
             raise DihedralError(
                 f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads; "
-                "start over with --overwrite"
+                f"{self.restart}"
             )
         try:
             if part := find_difference(content["identity"], identity, ignore=MAY_CHANGE_ON_RESUME):
+                if part == "start":
+                    raise DihedralError(
+                        f"checkpoint {str(self.checkpoint)!r} is of another update; repeat the same command, "
+                        f"or {self.restart}"
+                    )
                 raise DihedralError(
-                    f"checkpoint {str(self.checkpoint)!r} was made with another {part}; "
-                    "resume with the same data, recipe and seed, or start over with --overwrite"
+                    f"checkpoint {str(self.checkpoint)!r} was made with another {'graph' if part == 'data' else part}; "
+                    f"resume with the same graph, recipe and seed, or {self.restart}"
                 )
             state = _progress(content["progress"])
             self.state, self.best = state_name(state), _best(state.best_epoch)
@@ -142,12 +150,10 @@ class RunFolder:
             for name, size in content["bytes"].items():
                 if Path(name).parent not in (Path(self.state), Path(self.best)):
                     raise KeyError(name[:80])
-                check_tensors(self.folder / name, size)
+                check_tensors(self.folder / name, size, self.restart)
             return state
         except (KeyError, TypeError, AttributeError) as error:
-            raise DihedralError(
-                f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; start over with --overwrite"
-            ) from None
+            raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; {self.restart}") from None
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write a folder of tensors, all ranks together; it is valid once a checkpoint names it."""
@@ -203,13 +209,12 @@ def _best(epoch: int) -> str:
     return f"best-{epoch:06d}"
 
 
-def check_tensors(path: Path, size: int) -> None:
+def check_tensors(path: Path, size: int, restart: str) -> None:
     """Refuse a safetensors file of another size or with a damaged header."""
     try:
         if path.stat().st_size != size:
             raise DihedralError(
-                f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged, "
-                "start over with --overwrite"
+                f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged, {restart}"
             )
         check_header(path)
         with safe_open(path, framework="pt"):
@@ -218,7 +223,7 @@ def check_tensors(path: Path, size: int) -> None:
         if isinstance(error, DihedralError):
             raise
         reason = getattr(error, "strerror", None) or str(error)
-        raise DihedralError(f"{str(path)!r} cannot be read: {reason}; start over with --overwrite") from None
+        raise DihedralError(f"{str(path)!r} cannot be read: {reason}; {restart}") from None
 
 
 def _checked(work: Callable[[], Any], path: Path, done: str) -> None:

@@ -19,7 +19,7 @@ def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str, start
     """
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.from_dict(recipe)
     settings = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
-    return {"recipe": settings, "seed": seed, "data": data, "start": start}
+    return {"start": start, "recipe": settings, "seed": seed, "data": data}
 
 
 def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] = ()) -> str | None:

@@ -19,6 +19,7 @@ MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
 MAX_CHANGED = 0.2  # facts added and removed since training, as a share of those at training
 MAX_ROWS = 0.5  # rows that a removal starts over, as a share of all
 MIN_FIT = 0.9  # MRR of added training facts, as a share of that of other training facts
+MIN_ADDED = 10  # facts to judge that by
 MAX_FORGOTTEN = 0.1  # facts removed from one relation, as a share of them
 
 
@@ -43,9 +44,10 @@ def _is_version(entry: Any) -> bool:
 
 
 def record_update(
-    before: Predictor, after: Predictor, change: Change, epochs: int, seconds: float, relations: bool
-) -> None:
-    """Add a version to the metrics of an updated model."""
+    before: Predictor, after: Predictor, change: Change, *, epochs: int, seconds: float, relations: bool,
+    started_over: int,
+) -> None:  # fmt: skip
+    """Add a version to the metrics of an updated model; started_over: the number of known rows that did."""
     versions = versions_of(before)
     rows = after.model.entities.detach()[: before.graph.num_entities]
     changed = int((rows != before.model.entities.detach()).any(dim=1).sum())
@@ -53,6 +55,7 @@ def record_update(
         "version": versions[-1]["version"] + 1, "parent": versions[-1]["version"],
         "time": datetime.now(UTC).isoformat(timespec="seconds"), "fingerprint": change.after.fingerprint,
         "facts": len(change.after.train), **change.to_dict(), "rows_changed": changed, "rows": len(rows),
+        "rows_started_over": started_over,
         "relations_trained": relations, "epochs": epochs, "train_seconds": round(seconds, 3),
         **_measured(after), "before": _measured_before(before, change), "drift": _drift(before, after, change),
     }  # fmt: skip
@@ -127,10 +130,11 @@ def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change
     if changed > MAX_CHANGED * first["facts"]:
         return f"{changed:,} facts changed since training, which had {first['facts']:,}"
     fit, others = entry["drift"]["added_mrr_after"], entry["drift"]["other_train_mrr_after"]
-    if fit is not None and others is not None and fit < MIN_FIT * others:
+    enough = len(change.added) >= MIN_ADDED
+    if enough and fit is not None and others is not None and fit < MIN_FIT * others:
         return f"the added facts have an MRR of {fit:.4f}, other training facts {others:.4f}"
-    if len(change.removed) and entry["rows_changed"] > MAX_ROWS * entry["rows"]:
-        return f"{entry['rows_changed']:,} of {entry['rows']:,} rows started over, which takes as long as training"
+    if entry["rows_started_over"] > MAX_ROWS * entry["rows"]:
+        return f"{entry['rows_started_over']:,} of {entry['rows']:,} rows started over, which takes as long as training"
     counts = np.bincount(change.before.train[:, 1], minlength=change.after.num_relations)
     lost = np.bincount(change.removed[:, 1], minlength=change.after.num_relations)
     worst = int((lost / np.maximum(counts, 1)).argmax())

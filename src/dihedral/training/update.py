@@ -46,7 +46,7 @@ from dihedral.storage.folder import MANIFEST, holds_model, saved_options
 from dihedral.storage.reviews import FILE as REVIEWS
 from dihedral.storage.reviews import Decision, Reviews
 from dihedral.training.background import Background, make_background
-from dihedral.training.checkpoint import RunFolder
+from dihedral.training.checkpoint import UPDATE, RunFolder
 from dihedral.training.estimates import num_threads
 from dihedral.training.lineage import record_update
 from dihedral.training.loop import Callback, Event, Start, Trainer
@@ -56,12 +56,12 @@ from dihedral.training.train import calibrate as fit_probabilities
 EPOCHS = 5  # over the facts of an update of known entities
 NEW_EPOCHS = 8  # if rows are trained on all of their facts
 REPLAY = 10  # other facts of known entities, for each added fact of theirs
+MIN_REPLAY = 1000  # at least, if they have as many: few would turn the row of an entity with many facts to them
 REPEAT = 2  # times that an added fact of known entities is trained per epoch: their rows move in small steps
 SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
 LEARNED = 0.1  # the share of an entity's facts that are new from which its row is trained on all of them
 REACH = 2  # steps from the entities of removed facts to others that learned from them
-CHECKPOINTS = "update"  # folder of an update that is not finished, in the folder of the model
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
 
 
@@ -74,7 +74,7 @@ class Plan:
     fresh: NDArray[np.bool_]  # those of these that start over, or are new
     facts: NDArray[np.int32]  # [n, 3]
     num_known: int  # the last of them: without new relations and such entities; `EPOCHS` passes are enough
-    others: NDArray[np.int32]  # [m, 3]: the facts without a trained entity
+    others: NDArray[np.int32]  # [m, 3]: the facts that are not trained on
     rate: float  # the share of the facts of known entities that is trained on
     epochs: int
 
@@ -122,7 +122,10 @@ def update(
     change = change_graph(predictor.graph, read_facts(add), read_facts(remove))
     recipe = _recipe(predictor)
     if relations and (predictor.optimiser is None or predictor.latents is None):
-        raise DihedralError("relations can be trained further only in a model that was trained with keep_optimiser")
+        raise DihedralError(
+            "known relations can be trained further only in a model that was trained with --keep-optimiser "
+            "(keep_optimiser=True)"
+        )
     plan = make_plan(change, predictor, epochs, seed)
     start = _start(predictor, change, plan, recipe, relations, seed)
     short = _short(recipe, plan.epochs)
@@ -136,9 +139,14 @@ def update(
         where: dict[str, Any] = {"device": predictor.device, "out": out}
         trainer = Trainer(change.after, short, seed=seed, callback=announce, start=start, **where)
         if resume:
+            assert trainer.folder is not None
+            trainer.folder.restart = "leave out --resume to start over"
             trainer.resume()
-        with at_most(num_threads(short, change.after, predictor.device)):
-            trainer.run()
+        elif out is not None:
+            shutil.rmtree(out, ignore_errors=True)  # of an update that was stopped
+        if len(plan.facts):  # there are none if only valid and test facts are removed
+            with at_most(num_threads(short, change.after, predictor.device)):
+                trainer.run()
     result = _result(predictor, change, plan, trainer, relations)
     seconds = time.perf_counter() - started
     for split in ("valid", "test"):
@@ -150,7 +158,10 @@ def update(
         before = predictor.metrics.get("calibration")
         if isinstance(before, dict) and "reviews" in before and result.calibration is not None:
             result.correct(before["reviews"])
-    record_update(predictor, result, change, plan.epochs, seconds, relations)
+    over = int(plan.fresh[: predictor.graph.num_entities].sum())
+    record_update(
+        predictor, result, change, epochs=plan.epochs, seconds=seconds, relations=relations, started_over=over
+    )
     return result
 
 
@@ -177,11 +188,9 @@ def update_folder(
         raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
     if out is not None and (out / REVIEWS).exists() and out.resolve() != folder.resolve():
         raise DihedralError(f"folder {str(out)!r} already holds decisions of reviewers; choose another")
-    run, checkpoints = RunFolder(target), target / CHECKPOINTS
+    run, checkpoints = RunFolder(target), target / UPDATE
     with run.locked():
         try:
-            if not resume:
-                shutil.rmtree(checkpoints, ignore_errors=True)
             kept = saved_options(folder)
             predictor = load(folder, device=device)
             if reviews:
@@ -240,9 +249,10 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     fresh[change.new_entities] = True
     fresh |= _forgetful(change)
     whole = fresh | _learning(change)
-    is_known = ~whole[change.added[:, [0, 2]]].any(axis=1) & (change.added[:, 1] < change.before.num_relations)
+    is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1) & (change.added[:, 1] < change.before.num_relations)
     rows = whole.copy()
     rows[change.added[is_known][:, [0, 2]]] = True
+    is_known &= ~whole[change.added[:, [0, 2]]].any(axis=1)  # all facts of whole rows are trained in each epoch
     if epochs is None:
         epochs = _choose_epochs(change, predictor, whole, fresh)
     if epochs < 1:
@@ -251,14 +261,15 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     old = train[: len(train) - len(change.added)]
     is_whole = whole[old[:, [0, 2]]].any(axis=1)
     is_touched = ~is_whole & rows[old[:, [0, 2]]].any(axis=1)
-    wanted = REPLAY * int(is_known.sum())
     touched = np.flatnonzero(is_touched)
+    wanted = max(REPLAY * int(is_known.sum()), MIN_REPLAY)
     rate = min(1.0, wanted / max(1, len(touched)))
     replay = np.sort(rng.choice(touched, math.ceil(rate * len(touched)), replace=False))
     new, known = change.added[~is_known], np.repeat(change.added[is_known], REPEAT, axis=0)
     facts = np.concatenate([new, old[is_whole], known, old[replay]])
-    num_known = len(known) + len(replay)
-    return Plan(rows, whole, fresh, facts, num_known, old[~is_whole & ~is_touched], rate, epochs)
+    is_other = np.ones(len(old), bool)
+    is_other[is_whole] = is_other[replay] = False
+    return Plan(rows, whole, fresh, facts, len(known) + len(replay), old[is_other], rate, epochs)
 
 
 def _choose_epochs(change: Change, predictor: Predictor, whole: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> int:
@@ -331,7 +342,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
             for name, parameter in operator.named_parameters():
                 parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
     model = Model(table, operator)
-    sums, digest = _sums(predictor, change, plan, model), _digest(old.entities.detach(), plan)
+    sums, digest = _sums(predictor, change, plan, model), _digest(old, plan, relations)
     background = _background(Scorer(Model(table, old.relations).requires_grad_(False)), plan, recipe, seed)
     drawn: dict[str, Any] = {"triples": plan.facts, "num_drawn": plan.num_known, "share": plan.share}
     return Start(
@@ -348,9 +359,11 @@ def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int) -> Backgr
     return make_background(scorer, plan.others, plan.rows, weights, **options)
 
 
-def _digest(table: Tensor, plan: Plan) -> str:
-    found = hashlib.sha256()
-    for part in (table.cpu().numpy(), plan.rows, plan.fresh, plan.facts):
+def _digest(model: Model, plan: Plan, relations: bool) -> str:
+    """Of the model that is updated and what is done with it."""
+    found = hashlib.sha256(f"{plan.epochs} {relations}".encode())
+    tensors = [model.entities.detach(), *model.relations.stored().values()]
+    for part in (*(each.cpu().numpy() for each in tensors), plan.rows, plan.fresh, plan.facts):
         found.update(np.ascontiguousarray(part).data)
     return found.hexdigest()
 
@@ -399,6 +412,8 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
     optimiser = None
     if predictor.optimiser is not None:
         optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
+        if predictor.latents is not None and latents and not relations:
+            latents = joined(predictor.latents, latents, known_rows(trainer.model.relations, old.num_relations))
         latents = (predictor.latents or {}) | latents
     return Predictor(
         model, change.after, recipe=predictor.recipe, metrics=metrics, latents=latents if optimiser else None,
