@@ -32,7 +32,7 @@ class Background:
     """Questions to which the trained rows are wrong answers."""
 
     rows: Tensor  # int64 [n]: the entities that are trained
-    weights: Tensor  # [n, 1]: the questions that there are, for each fact that is trained on
+    weights: Tensor  # [n, 1]: the questions that there are, times how much the row is to learn from them
     at_once: int  # questions of a step
     queries: Tensor  # [Q, width]
     answers: Tensor  # int64 [Q]: which of the rows is the right answer; n if none is
@@ -40,16 +40,16 @@ class Background:
     share: float = 1.0  # the probability that a logistic loss draws an entity, times the weight of a wrong answer
 
     def added_to(
-        self, found: Gradients, relations: Relations, table: Tensor, generator: torch.Generator
+        self, found: Gradients, relations: Relations, table: Tensor, num_facts: Tensor, generator: torch.Generator
     ) -> RowGradients | Tensor:
-        """The gradients of entities with those of the questions of a step."""
-        own = self.gradient(relations, table, generator)
+        """The gradients of entities with those of a step's part of the questions; num_facts: of the epoch."""
+        own = self.gradient(relations, table, generator) / num_facts
         if isinstance(found.entities, Tensor):
             return found.entities.index_add_(0, self.rows, own)
         return found.entities.joined(RowGradients(self.rows, own))
 
     def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
-        """The gradient of the loss [n, 2L], from a random part of the questions."""
+        """The gradient of the summed loss [n, 2L], from a random part of the questions."""
         queries, answers, others = self.queries, self.answers, self.totals
         if self.at_once < len(queries):
             drawn = torch.randint(len(queries), (self.at_once,), generator=generator, device=table.device)
@@ -78,9 +78,9 @@ def make_background(
 ) -> Background | None:  # fmt: skip
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
 
-    others: the facts that are not trained on. weights [n]: for each trained row, how often each of their questions
-    counts per fact that is trained on. negatives: of a logistic loss; None for a softmax. A step computes at most
-    about half as many scores as the batch that it goes with.
+    others: the facts that are not trained on. weights [n]: for each trained row, how much it is to learn from them,
+    relative to its own facts. negatives: of a logistic loss; None for a softmax. A step computes at most about half as
+    many scores as the batch that it goes with.
     """
     if not len(others) or not rows.any():
         return None

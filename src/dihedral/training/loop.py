@@ -68,16 +68,12 @@ class Start:
     rows: Tensor  # bool [N]: the entities to train
     relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
     triples: Triples  # the facts to train on
-    num_drawn: int  # of the last of them, an epoch trains a random share
-    share: float
     sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
+    late_rows: Tensor  # bool [N]: the entities that are trained in the last epochs only
+    num_late: int  # the last facts are trained in the last epochs only
+    late_epochs: int
     background: Background | None = None  # what the rows learn from other facts
     digest: str = ""  # of the model and the change; a checkpoint of another is not resumed
-
-    def drawn(self, order: Tensor) -> Tensor:
-        """The part of a random order of all facts that an epoch trains on."""
-        may_wait = order >= len(self.triples) - self.num_drawn
-        return order[~may_wait | (may_wait.cumsum(0) <= self.share * self.num_drawn)]
 
 
 class Trainer:
@@ -122,6 +118,7 @@ class Trainer:
         self._epoch_generator: Tensor | None = None  # the generator's state after the last step of an unfinished epoch
         self.generator = torch.Generator(self.device)
         self.temperature = torch.ones((), device=self.device)
+        self.num_facts = torch.ones((), device=self.device)  # of an epoch of an update
         self.start = start
         self.triples = torch.from_numpy(graph.train if start is None else start.triples).to(self.device).long()
         self._build_model()
@@ -151,7 +148,7 @@ class Trainer:
         self.rows: Tensor | None = None  # masks of what is trained; None: everything
         self.relation_rows: Tensor | None = None
         if start is not None:
-            self.rows = start.rows.to(self.device)
+            self.rows = start.rows.to(self.device, copy=True)
             if start.relation_rows is not None:
                 self.relation_rows = start.relation_rows.to(self.device)
             for name, total in start.sums.items():
@@ -189,7 +186,8 @@ class Trainer:
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         uses = found.entities
         if self.start is not None and self.start.background is not None:
-            uses = self.start.background.added_to(found, relations, self.model.entities.detach(), self.generator)
+            background, table = self.start.background, self.model.entities.detach()
+            uses = background.added_to(found, relations, table, self.num_facts, self.generator)
         if isinstance(uses, Tensor):
             self.optimisers["entities"].step(uses if self.rows is None else masked(uses, self.rows))
         else:
@@ -286,7 +284,7 @@ class Trainer:
         if not equal_on_all_ranks(order[:1000]):
             raise TrainingError("the processes draw different random numbers; use the same kind of device for all")
         if self.start is not None:
-            order = self.start.drawn(order)
+            order = self._begin_epoch_of_update(self.start, order)
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)
@@ -306,6 +304,15 @@ class Trainer:
                     return None
                 self.save_checkpoint()
         return float(loss_sum) / len(batches)
+
+    def _begin_epoch_of_update(self, start: Start, order: Tensor) -> Tensor:
+        """Choose the rows that an epoch of an update trains, and its part of a random order of all facts."""
+        assert self.rows is not None
+        is_late = self.recipe.epochs - self.state.epoch <= start.late_epochs
+        self.rows.copy_(start.rows if is_late else start.rows & ~start.late_rows)  # a captured step reads this memory
+        order = order if is_late else order[order < len(start.triples) - start.num_late]
+        self.num_facts.fill_(max(1, len(order)))
+        return order
 
     def _due(self) -> bool:
         """Whether a checkpoint is due, also within an epoch; with 0 minutes there is one after each epoch."""

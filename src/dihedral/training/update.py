@@ -73,15 +73,11 @@ class Plan:
     whole: NDArray[np.bool_]  # those of them that are trained on all of their facts
     fresh: NDArray[np.bool_]  # those of these that start over, or are new
     facts: NDArray[np.int32]  # [n, 3]
-    num_known: int  # the last of them: without new relations and such entities; `EPOCHS` passes are enough
+    num_known: int  # the last of them: without new relations and such entities; they are trained in the late epochs
     others: NDArray[np.int32]  # [m, 3]: the facts that are not trained on
     rate: float  # the share of the facts of known entities that is trained on
     epochs: int
-
-    @property
-    def share(self) -> float:
-        """The share of the facts about known entities that an epoch trains on."""
-        return min(1.0, EPOCHS / self.epochs)
+    late_epochs: int  # the last ones; in these, known entities that are not `whole` are trained too
 
 
 def update(
@@ -249,10 +245,12 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     fresh[change.new_entities] = True
     fresh |= _forgetful(change)
     whole = fresh | _learning(change)
-    is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1) & (change.added[:, 1] < change.before.num_relations)
+    is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
     rows = whole.copy()
     rows[change.added[is_known][:, [0, 2]]] = True
-    is_known &= ~whole[change.added[:, [0, 2]]].any(axis=1)  # all facts of whole rows are trained in each epoch
+    # all facts of whole rows and new relations are trained in each epoch
+    is_known &= ~whole[change.added[:, [0, 2]]].any(axis=1) & (change.added[:, 1] < change.before.num_relations)
+    late_epochs = epochs or EPOCHS
     if epochs is None:
         epochs = _choose_epochs(change, predictor, whole, fresh)
     if epochs < 1:
@@ -266,10 +264,12 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: in
     rate = min(1.0, wanted / max(1, len(touched)))
     replay = np.sort(rng.choice(touched, math.ceil(rate * len(touched)), replace=False))
     new, known = change.added[~is_known], np.repeat(change.added[is_known], REPEAT, axis=0)
+    if not len(new) and not is_whole.any():
+        epochs = late_epochs
     facts = np.concatenate([new, old[is_whole], known, old[replay]])
     is_other = np.ones(len(old), bool)
     is_other[is_whole] = is_other[replay] = False
-    return Plan(rows, whole, fresh, facts, len(known) + len(replay), old[is_other], rate, epochs)
+    return Plan(rows, whole, fresh, facts, len(known) + len(replay), old[is_other], rate, epochs, late_epochs)
 
 
 def _choose_epochs(change: Change, predictor: Predictor, whole: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> int:
@@ -344,16 +344,16 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     model = Model(table, operator)
     sums, digest = _sums(predictor, change, plan, model), _digest(old, plan, relations)
     background = _background(Scorer(Model(table, old.relations).requires_grad_(False)), plan, recipe, seed)
-    drawn: dict[str, Any] = {"triples": plan.facts, "num_drawn": plan.num_known, "share": plan.share}
     return Start(
-        model, torch.from_numpy(plan.rows), relation_rows, sums=sums, background=background, digest=digest, **drawn
-    )
+        model, torch.from_numpy(plan.rows), relation_rows, plan.facts, sums,
+        late_rows=torch.from_numpy(plan.rows & ~plan.whole), num_late=plan.num_known, late_epochs=plan.late_epochs,
+        background=background, digest=digest,
+    )  # fmt: skip
 
 
 def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int) -> Background | None:
     """Fresh rows learn from all facts, known ones from as large a share of others' facts as of their own."""
-    num_facts = len(plan.facts) - (1 - plan.share) * plan.num_known  # in an epoch
-    weights = np.where(plan.whole[plan.rows], 1.0, plan.rate * plan.share) / max(1.0, num_facts)
+    weights = np.where(plan.whole[plan.rows], 1.0, plan.rate)
     negatives = None if recipe.objective == "softmax" else recipe.negatives
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "negatives": negatives, "seed": seed}
     return make_background(scorer, plan.others, plan.rows, weights, **options)
