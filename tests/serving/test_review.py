@@ -230,9 +230,11 @@ def proposals(folder) -> list[dict[str, str]]:
 
 def test_no_acknowledged_decision_is_lost_when_the_server_is_killed(folder, proposals):
     kept, rng, left = [], random.Random(0), iter(proposals)
-    for _ in range(5):
+    for number in range(40):
+        if number >= 5 and len(kept) >= 5:  # a busy machine may be too slow to keep any before it is killed
+            break
         server = Server(folder)
-        timer = threading.Timer(rng.uniform(0.02, 0.3), server.process.kill)
+        timer = threading.Timer(rng.uniform(0.02, 0.3 + 0.1 * number), server.process.kill)
         timer.start()
         while server.process.poll() is None and (row := next(left, None)):
             if server.post({**row, "decision": "accept", "reviewer": "eve"}):
