@@ -166,7 +166,7 @@ def main() -> None:
         if cpu:
             rows[name]["cpu_seconds"] = round(statistics.median(cpu), 2)
     beyond = [name for name, row in rows.items() if row["seconds"] > MAX_SECONDS or row["gb"] > MAX_GB]
-    note = "medians; other processes used the machine"
+    note = "medians"
     load = [round(each, 1) for each in os.getloadavg()]
     about = {"edges": options.edges, "runs": options.runs, "note": note, "load": load, "beyond_limits": beyond}
     path = save("hub", about | {"rows": rows}, options.out)

@@ -220,6 +220,14 @@ def test_an_update_that_was_stopped_is_resumed_to_the_same_model(predictor, tmp_
         update_folder(tmp_path / "stopped", remove=NEW[:1], progress=False, resume=True)
 
 
+def test_checkpoints_leave_other_files_of_their_folder_alone(predictor, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    predictor.update(add=NEW, progress=False, calibrate=False, checkpoints=tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with pytest.raises(DihedralError, match="give `checkpoints`"):
+        predictor.update(add=NEW, progress=False, resume=True)
+
+
 def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):
     options = {"epochs": 2, "progress": False, "device": "cpu", "dimension": 16, "dtype": "float16", "shard_mb": 0.005}
     dh.train(family, "demo/family", out=tmp_path / "model", keep_optimiser=True, **options)

@@ -179,7 +179,7 @@ class RunFolder:
 
         place = self.folder / name
         reader = dcp.HuggingFaceStorageReader(str(place))  # type: ignore[attr-defined]
-        _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=not is_joined()), place, "read")  # type: ignore[attr-defined]
+        _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=not is_joined()), place, "read", self.restart)  # type: ignore[attr-defined]
 
 
 def state_name(state: RunState) -> str:
@@ -226,7 +226,7 @@ def check_tensors(path: Path, size: int, restart: str) -> None:
         raise DihedralError(f"{str(path)!r} cannot be read: {reason}; {restart}") from None
 
 
-def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
+def _checked(work: Callable[[], Any], path: Path, done: str, restart: str = "") -> None:
     """Run torch's saving or loading, and report a failure in one sentence."""
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -241,5 +241,5 @@ def _checked(work: Callable[[], Any], path: Path, done: str) -> None:
                 raise cause from None
         reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
         text = reason or (str(causes[0]) or repr(causes[0])).splitlines()[0]
-        after = "earlier files are unchanged" if done == "written" else "start over with --overwrite"
+        after = "earlier files are unchanged" if done == "written" else restart
         raise DihedralError(f"{str(path)!r} cannot be {done}: {text}; {after}") from None

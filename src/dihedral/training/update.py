@@ -91,7 +91,7 @@ def update(
     calibrate: bool = True,
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
-    out: Path | None = None,
+    checkpoints: Path | None = None,
     resume: bool = False,
 ) -> Predictor:
     """A predictor of the changed graph; the given one stays as it is.
@@ -103,7 +103,7 @@ def update(
     that was trained with `keep_optimiser`.
     epochs: over the facts of the update; chosen by default.
     calibrate: fit the probabilities again.
-    out: a folder for checkpoints, one per minute; resume: continue from the last of them.
+    checkpoints: a folder for them, one per minute. resume: continue from the last of them.
 
     The last of `metrics["versions"]` of the result says what was done: facts, rows that changed, MRR before and after,
     what cannot be undone, and whether to train again.
@@ -122,6 +122,8 @@ def update(
             "known relations can be trained further only in a model that was trained with --keep-optimiser "
             "(keep_optimiser=True)"
         )
+    if resume and checkpoints is None:
+        raise DihedralError("resume is True without a folder to resume from; give `checkpoints`")
     plan = make_plan(change, predictor, epochs, seed)
     start = _start(predictor, change, plan, recipe, relations, seed)
     short = _short(recipe, plan.epochs)
@@ -132,14 +134,14 @@ def update(
 
             callbacks.append(stack.enter_context(show_progress()))
         announce = partial(_announce, callbacks)
-        where: dict[str, Any] = {"device": predictor.device, "out": out}
+        where: dict[str, Any] = {"device": predictor.device, "out": checkpoints}
         trainer = Trainer(change.after, short, seed=seed, callback=announce, start=start, **where)
-        if resume:
-            assert trainer.folder is not None
+        if trainer.folder is not None:
             trainer.folder.restart = "leave out --resume to start over"
-            trainer.resume()
-        elif out is not None:
-            shutil.rmtree(out, ignore_errors=True)  # of an update that was stopped
+            if resume:
+                trainer.resume()
+            else:
+                trainer.folder.clear()  # of an update that was stopped
         if len(plan.facts):  # there are none if only valid and test facts are removed
             with at_most(num_threads(short, change.after, predictor.device)):
                 trainer.run()
@@ -191,7 +193,7 @@ def update_folder(
             predictor = load(folder, device=device)
             if reviews:
                 options["add"] = _with_accepted(predictor, decisions, options)
-            updated = update(predictor, out=checkpoints, resume=resume, **options)
+            updated = update(predictor, checkpoints=checkpoints, resume=resume, **options)
             if updated.calibration is not None and usable(decisions.standing().values()):
                 updated.use_reviews(decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
