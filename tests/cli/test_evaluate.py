@@ -27,6 +27,16 @@ def test_json_has_the_documented_shape(cli, model_folder, predictor, split):
     assert report == dh.evaluate(predictor, split=split).to_dict()
 
 
+def test_answers_can_be_ranked_in_the_order_they_are_shown(cli, model_folder, predictor):
+    report = json.loads(cli("evaluate", model_folder, "--order", "auto", "--json").out)
+    assert report["order"] == predictor.order and report == dh.evaluate(predictor, order="auto").to_dict()
+    done = cli("evaluate", model_folder, "--order", "probability")
+    assert "filtered, realistic ties, answers in order of probability" in done.out
+    assert cli("evaluate", model_folder, "--order", "rank").err == (
+        "error: order is 'rank'; choose auto, probability, score\n"
+    )
+
+
 def test_evaluates_the_test_split_by_default(cli, model_folder):
     assert json.loads(cli("evaluate", model_folder, "--json").out)["split"] == "test"
 

@@ -9,8 +9,10 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.steps import SIDES
+from dihedral.inference import ordering
 from dihedral.inference.evidence import Evidence
 from dihedral.inference.ordering import POOL, compare_orders
+from dihedral.models import Model
 
 
 def questions_of(graph, count=6):
@@ -71,13 +73,36 @@ def test_the_measured_mrr_is_that_of_ranking_one_question_at_a_time(predictor, f
             scores = predictor.scorer.score(torch.tensor([triple, *others]))
             by_score = 1 + int((scores[1:] > scores[0]).sum())
             inverse_ranks["score"].append(1 / by_score)
-            pool = [0, *(1 + scores[1:].topk(min(POOL, len(others))).indices).tolist()]
-            _, z = calibration.estimate(evidence, torch.tensor([triple, *others])[pool], scores[pool])
-            rank = by_score if by_score > POOL else 1 + int((z[1:] > z[0]).sum())
+            pool = [0, *(1 + scores[1:].topk(min(POOL - 1, len(others))).indices).tolist()]
+            likely, z = calibration.estimate(evidence, torch.tensor([triple, *others])[pool], scores[pool])
+            keys = list(zip(likely.tolist(), z.tolist(), scores[pool].tolist(), strict=True))
+            rank = by_score if by_score > POOL else 1 + sum(key > keys[0] for key in keys)
             inverse_ranks["probability"].append(1 / rank)
     assert len(SIDES) * measured["triples"] == len(inverse_ranks["score"])
     for order, expected in inverse_ranks.items():
-        assert measured["mrr"][order] == pytest.approx(np.mean(expected), abs=0.02)  # ties are broken by score
+        assert measured["mrr"][order] == pytest.approx(np.mean(expected), abs=1e-3)
+
+
+def test_both_orders_are_measured_by_evaluate(predictor, family):
+    measured = compare_orders(predictor.scorer, family, predictor.calibration, "test", sample=len(family.test))
+    for order, mrr in measured["mrr"].items():
+        assert dh.evaluate(predictor, order=order).mrr == pytest.approx(mrr)
+    assert dh.evaluate(predictor, order="auto").mrr == dh.evaluate(predictor, order=predictor.order).mrr
+    assert dh.evaluate(predictor).mrr == dh.evaluate(predictor, order="score").mrr
+    with pytest.raises(DihedralError, match="order is 'best'; choose auto, probability, score"):
+        dh.evaluate(predictor, order="best")
+    with pytest.raises(DihedralError, match="order is 'probability', but there are none"):
+        dh.evaluate(dh.Predictor(predictor.model, family), order="probability")
+
+
+def test_answers_beyond_the_pool_keep_their_rank(predictor, family, monkeypatch):
+    monkeypatch.setattr(ordering, "POOL", 2)
+    noise = torch.randn(predictor.model.entities.shape, generator=torch.Generator().manual_seed(0))
+    predictor = dh.Predictor(Model(noise, predictor.model.relations), family, metrics=predictor.metrics)
+    by_score, by_probability = (dh.evaluate(predictor, order=order).both for order in ("score", "probability"))
+    beyond = by_score.greater >= 2
+    assert beyond.any() and (by_probability.greater[beyond] == by_score.greater[beyond]).all()
+    assert (by_probability.greater[~beyond] < 2).all()
 
 
 def test_an_unknown_order_is_refused(predictor):

@@ -23,6 +23,12 @@ def command(
     split: Annotated[str, typer.Option(help="The split to rank: train, valid or test.")] = "test",
     sample: Annotated[int, typer.Option(help="Rank a random sample of this many triples; 0 ranks all.")] = 0,
     seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Rank by `score`, as published metrics do, by `probability`, or as answers are shown (`auto`)."
+        ),
+    ] = "score",
     memory_mb: Annotated[int, typer.Option(help="Memory for scores, in megabytes.")] = 256,
     since: Annotated[
         int | None, typer.Option(metavar="VERSION", help="Compare with what was measured for a version of this model.")
@@ -43,7 +49,8 @@ def command(
     """
     predictor = dh.load(model, device=device)
     graph = None if data is None else read_data(data, columns, all_as=split)
-    report = dh.evaluate(predictor, graph, split=split, memory_mb=memory_mb, sample=sample, seed=seed).to_dict()
+    options: dict[str, Any] = {"split": split, "memory_mb": memory_mb, "sample": sample, "seed": seed, "order": order}
+    report = dh.evaluate(predictor, graph, **options).to_dict()
     if since is not None:
         report["since"] = compare(versions_of(predictor), since, split, report["both"]["mrr"])
     if json:
@@ -54,7 +61,10 @@ def command(
         change = report["since"]["change"]
         say(f"\n{split} MRR since version {since}: {change:+.4f}\n" if change is not None else "")
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
-    print_metrics(f"{split}{size}, filtered, realistic ties", metric_rows(report), report.get("standard_error"))
+    ordered = ", answers in order of probability" if report["order"] == "probability" else ""
+    print_metrics(
+        f"{split}{size}, filtered, realistic ties{ordered}", metric_rows(report), report.get("standard_error")
+    )
     print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
     print_metrics("by relation category", {name: row["both"] for name, row in report["per_category"].items()})
     relations = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]

@@ -6,7 +6,9 @@ from typing import Any
 
 from dihedral.evaluation.metrics import Evaluation, Evaluator
 from dihedral.graph import Graph
+from dihedral.inference.ordering import Ranker
 from dihedral.inference.predictor import Predictor
+from dihedral.inference.questions import Order
 from dihedral.inference.scorer import MEMORY_MB
 
 
@@ -18,6 +20,7 @@ def evaluate(
     memory_mb: int = MEMORY_MB,
     sample: int = 0,
     seed: int = 0,
+    order: Order = "score",
 ) -> Evaluation:
     """Rank the answers of one split among all entities, with known answers filtered out.
 
@@ -25,6 +28,8 @@ def evaluate(
     both graphs. "Seen" entities are those of the model's own training triples.
     sample: rank only this many triples, drawn with `seed`, against all entities; 0 ranks all. The result then has
     `standard_errors`.
+    order: "score" ranks by score, as published metrics do. "probability" ranks the best answers again, as they are
+    shown in that order, with the evidence of the training facts. "auto" is the order in which the model shows answers.
 
     >>> from dihedral import make_family, train
     >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
@@ -35,4 +40,8 @@ def evaluate(
     if graph is not None:
         graph = predictor.align(graph)
         options |= {"triples": graph.split(split), "also_known": graph.known}
-    return Evaluator(predictor.graph, split, **options)(predictor.scorer)
+    ranker = None
+    if predictor.resolve_order(order) == "probability":
+        assert predictor.calibration is not None
+        ranker = Ranker(predictor.scorer, predictor.graph, predictor.calibration)
+    return Evaluator(predictor.graph, split, **options)(predictor.scorer, ranker)

@@ -16,6 +16,7 @@ from dihedral.evaluation.ranking import Ranks, rank_triples
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
+from dihedral.inference.ordering import Ranker
 from dihedral.inference.scorer import MEMORY_MB, Scorer
 from dihedral.io.html import table
 from dihedral.io.tabular import Tabular
@@ -47,6 +48,7 @@ class Evaluation(Tabular):
     relation_names: tuple[str, ...]
     categories: NDArray[np.str_]  # of each relation
     drawn_from: int | None = None  # the size of the split, if these triples are a sample of it
+    order: str = "score"  # what answers are ordered by; or "probability"
 
     @property
     def both(self) -> Ranks:
@@ -83,7 +85,7 @@ class Evaluation(Tabular):
         rows = {"both sides": report["both"], "heads": report["head"], "tails": report["tail"]}
         rows |= {name: each["both"] for name, each in report["per_category"].items()}
         keys = ("mrr", *(f"hits@{k}" for k in HITS), "mr")
-        title = f"{self.split}, {len(self.triples):,} facts, filtered"
+        title = f"{self.split}, {len(self.triples):,} facts, filtered, in order of {self.order}"
         return table(("", *keys), [[name, *(row[key] for key in keys)] for name, row in rows.items()], title)
 
     def __repr__(self) -> str:
@@ -117,6 +119,7 @@ class Evaluation(Tabular):
         sample = {"drawn_from": self.drawn_from, "standard_error": self.standard_errors()} if self.drawn_from else {}
         return {
             "split": self.split,
+            "order": self.order,
             "triples": len(self.triples),
             **sample,
             "both": self._of(everything),
@@ -179,13 +182,17 @@ class Evaluator:
         self.relation_names = tuple(graph.relations)
         self.categories = relation_categories(graph)
 
-    def __call__(self, scorer: Scorer) -> Evaluation:
+    def __call__(self, scorer: Scorer, ranker: Ranker | None = None) -> Evaluation:
+        """Rank the triples by score, or in the order that a ranker gives."""
         ranks = {
-            side: rank_triples(scorer, self.on_device, side, self.known.answers, memory_mb=self.memory_mb)
+            side: rank_triples(
+                scorer, self.on_device, side, self.known.answers, memory_mb=self.memory_mb, ranker=ranker
+            )
             for side in SIDES
         }
         names, categories = self.relation_names, self.categories
-        return Evaluation(self.split, self.triples, ranks, self.seen, names, categories, self.drawn_from)
+        order = "score" if ranker is None else "probability"
+        return Evaluation(self.split, self.triples, ranks, self.seen, names, categories, self.drawn_from, order)
 
 
 def relation_categories(graph: Graph) -> NDArray[np.str_]:

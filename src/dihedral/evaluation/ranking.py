@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph.steps import Side
+from dihedral.inference.ordering import Ranker
 from dihedral.inference.scorer import MEMORY_MB, Answers, Scorer
 
 
@@ -40,7 +41,14 @@ class Ranks:
         return Ranks(np.concatenate([p.greater for p in parts]), np.concatenate([p.equal for p in parts]))
 
 
-def rank_triples(scorer: Scorer, triples: Tensor, side: Side, known: Answers, *, memory_mb: int = MEMORY_MB) -> Ranks:
-    """Filtered ranks of the answers on one side of triples [n, 3]; `known` must give those of the triples too."""
-    greater, equal = scorer.rank_counts(triples, side, known, memory_mb=memory_mb)
+def rank_triples(
+    scorer: Scorer, triples: Tensor, side: Side, known: Answers, *, memory_mb: int = MEMORY_MB,
+    ranker: Ranker | None = None,
+) -> Ranks:  # fmt: skip
+    """Filtered ranks of the answers on one side of triples [n, 3]; `known` must give those of the triples too.
+
+    ranker: ranks the best answers by probability instead of by score.
+    """
+    counts = scorer.rank_counts(triples, side, known, memory_mb=memory_mb)
+    greater, equal = counts if ranker is None else ranker.rank_counts(triples, side, known, counts)
     return Ranks(greater.cpu().numpy(), equal.cpu().numpy())

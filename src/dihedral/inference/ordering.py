@@ -18,10 +18,11 @@ from dihedral.graph.index import KnownAnswers
 from dihedral.graph.steps import SIDES, Side, anchors_and_targets, question_steps
 from dihedral.inference.calibration import Calibration
 from dihedral.inference.evidence import Evidence
-from dihedral.inference.scorer import Scorer
+from dihedral.inference.scorer import Answers, Scorer
 
-POOL = 50  # answers of a question that are ordered again
+POOL = 200  # answers of a question that are ordered again
 SAMPLE = 1000  # valid triples to compare the orders on
+AT_ONCE = 1024  # questions whose evidence is in memory
 MIN_GAIN = 0.01  # of valid MRR, to order by probability: the probabilities are fitted on valid
 
 
@@ -47,36 +48,65 @@ def by_probability(
     return torch.from_numpy(order), found
 
 
+class Ranker:
+    """Filtered ranks of the answers of triples as they are shown in order of probability.
+
+    The evidence is that of the training facts. Known answers do not count, as in the ranks by score. Answers beyond the
+    `POOL` best by score keep their rank.
+    """
+
+    def __init__(self, scorer: Scorer, graph: Graph, calibration: Calibration) -> None:
+        self.scorer, self.calibration = scorer, calibration
+        self.evidence = Evidence(scorer, graph.train_index, calibration.rules)
+
+    def rank_counts(
+        self, triples: Tensor, side: Side, known: Answers, by_score: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """How many other candidates come before the answers of triples [n, 3], and how many tie with them.
+
+        by_score: the same by score, if it was counted before.
+        """
+        greater, equal = (each.clone() for each in by_score or self.scorer.rank_counts(triples, side, known))
+        inside = (greater < POOL).nonzero()[:, 0]
+        for part in inside.split(AT_ONCE):
+            greater[part], equal[part] = self._counts_in_pool(triples[part].long(), side, known)
+        return greater, equal
+
+    def _counts_in_pool(self, triples: Tensor, side: Side, known: Answers) -> tuple[Tensor, Tensor]:
+        anchors, relation, targets = anchors_and_targets(triples, side)
+        steps = question_steps(relation, side, self.scorer.num_relations)
+        others, scores = self.scorer.top(anchors, steps, POOL - 1, exclude=known)
+        candidates, scores = (
+            torch.cat([targets[:, None], others], 1),
+            torch.cat([self.scorer.score(triples)[:, None], scores], 1),
+        )
+        asked = as_triples(side, anchors, relation, candidates)
+        likely, z = self.calibration.estimate(self.evidence, asked.reshape(-1, 3), scores.flatten())
+        is_greater, is_equal = np.zeros((2, *scores.shape), bool)
+        is_equal |= True
+        for key in (likely.reshape(scores.shape), z.reshape(scores.shape), scores.cpu().numpy()):
+            is_greater |= is_equal & (key > key[:, :1])
+            is_equal &= key == key[:, :1]
+        counts = (torch.from_numpy(each[:, 1:].sum(1)).to(triples.device) for each in (is_greater, is_equal))
+        greater, equal = counts
+        return greater, equal
+
+
 def compare_orders(
     scorer: Scorer, graph: Graph, calibration: Calibration, split: Literal["valid", "test"] = "valid",
     *, sample: int = SAMPLE, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Filtered MRR of a sample of a split in both orders, and the order to choose."""
-    evidence = Evidence(scorer, graph.train_index, calibration.rules)
-    known = KnownAnswers(graph, scorer.device)
+    known, ranker = KnownAnswers(graph, scorer.device), Ranker(scorer, graph, calibration)
     triples = graph.split(split)
     drawn = np.random.default_rng(seed).permutation(len(triples))[:sample]
     asked = torch.from_numpy(triples[drawn].astype(np.int64)).to(scorer.device)
-    ranks = [_ranks(calibration, evidence, known, asked, side) for side in SIDES]
-    by_score, again = (np.concatenate(each) for each in zip(*ranks, strict=True))
-    mrr = {"score": float((1 / by_score).mean()), "probability": float((1 / again).mean())}
+    inverse: dict[str, list[Tensor]] = {"score": [], "probability": []}
+    for side in SIDES:
+        by_score = scorer.rank_counts(asked, side, known)
+        by_probability = ranker.rank_counts(asked, side, known, by_score)
+        for order, (greater, equal) in zip(inverse, (by_score, by_probability), strict=True):
+            inverse[order].append(1 / (1 + greater + equal / 2))
+    mrr = {order: float(torch.cat(parts).double().mean()) for order, parts in inverse.items()}
     chosen = "probability" if mrr["probability"] - mrr["score"] > MIN_GAIN else "score"
     return {"order": chosen, "triples": len(asked), "mrr": mrr}
-
-
-def _ranks(
-    calibration: Calibration, evidence: Evidence, known: KnownAnswers, triples: Tensor, side: Side
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ranks of the answers of triples [n, 3], by score and by probability; beyond the pool both are equal."""
-    scorer = evidence.scorer
-    anchors, relation, targets = anchors_and_targets(triples, side)
-    steps = question_steps(relation, side, evidence.facts.num_relations)
-    own = scorer.score(triples)
-    others, scores = scorer.top(anchors, steps, POOL, exclude=known)
-    better = (scores > own[:, None]).sum(1) + 0.5 * (scores == own[:, None]).sum(1)
-    candidates, values = torch.cat([targets[:, None], others], 1), torch.cat([own[:, None], scores], 1)
-    order, _ = by_probability(calibration, evidence, as_triples(side, anchors, relation, candidates), values)
-    place = (order == 0).int().argmax(1).double()
-    by_score = 1 + better.cpu().double()
-    again = torch.where(by_score > POOL, by_score, 1 + place)
-    return by_score.numpy(), again.numpy()

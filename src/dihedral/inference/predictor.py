@@ -25,7 +25,7 @@ from dihedral.inference.corrections import Corrections, fit_corrections
 from dihedral.inference.evidence import CountedRules, Evidence
 from dihedral.inference.ordering import POOL, as_triples, by_probability, compare_orders
 from dihedral.inference.paths import path_vectors
-from dihedral.inference.questions import CANDIDATES, Among, Known, Order, check_options, missing_part
+from dihedral.inference.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
 from dihedral.inference.results import Results
 from dihedral.inference.scorer import Scorer
 from dihedral.inference.transitions import Transitions
@@ -289,9 +289,7 @@ class Predictor:
 
         If fewer than k entities may answer, the rest have a score of -inf.
         """
-        chosen = self.order if order == "auto" else order
-        if chosen == "probability" and self.calibration is None:
-            raise DihedralError(f"order is 'probability', but there are none: {self.why_not_calibrated}")
+        chosen = self.resolve_order(order)
         exclude = self.known if known == "exclude" else None
         pool = top if chosen == "score" else max(top, POOL)
         ids, scores = self.scorer.top(entities, steps, pool, exclude=exclude, allowed=allowed)
@@ -311,6 +309,15 @@ class Predictor:
         if self.calibration is None:
             return "score"
         return str(self.metrics["calibration"].get("answers", {}).get("order", "score"))
+
+    def resolve_order(self, order: str) -> Order:
+        """Whether answers are ordered by probability or by score; an error if that is not possible."""
+        if order not in ORDERS:
+            raise DihedralError(f"order is {order!r:.80}; choose {', '.join(ORDERS)}")
+        if order == "probability" and self.calibration is None:
+            raise DihedralError(f"order is 'probability', but there are none: {self.why_not_calibrated}")
+        by_probability = order == "probability" or (order == "auto" and self.order == "probability")
+        return "probability" if by_probability else "score"
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> Results[Prediction]:
         names, kinds = self.graph.entities, self.graph.relations
