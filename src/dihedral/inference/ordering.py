@@ -22,7 +22,7 @@ from dihedral.inference.scorer import Answers, Scorer
 
 POOL = 200  # answers of a question that are ordered again
 SAMPLE = 1000  # valid triples to compare the orders on
-AT_ONCE = 1024  # questions whose evidence is in memory
+AT_ONCE = 4096  # questions whose evidence is in memory
 MIN_GAIN = 0.01  # of valid MRR, to order by probability: the probabilities are fitted on valid
 
 

@@ -1,0 +1,123 @@
+"""Answers in order of score and of probability: filtered MRR and Hits@k of both, for trained models.
+
+    python -m benchmarks.ordering --recipes best/wn18rr-d8-graded best/umls-d8-graded --seeds 0 1 2
+    python -m benchmarks.ordering --models out/wn18rr
+
+Probabilities are fitted on valid with the evidence of the training facts (`inference.calibration`), and the evidence of
+the answers to valid and test is that of the training facts too. So the difference on test is what evidence is worth.
+Ranks by probability take long in graphs with many relations; with `--sample` both orders rank the same random triples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import dihedral as dh
+from benchmarks.record import RESULTS
+from dihedral.graph.benchmarks import BENCHMARKS
+from dihedral.inference.predictor import Predictor
+from dihedral.io.jsonl import append_line
+from dihedral.reproduction.tables import markdown
+from dihedral.runtime.device import choose_device
+from dihedral.runtime.environment import environment
+from dihedral.training import Trainer, load_recipe
+from dihedral.training.train import finish
+
+RECORD = RESULTS / "ordering.jsonl"
+ORDERS = ("score", "probability")
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
+
+
+def graph_of(recipe: str) -> str:
+    """The benchmark that a recipe is for, by its name."""
+    slug = recipe.split("/")[1]
+    return max((each.name for each in BENCHMARKS.values() if slug.startswith(f"{each.name.lower()}-")), key=len)
+
+
+def trained(recipe: str, seed: int, device: str) -> Predictor:
+    trainer = Trainer(dh.load_graph(graph_of(recipe)), load_recipe(recipe), seed=seed, device=choose_device(device))
+    trainer.run()
+    return finish(trainer)
+
+
+def measure(predictor: Predictor, sample: int, seed: int = 0) -> dict[str, Any]:
+    """The metrics of both splits in both orders, and which order valid chooses."""
+    started = time.perf_counter()
+    predictor.calibrate()
+    row: dict[str, Any] = {"graph": predictor.graph.name, "calibrate_seconds": round(time.perf_counter() - started, 1)}
+    row["chosen"] = predictor.order
+    for split in ("valid", "test"):
+        row[split] = {}
+        for order in ORDERS:
+            found = dh.evaluate(predictor, split=split, sample=sample, seed=seed, order=order)
+            both = found.to_dict()["both"]
+            row[split][order] = {name: both[name] for name in METRICS}
+            row[split]["triples"] = len(found.triples)
+        row[split]["score, all triples"] = predictor.metrics[split]["both"]["mrr"]
+    return row | {"recipe": predictor.recipe, "environment": environment()}
+
+
+def rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()] if RECORD.exists() else []
+
+
+def table() -> str:
+    """Test MRR in both orders, per recipe: mean and standard deviation over seeds."""
+    by_recipe: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows():
+        by_recipe[row["graph"], row["recipe"]["name"]].append(row)
+    lines = []
+    for (graph, name), found in by_recipe.items():
+        valid = [f"{mean(row['valid'][order]['mrr'] for row in found):.3f}" for order in ORDERS]
+        test = [spread([row["test"][order]["mrr"] for row in found]) for order in ORDERS]
+        triples = f"{found[0]['test']['triples']:,}"
+        lines.append([graph, name, str(len(found)), " / ".join(valid), triples, *test])
+    header = [
+        "graph",
+        "recipe",
+        "seeds",
+        "valid: score / probability",
+        "test facts",
+        "test: score",
+        "test: probability",
+    ]
+    return markdown(header, lines)
+
+
+def spread(values: list[float]) -> str:
+    return f"{mean(values):.4f} ± {stdev(values):.4f}" if len(values) > 1 else f"{values[0]:.4f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipes", nargs="+", default=[])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--models", nargs="+", type=Path, default=[], help="Trained models instead of recipes.")
+    parser.add_argument("--sample", type=int, default=0, help="Triples of each split; 0 means all.")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--save", type=Path, help="Save the trained models in this folder.")
+    parser.add_argument("--out", type=Path, default=RECORD, help="Rows are appended to this file.")
+    options = parser.parse_args()
+    for model in options.models:
+        report(measure(dh.load(model, device=choose_device(options.device)), options.sample), options.out)
+    for recipe in options.recipes:
+        for seed in options.seeds:
+            predictor = trained(recipe, seed, options.device)
+            report(measure(predictor, options.sample) | {"seed": seed}, options.out)
+            if options.save:
+                predictor.save(options.save / f"{recipe.split('/')[1]}-s{seed}", overwrite=True)
+
+
+def report(row: dict[str, Any], path: Path) -> None:
+    append_line(path, row)
+    print({key: row[key] for key in ("graph", "chosen", "valid", "test")}, flush=True)
+
+
+if __name__ == "__main__":
+    main()
