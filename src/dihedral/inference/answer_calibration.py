@@ -43,6 +43,9 @@ class KnownRows:
     def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         return self.facts.answers(entities, steps)
 
+    def members(self, step: int) -> Tensor:
+        return self.facts.members(step)
+
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
         likely = torch.full((len(entities), self.num_entities), -math.inf, device=self.device)
         likely[self.known(entities, steps)] = 0.0
