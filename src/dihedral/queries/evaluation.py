@@ -26,7 +26,7 @@ from dihedral.errors import DihedralError
 from dihedral.queries.plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
 from dihedral.runtime import interruption
 
-WIDTH = 32  # entities of a variable from which predictions are followed
+WIDTH = 8  # entities of a variable from which predictions are followed
 MAX_WIDTH = 100_000
 SHARE = 0.1  # of the highest probability: predictions are not followed from entities that are less probable
 FLOOR = 1e-4  # entities that are less probable are not followed
