@@ -296,7 +296,7 @@ def test_predictions_are_not_followed_from_much_less_probable_entities(benchmark
         ((_, messages),) = evaluate([plan], rows, Semantics(share=0.5))
         first = messages[plan.source].likely
         count = int((first >= first.max() + math.log(0.5)).sum())
-        ((_, narrow),) = evaluate([plan], rows, Semantics(share=0.0, width=min(count, 32)))
-        assert messages[plan].followed == narrow[plan].followed == min(count, 32)
+        ((_, narrow),) = evaluate([plan], rows, Semantics(share=0.0, width=min(count, evaluation.WIDTH)))
+        assert messages[plan].followed == narrow[plan].followed == min(count, evaluation.WIDTH)
         torch.testing.assert_close(messages[plan].likely, narrow[plan].likely)
         torch.testing.assert_close(messages[plan].best, narrow[plan].best)

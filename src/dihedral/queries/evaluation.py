@@ -289,7 +289,9 @@ def _add_tile(
     parts = zip(place.split(counts.tolist()), entities.split(counts.tolist()), strict=True)
     for number, (mine, starts) in zip(numbers.tolist(), parts, strict=True):
         first, last = int(mine[0]), int(mine[-1])  # they ascend
-        sums[number].add(ways[first : last + 1] if last - first < len(mine) else ways[mine], starts, semantics)
+        together = last - first < len(mine)
+        rows = ways[first : last + 1] if together else ways.index_select(0, mine)  # ways[mine] takes 4 times as long
+        sums[number].add(rows, starts, semantics)
 
 
 def _begin(node: Walk, source: Message, rows: Rows, semantics: Semantics) -> _Sum:
