@@ -91,7 +91,7 @@ def probabilities(model: AdditiveModel, plan: Node, message: Message, answers: T
 
 def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | None:
     """The model of probabilities; None if too few of the answers are true."""
-    count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 20))
+    count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 10))
     seen = graph.index.select(graph.index.splits <= 1)
     plans = draw_queries(seen, count, seed)
     seen, all_facts = seen.to(scorer.device), graph.index.to(scorer.device)
