@@ -38,7 +38,7 @@ from dihedral.inference.paths import path_vectors
 from dihedral.inference.predictor import Predictor
 from dihedral.inference.scorer import Scorer
 from dihedral.inference.transitions import Transitions
-from dihedral.queries.evaluation import FLOOR, Message, Semantics, evaluate
+from dihedral.queries.evaluation import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
 from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
@@ -249,7 +249,8 @@ def main() -> None:
     parser.add_argument("queries", type=Path)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--max-queries", type=int, default=0, help="queries drawn of each type; 0 means all")
-    parser.add_argument("--widths", type=int, nargs="+", default=[32])
+    parser.add_argument("--widths", type=int, nargs="+", default=[WIDTH])
+    parser.add_argument("--share", type=float, default=SHARE)
     parser.add_argument("--floor", type=float, default=FLOOR)
     parser.add_argument("--conjunction", nargs="+", default=["product"])
     parser.add_argument("--ways", nargs="+", default=["noisy-or"])
@@ -272,10 +273,11 @@ def main() -> None:
         ):
             chosen = shown if (probabilities_, width, conjunction, ways) == first else None
             kinds += [kind] * len(asked) if chosen else []
-            semantics = Semantics(conjunction, ways, width=width, floor=options.floor)
+            semantics = Semantics(conjunction, ways, width=width, floor=options.floor, share=options.share)
             peak_mb()
             found = measure(transitions(predictor, probabilities_), asked, outside, semantics, chosen, model)
             setup = {"probabilities": probabilities_, "width": width, "conjunction": conjunction, "ways": ways}
+            setup["share"] = options.share
             records.append({"kind": kind, **setup, "queries": len(asked), **found, "peak_mb": peak_mb()})
             print(json.dumps(records[-1]), flush=True)
         if kind in PATHS and not options.no_product:

@@ -18,7 +18,7 @@ from dihedral.queries.plan import compile_query
 from dihedral.queries.tree import And, Not, Or, leaves, variables
 
 X, Y, Z = map(Variable, "xyz")
-EXACT = {"width": 10_000, "floor": 0.0}
+EXACT = {"width": 10_000, "floor": 0.0, "share": 0.0}
 
 SHAPES = {
     "1p": lambda a, r: Fact(a[0], r[0], X),
@@ -99,6 +99,9 @@ class Symmetric:
 
     def known(self, entities, steps):
         return self.rows.known(entities, steps)
+
+    def members(self, step):
+        return self.rows.members(step)
 
     def log_probabilities(self, entities, steps):
         count = len(self.tables)
@@ -274,3 +277,26 @@ def test_complements_are_accurate_near_zero_and_one():
 def test_unions_of_an_or_are_flat():
     assert isinstance(Fact("a", "r", X) | Fact("b", "r", X) | Fact("c", "r", X), Or)
     assert len((Fact("a", "r", X) | Fact("b", "r", X) | Fact("c", "r", X)).parts) == 3
+
+
+def test_two_ways_combine_as_their_complements_say():
+    """The short form of noisy-or, against the definition in double precision, from impossible to certain."""
+    logs = torch.tensor([-math.inf, -80.0, -20.0, -5.0, -0.7, -0.1, -1e-5, 0.0])
+    first, second = torch.cartesian_prod(logs, logs).unbind(1)
+    expected = evaluation.complement(evaluation.complement(first.double()) + evaluation.complement(second.double()))
+    torch.testing.assert_close(evaluation.noisy_or(first, second).double(), expected, rtol=1e-5, atol=1e-12)
+
+
+def test_predictions_are_not_followed_from_much_less_probable_entities(benchmark):
+    """With `share` they count as entities outside of the width do: only their known facts are followed."""
+    graph = benchmark.graph
+    rows = Transitions(benchmark.scorer, graph.index)
+    for seed in range(3):
+        plan = compile_query(some_query(graph, "2p", seed), graph.entities, graph.relations)
+        ((_, messages),) = evaluate([plan], rows, Semantics(share=0.5))
+        first = messages[plan.source].likely
+        count = int((first >= first.max() + math.log(0.5)).sum())
+        ((_, narrow),) = evaluate([plan], rows, Semantics(share=0.0, width=min(count, evaluation.WIDTH)))
+        assert messages[plan].followed == narrow[plan].followed == min(count, evaluation.WIDTH)
+        torch.testing.assert_close(messages[plan].likely, narrow[plan].likely)
+        torch.testing.assert_close(messages[plan].best, narrow[plan].best)

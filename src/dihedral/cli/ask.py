@@ -55,7 +55,8 @@ def command(
         csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
         return
     if explain and not json:
-        for line in [*found.plan, "exact" if found.exact else f"beam: predictions are followed from {width} entities"]:
+        how = "exact" if found.exact else f"beam: predictions are followed from at most {width} entities"
+        for line in [*found.plan, how]:
             say(graph.entities.short(line))
     if json and explain:
         print_json(

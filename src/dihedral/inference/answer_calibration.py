@@ -1,9 +1,14 @@
 """Probabilities of answers to queries of several facts: the share of such answers that hold.
 
 The value that `queries.evaluation` gives to an answer orders the answers of one query. How often answers of a value
-hold is measured on queries that are drawn from the training facts, in nine shapes: an answer is true if the facts of
-train and valid give it. A small model (`inference.additive`) turns values into probabilities. Within a query it never
-changes the order. As for single facts, the probability assumes that as many facts are missing as valid holds.
+hold is measured on queries that are drawn from the facts of train and valid, in nine shapes: an answer is true if these
+facts give it, and those of train are known. A small model (`inference.additive`) turns values into probabilities.
+Within a query it never changes the order. As for single facts, the probability assumes that as many facts are missing
+as valid holds.
+
+Queries are drawn backwards from an entity, along one of its steps, each with the same chance. Drawn by facts instead,
+most paths start at a few entities with many answers. Drawn from the facts of train alone, each query has an answer that
+is known already, and fewer of its other answers hold.
 """
 
 from __future__ import annotations
@@ -27,8 +32,8 @@ from dihedral.queries.evaluation import Message, Semantics, complement, evaluate
 from dihedral.queries.plan import Either, Every, Given, Node, Walk, below, inputs
 
 SHAPES = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
-MAX_QUERIES, MIN_QUERIES = 60, 4  # of each shape
-SHOWN = 20  # answers of each query
+MAX_QUERIES, MIN_QUERIES = 120, 4  # of each shape
+SHOWN = 10  # answers of each query
 MAX_STEPS = 3  # queries with as many steps or more are treated alike
 FEATURES = 2
 LIMIT = 15.0  # of log-odds
@@ -42,6 +47,9 @@ class KnownRows:
 
     def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         return self.facts.answers(entities, steps)
+
+    def members(self, step: int) -> Tensor:
+        return self.facts.members(step)
 
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
         likely = torch.full((len(entities), self.num_entities), -math.inf, device=self.device)
@@ -83,9 +91,10 @@ def probabilities(model: AdditiveModel, plan: Node, message: Message, answers: T
 
 def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | None:
     """The model of probabilities; None if too few of the answers are true."""
-    count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 20))
-    plans = draw_queries(graph.train_index, count, seed)
-    seen, all_facts = graph.index.select(graph.index.splits <= 1).to(scorer.device), graph.index.to(scorer.device)
+    count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 10))
+    seen = graph.index.select(graph.index.splits <= 1)
+    plans = draw_queries(seen, count, seed)
+    seen, all_facts = seen.to(scorer.device), graph.index.to(scorer.device)
     rows = Transitions(scorer, graph.train_index.to(scorer.device))
     parts, groups, truths = [], [], []
     values = evaluate(plans, rows, Semantics())
@@ -116,14 +125,15 @@ def read_answers(content: Any) -> AdditiveModel:
 def draw_queries(facts: GraphIndex, count: int, seed: int = 0) -> list[Node]:
     """Queries of every shape that facts answer: each is drawn backwards from an answer."""
     rng = np.random.default_rng(seed)
-    steps, ends = facts.steps.cpu().numpy(), facts.ends.cpu().numpy()
-    starts = facts.entity_starts.cpu().numpy()
+    keys, starts, ends = (each.cpu().numpy() for each in (facts.keys, facts.starts, facts.ends))
+    entity, steps = np.divmod(keys, 2 * facts.num_relations)
+    rows = np.searchsorted(entity, np.arange(facts.num_entities + 1))  # where the rows of each entity start
 
     def path(answer: int, length: int) -> Node:
-        """A path that leads to an answer."""
-        edge = int(rng.integers(starts[answer], starts[answer + 1]))
-        step = int(inverse_ids(int(steps[edge]), facts.num_relations))
-        source = int(ends[edge])
+        """A path that leads to an answer: each of its steps has the same chance, then each entity of that step."""
+        row = int(rng.integers(rows[answer], rows[answer + 1]))
+        step = int(inverse_ids(int(steps[row]), facts.num_relations))
+        source = int(ends[rng.integers(starts[row], starts[row + 1])])
         return Walk(step, Given((source,)) if length == 1 else path(source, length - 1), None)
 
     def after(answer: int, kind: type[Every] | type[Either]) -> Node:
@@ -144,5 +154,5 @@ def draw_queries(facts: GraphIndex, count: int, seed: int = 0) -> list[Node]:
         "2u": lambda answer: Either((path(answer, 1), path(answer, 1))),
         "up": lambda answer: after(answer, Either),
     }
-    answers = rng.integers(len(ends), size=(len(SHAPES), count))
-    return [makers[shape](int(ends[edge])) for shape, row in zip(SHAPES, answers, strict=True) for edge in row.tolist()]
+    answers = rng.choice(np.unique(entity), size=(len(SHAPES), count))
+    return [makers[shape](answer) for shape, row in zip(SHAPES, answers, strict=True) for answer in row.tolist()]

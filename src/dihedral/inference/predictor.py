@@ -359,7 +359,7 @@ class Predictor:
         top: number of answers; by default the query's own limit, or 10.
         known: "exclude" leaves out answers that known facts alone give.
         facts: the facts that are certain: "all" that the graph holds, or those of "train".
-        semantics: conjunction, ways, width and floor of `queries.evaluation.Semantics`.
+        semantics: conjunction, ways, width, share and floor of `queries.evaluation.Semantics`.
         """
         if facts not in ("all", "train"):
             raise DihedralError(f"facts is {facts!r:.80}; choose all or train")

@@ -36,6 +36,9 @@ class Transitions:
     def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         return self.facts.answers(entities, steps)
 
+    def members(self, step: int) -> Tensor:
+        return self.facts.members(step)
+
     @torch.no_grad()
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
         scores = score_rows(self.scorer.queries(entities, steps), self.scorer.candidates)
