@@ -6,6 +6,7 @@
 Probabilities are fitted on valid with the evidence of the training facts (`inference.calibration`), and the evidence of
 the answers to valid and test is that of the training facts too. So the difference on test is what evidence is worth.
 Ranks by probability take long in graphs with many relations; with `--sample` both orders rank the same random triples.
+`--without` also measures test with each kind of evidence replaced by its median.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ import argparse
 import json
 import time
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+from unittest.mock import patch
+
+import numpy as np
 
 import dihedral as dh
 from benchmarks.record import RESULTS
 from dihedral.graph.benchmarks import BENCHMARKS
+from dihedral.inference.evidence import FEATURES, Evidence, Features
 from dihedral.inference.predictor import Predictor
 from dihedral.io.jsonl import append_line
 from dihedral.reproduction.tables import markdown
@@ -63,30 +69,50 @@ def measure(predictor: Predictor, sample: int, seed: int = 0) -> dict[str, Any]:
     return row | {"recipe": predictor.recipe, "environment": environment()}
 
 
+def without_each(predictor: Predictor, sample: int) -> dict[str, float]:
+    """Test MRR in order of probability if one kind of evidence is the same for all answers."""
+    found = {}
+    original = Evidence.features
+    for column, name in list(enumerate(FEATURES))[1:]:
+
+        def features(self: Evidence, *arguments: Any, column: int = column, **options: Any) -> Features:
+            values = original(self, *arguments, **options)
+            values[:, column] = np.median(values[:, column])
+            return values
+
+        with patch.object(Evidence, "features", features):
+            found[name] = dh.evaluate(predictor, sample=sample, order="probability").mrr
+    return found
+
+
 def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()] if RECORD.exists() else []
 
 
+def by_recipe() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of each graph and recipe."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows():
+        found[row["graph"], row["recipe"]["name"]].append(row)
+    return found
+
+
+def estimates(found: list[dict[str, Any]]) -> list[float]:
+    """Test MRR in order of probability, per seed: that of all facts by score, plus the difference on the sample."""
+    tests = [row["test"] for row in found]
+    return [test["score, all triples"] + test["probability"]["mrr"] - test["score"]["mrr"] for test in tests]
+
+
 def table() -> str:
     """Test MRR in both orders, per recipe: mean and standard deviation over seeds."""
-    by_recipe: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows():
-        by_recipe[row["graph"], row["recipe"]["name"]].append(row)
     lines = []
-    for (graph, name), found in by_recipe.items():
-        valid = [f"{mean(row['valid'][order]['mrr'] for row in found):.3f}" for order in ORDERS]
-        test = [spread([row["test"][order]["mrr"] for row in found]) for order in ORDERS]
-        triples = f"{found[0]['test']['triples']:,}"
-        lines.append([graph, name, str(len(found)), " / ".join(valid), triples, *test])
-    header = [
-        "graph",
-        "recipe",
-        "seeds",
-        "valid: score / probability",
-        "test facts",
-        "test: score",
-        "test: probability",
-    ]
+    for (graph, name), found in by_recipe().items():
+        by_score = spread([row["test"]["score, all triples"] for row in found])
+        valid = f"{mean(row['valid']['probability']['mrr'] - row['valid']['score']['mrr'] for row in found):+.4f}"
+        chosen = ", ".join(sorted({row["chosen"] for row in found}))
+        ranked = f"{found[0]['test']['triples']:,}"
+        lines.append([graph, name, str(len(found)), by_score, spread(estimates(found)), ranked, valid, chosen])
+    header = ["graph", "recipe", "seeds", "test: score", "test: probability", "test facts", "gain on valid", "default"]
     return markdown(header, lines)
 
 
@@ -101,22 +127,17 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", type=Path, default=[], help="Trained models instead of recipes.")
     parser.add_argument("--sample", type=int, default=0, help="Triples of each split; 0 means all.")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--save", type=Path, help="Save the trained models in this folder.")
+    parser.add_argument("--without", action="store_true", help="Also measure what each kind of evidence is worth.")
     parser.add_argument("--out", type=Path, default=RECORD, help="Rows are appended to this file.")
     options = parser.parse_args()
-    for model in options.models:
-        report(measure(dh.load(model, device=choose_device(options.device)), options.sample), options.out)
-    for recipe in options.recipes:
-        for seed in options.seeds:
-            predictor = trained(recipe, seed, options.device)
-            report(measure(predictor, options.sample) | {"seed": seed}, options.out)
-            if options.save:
-                predictor.save(options.save / f"{recipe.split('/')[1]}-s{seed}", overwrite=True)
-
-
-def report(row: dict[str, Any], path: Path) -> None:
-    append_line(path, row)
-    print({key: row[key] for key in ("graph", "chosen", "valid", "test")}, flush=True)
+    models = ((dh.load(model, device=choose_device(options.device)), 0) for model in options.models)
+    new = ((trained(recipe, seed, options.device), seed) for recipe in options.recipes for seed in options.seeds)
+    for predictor, seed in chain(models, new):
+        row = measure(predictor, options.sample) | {"seed": seed}
+        if options.without:
+            row["without"] = without_each(predictor, options.sample)
+        append_line(options.out, row)
+        print({key: row.get(key) for key in ("graph", "chosen", "valid", "test", "without")}, flush=True)
 
 
 if __name__ == "__main__":

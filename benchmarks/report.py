@@ -100,7 +100,8 @@ def curve_part(wanted: float = 0.36) -> str:
     return (
         f"## Time to a given MRR: {content['graph']}\n\n"
         "ComplEx as in kbc is written after Lacroix et al. (2018) in plain PyTorch: autograd, dense Adagrad, float32.\n"
-        "Seconds are those of training alone; `start` is the part that compiles kernels and captures a step.\n\n"
+        "Seconds are those of training alone; `start` is the part that loads or compiles kernels and captures a step.\n"
+        "The curves of ComplEx came after another one in the same process, so theirs is short.\n\n"
         + markdown(header, rows)
         + "\n"
         + source(content, "curve")
