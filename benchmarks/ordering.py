@@ -35,7 +35,7 @@ from dihedral.runtime.environment import environment
 from dihedral.training import Trainer, load_recipe
 from dihedral.training.train import finish
 
-RECORD = RESULTS / "ordering.jsonl"
+RECORD, EVIDENCE = RESULTS / "ordering.jsonl", RESULTS / "ordering-evidence.jsonl"
 ORDERS = ("score", "probability")
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 
@@ -85,8 +85,8 @@ def without_each(predictor: Predictor, sample: int) -> dict[str, float]:
     return found
 
 
-def rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()] if RECORD.exists() else []
+def rows(path: Path = RECORD) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def by_recipe() -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -114,6 +114,16 @@ def table() -> str:
         lines.append([graph, name, str(len(found)), by_score, spread(estimates(found)), ranked, valid, chosen])
     header = ["graph", "recipe", "seeds", "test: score", "test: probability", "test facts", "gain on valid", "default"]
     return markdown(header, lines)
+
+
+def evidence_table() -> str:
+    """Test MRR with all evidence, and with one kind of it replaced by its median."""
+    lines = []
+    for row in rows(EVIDENCE):
+        shown = [row["test"]["score"]["mrr"], row["test"]["probability"]["mrr"], *row["without"].values()]
+        lines.append([row["graph"], *(f"{value:.3f}" for value in shown)])
+    without = [f"without {name}" for name in FEATURES[1:]]
+    return markdown(["graph", "score", "probability", *without], lines)
 
 
 def spread(values: list[float]) -> str:
