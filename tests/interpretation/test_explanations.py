@@ -174,3 +174,14 @@ def test_the_best_unknown_answer_has_rank_one(predictor):
     for head in ("man_0000", "woman_0100"):
         best = predictor.predict(head=head, relation="sibling", top=1, known="exclude", order="score")[0]
         assert explain(predictor, head, "sibling", best.tail).ranks["tail"] == 1
+
+
+def test_an_explanation_has_the_probability_of_the_prediction(predictor):
+    head, relation, tail = next(iter(predictor.graph.labels(predictor.graph.test)))
+    answers = predictor.predict(head=head, relation=relation, top=predictor.graph.num_entities)
+    (expected,) = [answer.probability for answer in answers if answer.tail == tail]
+    found = explain(predictor, head, relation, tail)
+    assert found.probability == pytest.approx(expected)
+    assert f"probability {expected:.2f}, rank" in str(found)
+    bare = explain(dh.Predictor(predictor.model, predictor.graph), head, relation, tail)
+    assert bare.probability is None and "probability" not in str(bare)

@@ -82,6 +82,7 @@ class Explanation:
     complete: bool = True  # whether all paths were looked at: head and tail may have too many facts in common
     kinds: int = 0  # of paths between the two that were looked at: their sequences of relations
     best_support: float | None = None  # of all kinds; None if there are none
+    probability: float | None = None  # that it holds, as if it were not known; None if the model is not calibrated
 
     @property
     def known(self) -> bool:
@@ -109,6 +110,12 @@ class Explanation:
             shown["interval"] = path.interval and path.interval._asdict()
         return content
 
+    @property
+    def summary(self) -> str:
+        """The score, and the probability if there is one."""
+        likely = "" if self.probability is None else f", probability {self.probability:.2f}"
+        return f"score {self.score:.2f}{likely}"
+
     def __str__(self) -> str:
         return self.text()
 
@@ -118,9 +125,10 @@ class Explanation:
         def shown(fact: tuple[str, str, str]) -> str:
             return f"({entity(fact[0])}, {relation(fact[1])}, {entity(fact[2])})"
 
+        known = f", a known fact ({self.split})" if self.split else ""
         lines = [
-            f"{shown(self.triple)}: score {self.score:.2f}, rank {self.ranks['tail']:g} among tails and "
-            f"{self.ranks['head']:g} among heads{f', a known fact ({self.split})' if self.split else ''}"
+            f"{shown(self.triple)}: {self.summary}, rank {self.ranks['tail']:g} among tails and "
+            f"{self.ranks['head']:g} among heads{known}"
         ]
         if self.paths:
             lines.append("supporting paths:")
@@ -145,7 +153,7 @@ class Explanation:
         paths = [[path.text(shown, shown), path.support, path.confidence, path.pairs] for path in self.paths]
         similar = [[" ".join(map(shown, each.fact)), each.similarity] for each in self.similar_facts]
         title = " ".join(map(shown, self.triple))
-        ranks = f"{title}: score {self.score:.2f}, rank {self.ranks['tail']:g} among tails"
+        ranks = f"{title}: {self.summary}, rank {self.ranks['tail']:g} among tails"
         header = ("supporting path", "support", "confidence", "other pairs")
         return (
             table(header, paths or [[f"none: {self.unsupported}"]], ranks)
@@ -185,10 +193,12 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
     bodies, complete = _connections(graph, h, r, t)
     support = _supports(scorer, sorted(bodies), h, r, t)
+    score = scorer.score(triple)
     found = Explanation(
         triple=next(graph.labels(triple.cpu().numpy())),
         split=split,
-        score=float(scorer.score(triple)[0]),
+        score=float(score[0]),
+        probability=predictor.probabilities(triple[:, 0], triple[:, 1], triple[:, 2], score)[0],
         ranks=ranks,
         paths=tuple(_paths(graph, bodies, support, (h, r, t), top)),
         similar_facts=tuple(_similar_facts(scorer, graph, h, r, t, top)),

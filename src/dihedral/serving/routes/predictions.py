@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Literal
 
-import torch
 from fastapi import APIRouter, Query, Request
 
 import dihedral as dh
@@ -185,9 +184,7 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
     served = find_model(request, body.model)
     head, relation, tail = served.check_triple(body.head, body.relation, body.tail)
     found = dh.explain(served.predictor, head, relation, tail, top=body.top)
-    h, r, t = served.predictor.triple_ids([(head, relation, tail)]).unbind(1)
-    (probability,) = served.predictor.probabilities(h, r, t, torch.tensor([found.score]))
-    content = found.to_dict() | {"head": head, "relation": relation, "tail": tail, "probability": probability}
+    content = found.to_dict() | {"head": head, "relation": relation, "tail": tail}
     content["unsupported"] = None if found.supported else found.unsupported
     parts = ("head", "relation", "tail")
     content["similar_facts"] = [
