@@ -43,7 +43,7 @@ from dihedral.objectives.sharded import ShardedLogisticLoss
 from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
-from dihedral.training.background import Background
+from dihedral.training.background import Anchor, Background
 from dihedral.training.checkpoint import RunFolder, RunState
 from dihedral.training.identity import Identity, run_identity
 from dihedral.training.recipe import Recipe
@@ -61,19 +61,33 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, eq=False)
+class Phase:
+    """A part of a run that continues with a part of a model."""
+
+    rows: Tensor  # bool [N]: the entities to train
+    triples: Triples  # the facts to train on
+    epochs: int
+    others: Background | Anchor | None = None  # what the rows learn from the other facts
+
+
+@dataclass(frozen=True, eq=False)
 class Start:
     """Where a run starts that continues with a part of a model; everything else keeps its values, bit by bit."""
 
     model: Model
-    rows: Tensor  # bool [N]: the entities to train
+    phases: tuple[Phase, ...]  # at least one; each starts from the averages of the one before
     relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
-    triples: Triples  # the facts to train on
     sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
-    late_rows: Tensor  # bool [N]: the entities that are trained in the last epochs only
-    num_late: int  # the last facts are trained in the last epochs only
-    late_epochs: int
-    background: Background | None = None  # what the rows learn from other facts
     digest: str = ""  # of the model and the change; a checkpoint of another is not resumed
+
+    def phase_at(self, epoch: int) -> tuple[Phase, int]:
+        """The phase of an epoch, and the first epoch of that phase."""
+        first = 0
+        for phase in self.phases[:-1]:
+            if epoch < first + phase.epochs:
+                return phase, first
+            first += phase.epochs
+        return self.phases[-1], first
 
 
 class Trainer:
@@ -118,12 +132,9 @@ class Trainer:
         self._epoch_generator: Tensor | None = None  # the generator's state after the last step of an unfinished epoch
         self.generator = torch.Generator(self.device)
         self.temperature = torch.ones((), device=self.device)
-        self.num_facts = torch.ones((), device=self.device)  # of an epoch of an update
         self.start = start
-        self.triples = torch.from_numpy(graph.train if start is None else start.triples).to(self.device).long()
         self._build_model()
-        self.captured: CapturedStep | None = None
-        self.plain_steps = 0
+        self._begin_phase()
         self.objective = build_objective(recipe, self.model, graph, reference=reference)
         self.best: dict[str, Tensor] | None = None
         self.evaluator: Evaluator | None = None
@@ -145,10 +156,8 @@ class Trainer:
             for name, parameter in self.model.named_parameters()
             if start is None or name == "entities" or start.relation_rows is not None
         }
-        self.rows: Tensor | None = None  # masks of what is trained; None: everything
-        self.relation_rows: Tensor | None = None
+        self.relation_rows: Tensor | None = None  # mask of what is trained; None: everything
         if start is not None:
-            self.rows = start.rows.to(self.device, copy=True)
             if start.relation_rows is not None:
                 self.relation_rows = start.relation_rows.to(self.device)
             for name, total in start.sums.items():
@@ -157,6 +166,18 @@ class Trainer:
         self.average: dict[str, Tensor] = {}  # of the parameters at the ends of epochs
         if recipe.averaging:
             self.average = {name: torch.zeros_like(optimiser.sum) for name, optimiser in self.optimisers.items()}
+
+    def _begin_phase(self) -> None:
+        """What the next epochs train: everything, or a phase of an update."""
+        self.captured: CapturedStep | None = None
+        self.plain_steps, self.first_epoch = 0, 0
+        self.rows: Tensor | None = None  # mask of the entities that are trained; None: all
+        self.others: Background | Anchor | None = None
+        triples = self.graph.train
+        if self.start is not None:
+            phase, self.first_epoch = self.start.phase_at(self.state.epoch)
+            self.rows, self.others, triples = phase.rows.to(self.device), phase.others, phase.triples
+        self.triples = torch.from_numpy(triples).to(self.device).long()
 
     # --- one step ------------------------------------------------------------------------------
 
@@ -185,9 +206,9 @@ class Trainer:
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         uses = found.entities
-        if self.start is not None and self.start.background is not None:
-            background, table = self.start.background, self.model.entities.detach()
-            uses = background.added_to(found, relations, table, self.num_facts, self.generator)
+        if self.others is not None:
+            table, count = self.model.entities.detach(), len(self.triples)
+            uses = self.others.added_to(found, relations, table, count, self.generator)
         if isinstance(uses, Tensor):
             self.optimisers["entities"].step(uses if self.rows is None else masked(uses, self.rows))
         else:
@@ -256,6 +277,10 @@ class Trainer:
             )
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, 0.0
         self._update_average()
+        if self.start is not None and self.start.phase_at(state.epoch)[1] > self.first_epoch:
+            for name, average in self.average.items():
+                self.optimisers[name].parameter.copy_(average)
+            self._begin_phase()
         self.out_of_time = any_rank(time.monotonic() + seconds > self.deadline, self.device)
         self._report_epoch(loss, seconds)
         return not any_rank(interrupted.is_set(), self.device) or state.epoch >= recipe.epochs
@@ -283,8 +308,6 @@ class Trainer:
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
         if not equal_on_all_ranks(order[:1000]):
             raise TrainingError("the processes draw different random numbers; use the same kind of device for all")
-        if self.start is not None:
-            order = self._begin_epoch_of_update(self.start, order)
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)
@@ -305,15 +328,6 @@ class Trainer:
                 self.save_checkpoint()
         return float(loss_sum) / len(batches)
 
-    def _begin_epoch_of_update(self, start: Start, order: Tensor) -> Tensor:
-        """Choose the rows that an epoch of an update trains, and its part of a random order of all facts."""
-        assert self.rows is not None
-        is_late = self.recipe.epochs - self.state.epoch <= start.late_epochs
-        self.rows.copy_(start.rows if is_late else start.rows & ~start.late_rows)  # a captured step reads this memory
-        order = order if is_late else order[order < len(start.triples) - start.num_late]
-        self.num_facts.fill_(max(1, len(order)))
-        return order
-
     def _due(self) -> bool:
         """Whether a checkpoint is due, also within an epoch; with 0 minutes there is one after each epoch."""
         return 0 < self.checkpoint_seconds <= time.monotonic() - self.last_saved
@@ -329,7 +343,7 @@ class Trainer:
 
     def _temperature(self, epoch: int) -> float:
         recipe = self.recipe
-        return temperature_at(epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
+        return temperature_at(epoch - self.first_epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
 
     def _validate(self) -> float:
         assert self.evaluator is not None
@@ -349,9 +363,9 @@ class Trainer:
         return torch.device("cpu") if large else self.device
 
     def _update_average(self) -> None:
-        decay = self.recipe.averaging
+        decay, epochs = self.recipe.averaging, self.state.epoch - self.first_epoch
         for name, average in self.average.items():  # the first epoch has weight 1: no bias towards zero
-            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.state.epoch))
+            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**epochs))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -409,6 +423,7 @@ class Trainer:
                 f"this run stopped within an epoch on {self.state.device}, and {self.device.type} draws other random "
                 f"numbers; resume with --device {self.state.device}"
             )
+        self._begin_phase()
         tensors = self._stored(self._state())
         if self.state.step:
             tensors["generator"] = self._epoch_generator = self.generator.get_state()
