@@ -12,8 +12,8 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.changes import change_graph
 from dihedral.storage.folder import describe
+from dihedral.training.interrupts import Interrupted
 from dihedral.training.lineage import advice
-from dihedral.training.loop import Interrupted
 from dihedral.training.update import _forgetful, _mean_square, make_plan, update_folder
 
 NEW = [("zoe", "sibling", "man_0001"), ("man_0001", "sibling", "zoe"), ("zoe", "likes", "man_0003")]

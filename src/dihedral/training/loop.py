@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, early stopping, checkpoints, interrupts and resuming.
+"""The training loop: epochs, validation, early stopping, checkpoints and resuming.
 
 All random numbers of an epoch come from one generator seeded by (seed, epoch). A checkpoint holds its state, so a
 resumed run is bit-identical to an uninterrupted one (on CPU).
@@ -10,12 +10,11 @@ the same random numbers. They synchronise in the objective, in the sums of each 
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +33,12 @@ from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, write_lines
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
-from dihedral.objectives.base import Objective
-from dihedral.objectives.compositions import Compositions
-from dihedral.objectives.logistic import LogisticLoss
-from dihedral.objectives.negatives import SkewNegatives
-from dihedral.objectives.regularisers import make_regulariser
-from dihedral.objectives.sharded import ShardedLogisticLoss
-from dihedral.objectives.softmax import SoftmaxLoss
-from dihedral.objectives.walks import Walks
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
 from dihedral.training.background import Anchor, Background
 from dihedral.training.checkpoint import RunFolder, RunState
 from dihedral.training.identity import Identity, run_identity
+from dihedral.training.interrupts import Interrupted, catch_interrupt
+from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
 
 Event = dict[str, Any]
@@ -54,10 +47,6 @@ Callback = Callable[[Event], None]
 
 LARGE_TABLE = 1 << 29  # numbers: 2 GiB
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C, after a checkpoint was written if there is a folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,60 +447,6 @@ class Trainer:
 def masked(gradient: Tensor, rows: Tensor) -> Tensor:
     """A gradient with zeros in the rows that are not in a mask; Adagrad leaves those as they are."""
     return gradient * rows.view(-1, *[1] * (gradient.ndim - 1))
-
-
-def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bool = False) -> Objective:
-    """The objective of a recipe, with the recipe's settings of the same names."""
-    shard, device, relations = model.shard, model.entities.device, model.relations
-    if not shard.is_single and reference:
-        raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
-    for name in ("component_weight", "regularise_negatives", "candidates"):  # they need all negatives in one place
-        if not shard.is_single and getattr(recipe, name):
-            raise DihedralError(
-                f"{name} is {getattr(recipe, name)} with {shard.world} processes; leave it out or use one process"
-            )
-    kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
-    settings = recipe.to_dict()
-    options: dict[str, Any] = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
-    options["regulariser"] = make_regulariser(
-        recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations
-    )
-    options["reference"] = reference
-    if recipe.objective == "softmax":
-        options["walks"] = Walks.build(graph, device) if recipe.paths else None
-        options["compositions"] = Compositions.build(graph, device) if recipe.composition_weight else None
-        return SoftmaxLoss(relations, shard=shard, **options)
-    if recipe.skew_probability:
-        options["skew"] = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
-    if shard.is_single:
-        return LogisticLoss(relations, graph.num_entities, **options)
-    return ShardedLogisticLoss(relations, graph.num_entities, shard=shard, **options)
-
-
-@contextmanager
-def catch_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag, so that no step is cut short; a second one stops at once."""
-    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT)
-
-    def stop(*_: Any) -> None:
-        flag.set()
-        signal.signal(signal.SIGINT, previous)
-
-    with on_interrupt(stop):
-        yield flag
-
-
-@contextmanager
-def on_interrupt(handler: Any) -> Iterator[None]:
-    """Handle Ctrl-C by `handler`; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager

@@ -51,7 +51,8 @@ from dihedral.training.background import Anchor, Background, make_background
 from dihedral.training.checkpoint import UPDATE, RunFolder
 from dihedral.training.estimates import num_threads
 from dihedral.training.lineage import record_update
-from dihedral.training.loop import Callback, Event, Phase, Start, Trainer, build_objective
+from dihedral.training.loop import Callback, Event, Phase, Start, Trainer
+from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
 
