@@ -92,10 +92,23 @@ def test_there_is_none_without_other_facts_or_without_trained_rows(predictor):
     assert make_background(predictor.scorer, others, np.zeros_like(rows), negatives=None, **SETUP) is None
 
 
+def test_rows_that_have_learned_from_the_background_feel_only_their_changes(predictor):
+    rows, others, _, _ = parts(predictor)
+    fresh, known = (
+        make_background(predictor.scorer, others, rows, negatives=None, started=started, **SETUP)
+        for started in (False, True)
+    )
+    relations, before = predictor.model.relations, predictor.model.entities.detach()
+    after = before + 0.1
+    assert not known.gradient(relations, before, torch.Generator()).any()
+    change = fresh.gradient(relations, after, torch.Generator()) - fresh.gradient(relations, before, torch.Generator())
+    assert torch.allclose(known.gradient(relations, after, torch.Generator()), change, atol=1e-4)
+
+
 def test_an_anchor_pulls_rows_back_to_where_they_were(predictor):
     table, relations = predictor.model.entities.detach().clone(), predictor.model.relations
     ids = torch.tensor([3, 7])
-    anchor = Anchor(ids, table[ids], torch.tensor([[2.0], [4.0]]))
+    anchor = Anchor(ids, table[ids], torch.tensor([[2.0], [4.0]]), None)
     table[ids] += 0.5
     for found in (torch.zeros_like(table), RowGradients(torch.tensor([5]), torch.zeros(1, table.shape[1]))):
         pull = anchor.added_to(

@@ -42,6 +42,7 @@ class Background:
     answers: Tensor  # int64 [Q]: which of the rows is the right answer; n if none is
     totals: Tensor | None  # [Q]: the log-sum-exp of the scores of the other entities; None for a logistic loss
     share: float = 1.0  # the probability that a logistic loss draws an entity, times the weight of a wrong answer
+    start: Tensor | None = None  # [n, width]: rows (as answers) that have learned from it; they have the gradient 0
 
     def added_to(
         self, found: Gradients, relations: Relations, table: Tensor, num_facts: int, generator: torch.Generator
@@ -59,17 +60,20 @@ class Background:
         vectors = table[self.rows].requires_grad_()
         with torch.enable_grad():
             candidates = relations.candidates(vectors)
-        scores = queries @ candidates.detach().T
-        if others is None:
-            slopes = torch.sigmoid(scores) * self.share
-        else:
-            totals = torch.logaddexp(others, scores.logsumexp(1))
-            slopes = torch.exp(scores - totals[:, None])
+        slopes = self._slopes(queries @ candidates.detach().T, others)
+        if self.start is not None:
+            slopes -= self._slopes(queries @ self.start.T, others)
         slopes = F.pad(slopes, (0, 1)).scatter_(1, answers[:, None], 0.0)[:, :-1]  # right answers are no wrong ones
         slope = slopes.T @ queries
         if candidates is not vectors:
             (slope,) = torch.autograd.grad(candidates, vectors, slope)
         return slope * (self.count / len(queries))
+
+    def _slopes(self, scores: Tensor, others: Tensor | None) -> Tensor:
+        """The derivative of the loss by the scores of the rows [q, n], as wrong answers."""
+        if others is None:
+            return torch.sigmoid(scores) * self.share
+        return torch.exp(scores - torch.logaddexp(others, scores.logsumexp(1))[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +81,24 @@ class Anchor:
     """What the facts of known rows do to them, without these facts: a second-order expansion of their loss.
 
     The rows are at its minimum, so the expansion has no linear term: they are pulled back to where they were. Its
-    curvature is estimated by squared gradients (elastic weight consolidation: Kirkpatrick et al., 2017).
+    curvature is estimated by squared gradients (elastic weight consolidation: Kirkpatrick et al., 2017). This does not
+    tell that many questions are alike: a row that moves to answer one of them rises for all. So the change of the
+    gradient of a `Background` is added.
     """
 
     rows: Tensor  # int64 [n]: the entities that are trained
     vectors: Tensor  # [n, 2L]: where they were
     curvature: Tensor  # [n, 2L]
+    background: Background | None  # of the same rows, which start there
 
     def added_to(
         self, found: Gradients, relations: Relations, table: Tensor, num_facts: int, generator: torch.Generator
     ) -> RowGradients | Tensor:
         """The gradients of entities with those of a step's part of the other facts; num_facts: of the epoch."""
-        return _joined(found, self.rows, (table[self.rows] - self.vectors) * (self.curvature / num_facts))
+        pull = (table[self.rows] - self.vectors) * self.curvature
+        if self.background is not None:
+            pull += self.background.gradient(relations, table, generator)
+        return _joined(found, self.rows, pull / num_facts)
 
 
 def _joined(found: Gradients, rows: Tensor, more: Tensor) -> RowGradients | Tensor:
@@ -101,13 +111,14 @@ def _joined(found: Gradients, rows: Tensor, more: Tensor) -> RowGradients | Tens
 @torch.no_grad()
 def make_background(
     scorer: Scorer, others: Triples, rows: NDArray[np.bool_], *,
-    batch_size: int, negatives: int | None, num_asked: int, seed: int,
+    batch_size: int, negatives: int | None, num_asked: int, seed: int, started: bool = False,
 ) -> Background | None:  # fmt: skip
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
 
     others: the facts that are not trained on. negatives: of a logistic loss; None for a softmax. num_asked: the
     questions of all epochs, of which there are to be more than in the sample, because these take time to prepare. A
-    step computes at most about half as many scores as the batch that it goes with.
+    step computes at most about half as many scores as the batch that it goes with. started: the rows have learned from
+    these facts already, so that only changes of the rows count.
     """
     if not len(others) or not rows.any():
         return None
@@ -134,4 +145,5 @@ def make_background(
         answers=place[torch.cat([tail, head])],
         totals=totals,
         share=1.0 if negatives is None else negatives / (2 * scorer.num_entities),
+        start=scorer.candidates[trained] if started else None,
     )

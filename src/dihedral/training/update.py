@@ -59,7 +59,7 @@ from dihedral.training.train import calibrate as fit_probabilities
 EPOCHS = 8  # over the facts of fresh rows
 KNOWN_EPOCHS = 4  # over the added facts of known entities
 STEP = 0.5  # of these epochs, on the way to the minimum of a quadratic loss
-SHRINKAGE = 5.0  # a row with n new facts moves n / (n + SHRINKAGE) as far as they ask for: few are not typical
+SHRINKAGE = 4.0  # a row with n new facts moves n / (n + SHRINKAGE) as far as they ask for: few are not typical
 NEW_RATE = 3.0  # of the learning of new relations, relative to the recipe's: they take fewer steps than in training
 NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
@@ -326,32 +326,34 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
                 parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
     model = Model(table, operator)
     sums = _sums(predictor, change, plan, model, seed)
-    phases = []
+    scorer, phases = Scorer(Model(table, old.relations).requires_grad_(False)), []
     if len(plan.facts) or not len(plan.added):
-        scorer = Scorer(Model(table, old.relations).requires_grad_(False))
         background = _background(scorer, plan, recipe, seed)
         phases.append(Phase(torch.from_numpy(plan.fresh), plan.facts, plan.epochs, background))
     if len(plan.added):
-        anchor = _anchor(table, sums["entities"], plan, predictor)
+        anchor = _anchor(scorer, sums["entities"], plan, predictor, recipe, seed)
         sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(plan.added)) * anchor.curvature) ** 2
         phases.append(Phase(torch.from_numpy(plan.known), plan.added, plan.known_epochs, anchor))
     return Start(model, tuple(phases), relation_rows, sums, _digest(old, plan, relations))
 
 
-def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int) -> Background | None:
+def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int, *, of_known: bool = False) -> Background | None:
     negatives = None if recipe.objective == "softmax" else recipe.negatives
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "negatives": negatives, "seed": seed}
-    options["num_asked"] = 2 * plan.epochs * len(plan.facts)
-    return make_background(scorer, plan.others, plan.fresh, **options)
+    if of_known:
+        options |= {"num_asked": 2 * plan.known_epochs * len(plan.added), "started": True}
+        return make_background(scorer, plan.others, plan.known, **options)
+    return make_background(scorer, plan.others, plan.fresh, num_asked=2 * plan.epochs * len(plan.facts), **options)
 
 
-def _anchor(table: Tensor, sums: Tensor, plan: Plan, predictor: Predictor) -> Anchor:
+def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, recipe: Recipe, seed: int) -> Anchor:
     """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch."""
-    rows = torch.from_numpy(np.flatnonzero(plan.known)).to(table.device)
-    counts = np.bincount(plan.added[:, [0, 2]].ravel(), minlength=len(table))[plan.known]
-    factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(table.device)[:, None]
+    rows = torch.from_numpy(np.flatnonzero(plan.known)).to(scorer.device)
+    counts = np.bincount(plan.added[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
+    factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(scorer.device)[:, None]
     of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / _trained_epochs(predictor))
-    return Anchor(rows, table[rows], of_epoch * factors)
+    background = _background(scorer, plan, recipe, seed, of_known=True)
+    return Anchor(rows, scorer.entities[rows], of_epoch * factors, background)
 
 
 def _digest(model: Model, plan: Plan, relations: bool) -> str:
