@@ -58,6 +58,17 @@ def test_an_entity_without_facts_so_far_is_placed_as_a_new_one(predictor):
     assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh)] == ["zoe"]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("objective", ["softmax", "logistic"])
+def test_both_phases_of_an_update_run_as_captured_steps(family, objective):
+    recipe = dh.Recipe(model="dihedral-gumbel", dimension=32, epochs=30, batch_size=8, objective=objective)
+    trained = dh.train(family, recipe, progress=False, device="cuda")
+    names = list(family.entities)[:12]
+    add = [*NEW, *((names[i], "likes", names[i + 1]) for i in range(11))]
+    drift = trained.update(add=add, progress=False, calibrate=False).metrics["versions"][-1]["drift"]
+    assert drift["added_mrr_after"] > 0.2
+
+
 def test_the_given_predictor_stays_as_it_is(predictor):
     before, facts = predictor.model.entities.clone(), predictor.graph.num_triples
     predictor.update(add=NEW[:1], remove=[next(predictor.graph.labels(predictor.graph.train))], progress=False)
