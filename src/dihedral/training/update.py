@@ -331,7 +331,9 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
         background = _background(scorer, plan, recipe, seed)
         phases.append(Phase(torch.from_numpy(plan.fresh), plan.facts, plan.epochs, background))
     if len(plan.added):
-        anchor = _anchor(scorer, sums["entities"], plan, predictor, recipe, seed)
+        # the rows are to rise for the questions of a new relation, which are not among those of the background
+        background = None if change.num_new_relations else _background(scorer, plan, recipe, seed, of_known=True)
+        anchor = _anchor(scorer, sums["entities"], plan, predictor, background)
         sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(plan.added)) * anchor.curvature) ** 2
         phases.append(Phase(torch.from_numpy(plan.known), plan.added, plan.known_epochs, anchor))
     return Start(model, tuple(phases), relation_rows, sums, _digest(old, plan, relations))
@@ -346,13 +348,12 @@ def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int, *, of_kno
     return make_background(scorer, plan.others, plan.fresh, num_asked=2 * plan.epochs * len(plan.facts), **options)
 
 
-def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, recipe: Recipe, seed: int) -> Anchor:
+def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, background: Background | None) -> Anchor:
     """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch."""
     rows = torch.from_numpy(np.flatnonzero(plan.known)).to(scorer.device)
     counts = np.bincount(plan.added[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
     factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(scorer.device)[:, None]
     of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / _trained_epochs(predictor))
-    background = _background(scorer, plan, recipe, seed, of_known=True)
     return Anchor(rows, scorer.entities[rows], of_epoch * factors, background)
 
 
