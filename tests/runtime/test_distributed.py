@@ -18,7 +18,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.models import Model, build_model
 from dihedral.models.registry import _normal_rows
 from dihedral.runtime.distributed import Shard
-from dihedral.training.loop import build_objective
+from dihedral.training.objective import build_objective
 
 WORKER = Path(__file__).with_name("worker.py")
 SMALL = {"dimension": 16, "regulariser": "none"}

@@ -11,7 +11,7 @@ from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.inference.scorer import Scorer
 from dihedral.training import Trainer
-from dihedral.training.loop import Interrupted
+from dihedral.training.interrupts import Interrupted
 
 EPOCHS = 5
 SOFTMAX = Recipe(

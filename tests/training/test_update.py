@@ -12,9 +12,9 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.changes import change_graph
 from dihedral.storage.folder import describe
+from dihedral.training.interrupts import Interrupted
 from dihedral.training.lineage import advice
-from dihedral.training.loop import Interrupted
-from dihedral.training.update import _forgetful, update_folder
+from dihedral.training.update import _forgetful, _mean_square, make_plan, update_folder
 
 NEW = [("zoe", "sibling", "man_0001"), ("man_0001", "sibling", "zoe"), ("zoe", "likes", "man_0003")]
 
@@ -35,11 +35,38 @@ def test_rows_that_no_change_touches_and_known_codes_stay_bit_identical(predicto
     assert (version["added"], version["new_entities"], version["new_relations"]) == (4, 1, 1)
 
 
-def test_few_facts_of_new_entities_and_relations_leave_known_rows_as_they_are(predictor, monkeypatch):
+def test_few_facts_of_new_entities_leave_known_rows_as_they_are(predictor, monkeypatch):
     monkeypatch.setattr("dihedral.training.update.LEARNED", 0.5)
     updated = predictor.update(add=NEW, progress=False, calibrate=False)
     assert torch.equal(updated.model.entities[:-1], predictor.model.entities)
     assert updated.metrics["versions"][-1]["rows_changed"] == 0
+
+
+def test_a_row_with_more_facts_moves_less(predictor):
+    """A new fact is a smaller part of what such a row is to fit."""
+    degrees = predictor.graph.train_index.degrees.numpy()
+    few, many = (predictor.graph.entities[int(i)] for i in (degrees.argmin(), degrees.argmax()))
+    updated = predictor.update(add=[(few, "likes", many)], progress=False, calibrate=False)
+    moved = (rows_of(updated, [few, many]) - rows_of(predictor, [few, many])).norm(dim=1)
+    assert degrees.max() > 1.5 * degrees.min() and moved[0] > moved[1] > 0
+
+
+def test_an_entity_without_facts_so_far_is_placed_as_a_new_one(predictor):
+    grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
+    bare = grown.update(remove=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
+    plan = make_plan(change_graph(bare.graph, [("zoe", "sibling", "man_0003")], []), bare, None)
+    assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh)] == ["zoe"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("objective", ["softmax", "logistic"])
+def test_both_phases_of_an_update_run_as_captured_steps(family, objective):
+    recipe = dh.Recipe(model="dihedral-gumbel", dimension=32, epochs=30, batch_size=8, objective=objective)
+    trained = dh.train(family, recipe, progress=False, device="cuda")
+    names = list(family.entities)[:12]
+    add = [*NEW, *((names[i], "likes", names[i + 1]) for i in range(11))]
+    drift = trained.update(add=add, progress=False, calibrate=False).metrics["versions"][-1]["drift"]
+    assert drift["added_mrr_after"] > 0.2
 
 
 def test_the_given_predictor_stays_as_it_is(predictor):
@@ -148,6 +175,14 @@ def test_an_update_continues_with_the_state_of_the_optimiser(family, tmp_path):
     assert again.update(add=[("zoe", "child", "man_0002")], relations=True, progress=False).graph.num_entities == 41
 
 
+def test_gradients_of_one_batch_tell_the_sums_of_the_optimiser(benchmark_graph):
+    graph = benchmark_graph("umls")
+    trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, keep_optimiser=True, progress=False, device="cpu")
+    uses = 2 * len(graph.train) * trained.recipe["epochs"]
+    estimate = float(_mean_square(trained, 0)) * uses
+    assert estimate == pytest.approx(float(trained.optimiser["entities"].mean(1).sum()), rel=0.5)
+
+
 def test_relations_are_trained_only_with_the_state_of_the_optimiser(predictor):
     with pytest.raises(DihedralError, match="trained with --keep-optimiser"):
         predictor.update(add=NEW, relations=True)
@@ -193,27 +228,29 @@ def test_an_update_that_is_interrupted_returns_nothing(predictor):
         predictor.update(add=NEW, progress=False, callback=stop)
 
 
-def test_an_update_that_was_stopped_is_resumed_to_the_same_model(predictor, tmp_path):
+@pytest.mark.parametrize("stopped_after", [2, 30, 31])  # the second phase starts after epoch 30
+def test_an_update_that_was_stopped_is_resumed_to_the_same_model(predictor, tmp_path, stopped_after):
     def stop(event):
-        if event["event"] == "epoch" and event["epoch"] == 2:
+        if event["event"] == "epoch" and event["epoch"] == stopped_after:
             signal.raise_signal(signal.SIGINT)
 
     for name in ("whole", "stopped"):
         predictor.save(tmp_path / name)
-    whole = update_folder(tmp_path / "whole", add=NEW, progress=False)
+    facts = [*NEW, ("man_0001", "sibling", "man_0003")]
+    whole = update_folder(tmp_path / "whole", add=facts, progress=False)
     before = (tmp_path / "stopped" / "model.json").read_bytes()
     with pytest.raises(Interrupted):
-        update_folder(tmp_path / "stopped", add=NEW, progress=False, callback=stop)
+        update_folder(tmp_path / "stopped", add=facts, progress=False, callback=stop)
     assert (tmp_path / "stopped" / "model.json").read_bytes() == before
-    for other in ({"add": NEW[:1]}, {"add": NEW, "epochs": 3}):
+    for other in ({"add": NEW[:1]}, {"add": facts, "epochs": 3}):
         with pytest.raises(DihedralError, match="is of another update; repeat the same command"):
             update_folder(tmp_path / "stopped", **other, progress=False, resume=True)
     with pytest.raises(DihedralError, match="only in case"):
         update_folder(tmp_path / "stopped", add=[("MAN_0001", "sibling", "man_0003")], progress=False)
     assert (tmp_path / "stopped" / "update").exists()
     epochs = []
-    resumed = update_folder(tmp_path / "stopped", add=NEW, progress=False, resume=True, callback=epochs.append)
-    assert next(each["epoch"] for each in epochs if each["event"] == "epoch") == 3
+    resumed = update_folder(tmp_path / "stopped", add=facts, progress=False, resume=True, callback=epochs.append)
+    assert next(each["epoch"] for each in epochs if each["event"] == "epoch") == stopped_after + 1
     assert torch.equal(resumed.model.entities, whole.model.entities)
     assert not (tmp_path / "stopped" / "update").exists()
     with pytest.raises(DihedralError, match="no checkpoint to resume"):

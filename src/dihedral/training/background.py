@@ -1,9 +1,12 @@
 """What the rows that an update trains learn from the facts that it does not train on.
 
-In training, an entity is a wrong answer to the questions of all facts but its own. An update trains on the facts of few
-entities; without the other facts, these entities would rise among the answers to all questions. A sample of the
-questions of other facts stands for them. Their queries hardly change, nor do the scores of entities that are not
-trained, so that both are computed once, and a step takes only the scores of the trained rows.
+Known rows have learned from them already: an `Anchor` keeps these rows near to where they are.
+
+Fresh rows have not: they have a `Background`. In training, an entity is a wrong answer to the questions of all facts
+but its own. An update trains on the facts of few entities; without the other facts, these entities would rise among the
+answers to all questions. A sample of the questions of other facts stands for them. Their queries hardly change, nor do
+the scores of entities that are not trained, so that both are computed once, and a step takes only the scores of the
+trained rows.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from dihedral.inference.scorer import Scorer
 from dihedral.models import Relations
 from dihedral.objectives.base import Gradients
 
-QUESTIONS = 16_384  # in the sample
+QUESTIONS = 16_384  # in the sample, at most
+MIN_QUESTIONS = 2048
 AT_ONCE = 1024  # of them in a step, at most
 MIN_AT_ONCE = 16
 
@@ -32,21 +36,19 @@ class Background:
     """Questions to which the trained rows are wrong answers."""
 
     rows: Tensor  # int64 [n]: the entities that are trained
-    weights: Tensor  # [n, 1]: the questions that there are, times how much the row is to learn from them
+    count: int  # of the questions that there are
     at_once: int  # questions of a step
     queries: Tensor  # [Q, width]
     answers: Tensor  # int64 [Q]: which of the rows is the right answer; n if none is
     totals: Tensor | None  # [Q]: the log-sum-exp of the scores of the other entities; None for a logistic loss
     share: float = 1.0  # the probability that a logistic loss draws an entity, times the weight of a wrong answer
+    start: Tensor | None = None  # [n, width]: rows (as answers) that have learned from it; they have the gradient 0
 
     def added_to(
-        self, found: Gradients, relations: Relations, table: Tensor, num_facts: Tensor, generator: torch.Generator
+        self, found: Gradients, relations: Relations, table: Tensor, num_facts: int, generator: torch.Generator
     ) -> RowGradients | Tensor:
         """The gradients of entities with those of a step's part of the questions; num_facts: of the epoch."""
-        own = self.gradient(relations, table, generator) / num_facts
-        if isinstance(found.entities, Tensor):
-            return found.entities.index_add_(0, self.rows, own)
-        return found.entities.joined(RowGradients(self.rows, own))
+        return _joined(found, self.rows, self.gradient(relations, table, generator) / num_facts)
 
     def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
         """The gradient of the summed loss [n, 2L], from a random part of the questions."""
@@ -58,33 +60,70 @@ class Background:
         vectors = table[self.rows].requires_grad_()
         with torch.enable_grad():
             candidates = relations.candidates(vectors)
-        scores = queries @ candidates.detach().T
-        if others is None:
-            slopes = torch.sigmoid(scores) * self.share
-        else:
-            totals = torch.logaddexp(others, scores.logsumexp(1))
-            slopes = torch.exp(scores - totals[:, None])
+        slopes = self._slopes(queries @ candidates.detach().T, others)
+        if self.start is not None:
+            slopes -= self._slopes(queries @ self.start.T, others)
         slopes = F.pad(slopes, (0, 1)).scatter_(1, answers[:, None], 0.0)[:, :-1]  # right answers are no wrong ones
         slope = slopes.T @ queries
         if candidates is not vectors:
             (slope,) = torch.autograd.grad(candidates, vectors, slope)
-        return slope * (self.weights / len(queries))
+        return slope * (self.count / len(queries))
+
+    def _slopes(self, scores: Tensor, others: Tensor | None) -> Tensor:
+        """The derivative of the loss by the scores of the rows [q, n], as wrong answers."""
+        if others is None:
+            return torch.sigmoid(scores) * self.share
+        return torch.exp(scores - torch.logaddexp(others, scores.logsumexp(1))[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """What the facts of known rows do to them, without these facts: a second-order expansion of their loss.
+
+    The rows are at its minimum, so the expansion has no linear term: they are pulled back to where they were. Its
+    curvature is estimated by squared gradients (elastic weight consolidation: Kirkpatrick et al., 2017). This does not
+    tell that many questions are alike: a row that moves to answer one of them rises for all. So the change of the
+    gradient of a `Background` is added.
+    """
+
+    rows: Tensor  # int64 [n]: the entities that are trained
+    vectors: Tensor  # [n, 2L]: where they were
+    curvature: Tensor  # [n, 2L]
+    background: Background | None  # of the same rows, which start there
+
+    def added_to(
+        self, found: Gradients, relations: Relations, table: Tensor, num_facts: int, generator: torch.Generator
+    ) -> RowGradients | Tensor:
+        """The gradients of entities with those of a step's part of the other facts; num_facts: of the epoch."""
+        pull = (table[self.rows] - self.vectors) * self.curvature
+        if self.background is not None:
+            pull += self.background.gradient(relations, table, generator)
+        return _joined(found, self.rows, pull / num_facts)
+
+
+def _joined(found: Gradients, rows: Tensor, more: Tensor) -> RowGradients | Tensor:
+    """The gradients of entities, and more of them for some rows."""
+    if isinstance(found.entities, Tensor):
+        return found.entities.index_add_(0, rows, more)
+    return found.entities.joined(RowGradients(rows, more))
 
 
 @torch.no_grad()
 def make_background(
-    scorer: Scorer, others: Triples, rows: NDArray[np.bool_], weights: NDArray[np.float64], *,
-    batch_size: int, negatives: int | None, seed: int,
+    scorer: Scorer, others: Triples, rows: NDArray[np.bool_], *,
+    batch_size: int, negatives: int | None, num_asked: int, seed: int, started: bool = False,
 ) -> Background | None:  # fmt: skip
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
 
-    others: the facts that are not trained on. weights [n]: for each trained row, how much it is to learn from them,
-    relative to its own facts. negatives: of a logistic loss; None for a softmax. A step computes at most about half as
-    many scores as the batch that it goes with.
+    others: the facts that are not trained on. negatives: of a logistic loss; None for a softmax. num_asked: the
+    questions of all epochs, of which there are to be more than in the sample, because these take time to prepare. A
+    step computes at most about half as many scores as the batch that it goes with. started: the rows have learned from
+    these facts already, so that only changes of the rows count.
     """
     if not len(others) or not rows.any():
         return None
-    drawn = others[np.random.default_rng(seed).permutation(len(others))[: QUESTIONS // 2]]
+    count = min(QUESTIONS, max(MIN_QUESTIONS, num_asked))
+    drawn = others[np.random.default_rng(seed).permutation(len(others))[: count // 2]]
     head, relation, tail = torch.from_numpy(drawn.astype(np.int64)).to(scorer.device).unbind(1)
     anchors, steps = torch.cat([head, tail]), torch.cat([relation, relation + scorer.num_relations])
     trained, totals = torch.from_numpy(rows).to(scorer.device), None
@@ -99,11 +138,12 @@ def make_background(
     return Background(
         rows=trained.nonzero()[:, 0],
         at_once=max(MIN_AT_ONCE, min(AT_ONCE, scores_of_batch // int(rows.sum()))),
-        weights=torch.from_numpy(2 * len(others) * weights[:, None]).float().to(scorer.device),
+        count=2 * len(others),
         queries=torch.cat(
             [scorer.queries(*part) for part in zip(anchors.split(AT_ONCE), steps.split(AT_ONCE), strict=True)]
         ),
         answers=place[torch.cat([tail, head])],
         totals=totals,
         share=1.0 if negatives is None else negatives / (2 * scorer.num_entities),
+        start=scorer.candidates[trained] if started else None,
     )

@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, early stopping, checkpoints, interrupts and resuming.
+"""The training loop: epochs, validation, early stopping, checkpoints and resuming.
 
 All random numbers of an epoch come from one generator seeded by (seed, epoch). A checkpoint holds its state, so a
 resumed run is bit-identical to an uninterrupted one (on CPU).
@@ -10,12 +10,11 @@ the same random numbers. They synchronise in the objective, in the sums of each 
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +33,12 @@ from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, write_lines
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
-from dihedral.objectives.base import Objective
-from dihedral.objectives.compositions import Compositions
-from dihedral.objectives.logistic import LogisticLoss
-from dihedral.objectives.negatives import SkewNegatives
-from dihedral.objectives.regularisers import make_regulariser
-from dihedral.objectives.sharded import ShardedLogisticLoss
-from dihedral.objectives.softmax import SoftmaxLoss
-from dihedral.objectives.walks import Walks
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
-from dihedral.training.background import Background
+from dihedral.training.background import Anchor, Background
 from dihedral.training.checkpoint import RunFolder, RunState
 from dihedral.training.identity import Identity, run_identity
+from dihedral.training.interrupts import Interrupted, catch_interrupt
+from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
 
 Event = dict[str, Any]
@@ -56,8 +49,14 @@ LARGE_TABLE = 1 << 29  # numbers: 2 GiB
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
 
 
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C, after a checkpoint was written if there is a folder."""
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A part of a run that continues with a part of a model."""
+
+    rows: Tensor  # bool [N]: the entities to train
+    triples: Triples  # the facts to train on
+    epochs: int
+    others: Background | Anchor | None = None  # what the rows learn from the other facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +64,19 @@ class Start:
     """Where a run starts that continues with a part of a model; everything else keeps its values, bit by bit."""
 
     model: Model
-    rows: Tensor  # bool [N]: the entities to train
+    phases: tuple[Phase, ...]  # at least one; each starts from the averages of the one before
     relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
-    triples: Triples  # the facts to train on
     sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
-    late_rows: Tensor  # bool [N]: the entities that are trained in the last epochs only
-    num_late: int  # the last facts are trained in the last epochs only
-    late_epochs: int
-    background: Background | None = None  # what the rows learn from other facts
     digest: str = ""  # of the model and the change; a checkpoint of another is not resumed
+
+    def phase_at(self, epoch: int) -> tuple[Phase, int]:
+        """The phase of an epoch, and the first epoch of that phase."""
+        first = 0
+        for phase in self.phases[:-1]:
+            if epoch < first + phase.epochs:
+                return phase, first
+            first += phase.epochs
+        return self.phases[-1], first
 
 
 class Trainer:
@@ -118,12 +121,9 @@ class Trainer:
         self._epoch_generator: Tensor | None = None  # the generator's state after the last step of an unfinished epoch
         self.generator = torch.Generator(self.device)
         self.temperature = torch.ones((), device=self.device)
-        self.num_facts = torch.ones((), device=self.device)  # of an epoch of an update
         self.start = start
-        self.triples = torch.from_numpy(graph.train if start is None else start.triples).to(self.device).long()
         self._build_model()
-        self.captured: CapturedStep | None = None
-        self.plain_steps = 0
+        self._begin_phase()
         self.objective = build_objective(recipe, self.model, graph, reference=reference)
         self.best: dict[str, Tensor] | None = None
         self.evaluator: Evaluator | None = None
@@ -145,10 +145,8 @@ class Trainer:
             for name, parameter in self.model.named_parameters()
             if start is None or name == "entities" or start.relation_rows is not None
         }
-        self.rows: Tensor | None = None  # masks of what is trained; None: everything
-        self.relation_rows: Tensor | None = None
+        self.relation_rows: Tensor | None = None  # mask of what is trained; None: everything
         if start is not None:
-            self.rows = start.rows.to(self.device, copy=True)
             if start.relation_rows is not None:
                 self.relation_rows = start.relation_rows.to(self.device)
             for name, total in start.sums.items():
@@ -157,6 +155,18 @@ class Trainer:
         self.average: dict[str, Tensor] = {}  # of the parameters at the ends of epochs
         if recipe.averaging:
             self.average = {name: torch.zeros_like(optimiser.sum) for name, optimiser in self.optimisers.items()}
+
+    def _begin_phase(self) -> None:
+        """What the next epochs train: everything, or a phase of an update."""
+        self.captured: CapturedStep | None = None
+        self.plain_steps, self.first_epoch = 0, 0
+        self.rows: Tensor | None = None  # mask of the entities that are trained; None: all
+        self.others: Background | Anchor | None = None
+        triples = self.graph.train
+        if self.start is not None:
+            phase, self.first_epoch = self.start.phase_at(self.state.epoch)
+            self.rows, self.others, triples = phase.rows.to(self.device), phase.others, phase.triples
+        self.triples = torch.from_numpy(triples).to(self.device).long()
 
     # --- one step ------------------------------------------------------------------------------
 
@@ -185,9 +195,9 @@ class Trainer:
         found = self.objective(self.model.entities.detach(), operators, index, batch, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         uses = found.entities
-        if self.start is not None and self.start.background is not None:
-            background, table = self.start.background, self.model.entities.detach()
-            uses = background.added_to(found, relations, table, self.num_facts, self.generator)
+        if self.others is not None:
+            table, count = self.model.entities.detach(), len(self.triples)
+            uses = self.others.added_to(found, relations, table, count, self.generator)
         if isinstance(uses, Tensor):
             self.optimisers["entities"].step(uses if self.rows is None else masked(uses, self.rows))
         else:
@@ -256,6 +266,10 @@ class Trainer:
             )
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, 0.0
         self._update_average()
+        if self.start is not None and self.start.phase_at(state.epoch)[1] > self.first_epoch:
+            for name, average in self.average.items():
+                self.optimisers[name].parameter.copy_(average)
+            self._begin_phase()
         self.out_of_time = any_rank(time.monotonic() + seconds > self.deadline, self.device)
         self._report_epoch(loss, seconds)
         return not any_rank(interrupted.is_set(), self.device) or state.epoch >= recipe.epochs
@@ -283,8 +297,6 @@ class Trainer:
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
         if not equal_on_all_ranks(order[:1000]):
             raise TrainingError("the processes draw different random numbers; use the same kind of device for all")
-        if self.start is not None:
-            order = self._begin_epoch_of_update(self.start, order)
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)
@@ -305,15 +317,6 @@ class Trainer:
                 self.save_checkpoint()
         return float(loss_sum) / len(batches)
 
-    def _begin_epoch_of_update(self, start: Start, order: Tensor) -> Tensor:
-        """Choose the rows that an epoch of an update trains, and its part of a random order of all facts."""
-        assert self.rows is not None
-        is_late = self.recipe.epochs - self.state.epoch <= start.late_epochs
-        self.rows.copy_(start.rows if is_late else start.rows & ~start.late_rows)  # a captured step reads this memory
-        order = order if is_late else order[order < len(start.triples) - start.num_late]
-        self.num_facts.fill_(max(1, len(order)))
-        return order
-
     def _due(self) -> bool:
         """Whether a checkpoint is due, also within an epoch; with 0 minutes there is one after each epoch."""
         return 0 < self.checkpoint_seconds <= time.monotonic() - self.last_saved
@@ -329,7 +332,7 @@ class Trainer:
 
     def _temperature(self, epoch: int) -> float:
         recipe = self.recipe
-        return temperature_at(epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
+        return temperature_at(epoch - self.first_epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
 
     def _validate(self) -> float:
         assert self.evaluator is not None
@@ -349,9 +352,9 @@ class Trainer:
         return torch.device("cpu") if large else self.device
 
     def _update_average(self) -> None:
-        decay = self.recipe.averaging
+        decay, epochs = self.recipe.averaging, self.state.epoch - self.first_epoch
         for name, average in self.average.items():  # the first epoch has weight 1: no bias towards zero
-            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**self.state.epoch))
+            average.lerp_(self.optimisers[name].parameter, (1 - decay) / (1 - decay**epochs))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -409,6 +412,7 @@ class Trainer:
                 f"this run stopped within an epoch on {self.state.device}, and {self.device.type} draws other random "
                 f"numbers; resume with --device {self.state.device}"
             )
+        self._begin_phase()
         tensors = self._stored(self._state())
         if self.state.step:
             tensors["generator"] = self._epoch_generator = self.generator.get_state()
@@ -443,60 +447,6 @@ class Trainer:
 def masked(gradient: Tensor, rows: Tensor) -> Tensor:
     """A gradient with zeros in the rows that are not in a mask; Adagrad leaves those as they are."""
     return gradient * rows.view(-1, *[1] * (gradient.ndim - 1))
-
-
-def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bool = False) -> Objective:
-    """The objective of a recipe, with the recipe's settings of the same names."""
-    shard, device, relations = model.shard, model.entities.device, model.relations
-    if not shard.is_single and reference:
-        raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
-    for name in ("component_weight", "regularise_negatives", "candidates"):  # they need all negatives in one place
-        if not shard.is_single and getattr(recipe, name):
-            raise DihedralError(
-                f"{name} is {getattr(recipe, name)} with {shard.world} processes; leave it out or use one process"
-            )
-    kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
-    settings = recipe.to_dict()
-    options: dict[str, Any] = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
-    options["regulariser"] = make_regulariser(
-        recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations
-    )
-    options["reference"] = reference
-    if recipe.objective == "softmax":
-        options["walks"] = Walks.build(graph, device) if recipe.paths else None
-        options["compositions"] = Compositions.build(graph, device) if recipe.composition_weight else None
-        return SoftmaxLoss(relations, shard=shard, **options)
-    if recipe.skew_probability:
-        options["skew"] = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
-    if shard.is_single:
-        return LogisticLoss(relations, graph.num_entities, **options)
-    return ShardedLogisticLoss(relations, graph.num_entities, shard=shard, **options)
-
-
-@contextmanager
-def catch_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag, so that no step is cut short; a second one stops at once."""
-    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT)
-
-    def stop(*_: Any) -> None:
-        flag.set()
-        signal.signal(signal.SIGINT, previous)
-
-    with on_interrupt(stop):
-        yield flag
-
-
-@contextmanager
-def on_interrupt(handler: Any) -> Iterator[None]:
-    """Handle Ctrl-C by `handler`; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager

@@ -2,15 +2,17 @@
 
 New entities are placed by their facts (`inference.folding`). Then rows are trained with the model's own recipe:
 
-- those of new entities, and of known ones of which many facts are new, on all of their facts;
-- those of other known entities that gain facts with each other, on these and on a sample of their other facts.
+1. those of new entities, on all of their facts. They are wrong answers to the questions of all other facts, for which
+   a `Background` stands.
+2. those of known entities that gain facts, on these alone: facts with each other, or many with fresh ones. An
+   `Anchor` stands for the facts that they had.
 
-They are wrong answers to the questions of all other facts, which are the `background`. All other rows stay as they are,
-bit by bit.
+New relations find their codes at the same time. All other rows stay as they are, bit by bit.
 
 To forget a fact, the rows of its entities start over from the facts that they keep, and so do those of entities nearby
-that learned from them: such rows are fresh too. Where a fact is a negligible part of what an entity's row was trained
-on, only the row of the other entity starts over. If most rows are fresh, they are trained as long as a new model.
+that learned from them: such rows are fresh, as those of new entities are. Where a fact is a negligible part of what an
+entity's row was trained on, only the row of the other entity starts over. If most rows are fresh, they are trained as
+long as a new model.
 """
 
 from __future__ import annotations
@@ -45,22 +47,23 @@ from dihedral.runtime.threads import at_most
 from dihedral.storage.folder import MANIFEST, holds_model, saved_options
 from dihedral.storage.reviews import FILE as REVIEWS
 from dihedral.storage.reviews import Decision, Reviews
-from dihedral.training.background import Background, make_background
+from dihedral.training.background import Anchor, Background, make_background
 from dihedral.training.checkpoint import UPDATE, RunFolder
 from dihedral.training.estimates import num_threads
 from dihedral.training.lineage import record_update
-from dihedral.training.loop import Callback, Event, Start, Trainer
+from dihedral.training.loop import Callback, Event, Phase, Start, Trainer
+from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
 
-EPOCHS = 5  # over the facts of an update of known entities
-NEW_EPOCHS = 8  # if rows are trained on all of their facts
-REPLAY = 10  # other facts of known entities, for each added fact of theirs
-MIN_REPLAY = 1000  # at least, if they have as many: few would turn the row of an entity with many facts to them
-REPEAT = 2  # times that an added fact of known entities is trained per epoch: their rows move in small steps
-SUM_PER_USE = 2.0  # what a use of a row adds to Adagrad's sums, relative to the squared entries of other rows
+EPOCHS = 8  # over the facts of fresh rows
+KNOWN_EPOCHS = 4  # over the added facts of known entities
+STEP = 0.5  # of these epochs, on the way to the minimum of a quadratic loss
+SHRINKAGE = 4.0  # a row with n new facts moves n / (n + SHRINKAGE) as far as they ask for: few are not typical
+NEW_RATE = 3.0  # of the learning of new relations, relative to the recipe's: they take fewer steps than in training
+NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
-LEARNED = 0.1  # the share of an entity's facts that are new from which its row is trained on all of them
+LEARNED = 0.1  # the share of a known entity's facts that are new from which its row learns from those with fresh ones
 REACH = 2  # steps from the entities of removed facts to others that learned from them
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
 
@@ -69,15 +72,18 @@ MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be pl
 class Plan:
     """What an update trains."""
 
-    rows: NDArray[np.bool_]  # the entities to train
-    whole: NDArray[np.bool_]  # those of them that are trained on all of their facts
-    fresh: NDArray[np.bool_]  # those of these that start over, or are new
-    facts: NDArray[np.int32]  # [n, 3]
-    num_known: int  # the last of them: without new relations and such entities; they are trained in the late epochs
-    others: NDArray[np.int32]  # [m, 3]: the facts that are not trained on
-    rate: float  # the share of the facts of known entities that is trained on
-    epochs: int
-    late_epochs: int  # the last ones; in these, known entities that are not `whole` are trained too
+    fresh: NDArray[np.bool_]  # the entities that are new or start over: trained on all of their facts
+    known: NDArray[np.bool_]  # other entities that gain facts: trained on these
+    facts: NDArray[np.int32]  # [n, 3]: those of fresh entities
+    added: NDArray[np.int32]  # [m, 3]: those that known entities gain
+    others: NDArray[np.int32]  # [k, 3]: those that are in neither
+    epochs: int  # over `facts`
+    known_epochs: int  # over `added`
+
+    @property
+    def rows(self) -> NDArray[np.bool_]:
+        """The entities to train."""
+        return self.fresh | self.known
 
 
 def update(
@@ -101,7 +107,7 @@ def update(
     remove: facts that the graph holds.
     relations: also train the relations that the graph had before; otherwise they keep their codes. It needs a model
     that was trained with `keep_optimiser`.
-    epochs: over the facts of the update; chosen by default.
+    epochs: over the facts of fresh rows, and over the added facts of known entities; chosen by default.
     calibrate: fit the probabilities again.
     checkpoints: a folder for them, one per minute. resume: continue from the last of them.
 
@@ -124,9 +130,9 @@ def update(
         )
     if resume and checkpoints is None:
         raise DihedralError("resume is True without a folder to resume from; give `checkpoints`")
-    plan = make_plan(change, predictor, epochs, seed)
+    plan = make_plan(change, predictor, epochs)
     start = _start(predictor, change, plan, recipe, relations, seed)
-    short = _short(recipe, plan.epochs)
+    short = _short(recipe, start.phases, 1.0 if relations else NEW_RATE)
     with ExitStack() as stack:
         callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
         if progress:
@@ -142,7 +148,7 @@ def update(
                 trainer.resume()
             else:
                 trainer.folder.clear()  # of an update that was stopped
-        if len(plan.facts):  # there are none if only valid and test facts are removed
+        if len(plan.facts) or len(plan.added):  # there are none if only valid and test facts are removed
             with at_most(num_threads(short, change.after, predictor.device)):
                 trainer.run()
     result = _result(predictor, change, plan, trainer, relations)
@@ -158,7 +164,7 @@ def update(
             result.correct(before["reviews"])
     over = int(plan.fresh[: predictor.graph.num_entities].sum())
     record_update(
-        predictor, result, change, epochs=plan.epochs, seconds=seconds, relations=relations, started_over=over
+        predictor, result, change, epochs=short.epochs, seconds=seconds, relations=relations, started_over=over
     )
     return result
 
@@ -233,52 +239,33 @@ def _recipe(predictor: Predictor) -> Recipe:
     return Recipe.from_dict(predictor.recipe)
 
 
-def _short(recipe: Recipe, epochs: int) -> Recipe:
-    """The recipe for an update: no selection on valid, and a temperature that reaches its floor."""
-    settings: dict[str, Any] = {"epochs": epochs, "validate_every": 0, "patience": 0}
-    fastest = math.log(max(1.0, recipe.temperature / recipe.temperature_floor)) / epochs
+def _short(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
+    """The recipe for an update: no selection on valid; the temperature reaches its floor in the longest phase."""
+    fastest = math.log(max(1.0, recipe.temperature / recipe.temperature_floor)) / max(each.epochs for each in phases)
+    settings: dict[str, Any] = {"epochs": sum(each.epochs for each in phases), "validate_every": 0, "patience": 0}
+    settings["relation_lr"] = rate * recipe.relation_lr
     return recipe.adapt(**settings, cooling=max(recipe.cooling, fastest))
 
 
-def make_plan(change: Change, predictor: Predictor, epochs: int | None, seed: int) -> Plan:
+def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     """The rows and facts to train."""
-    count = change.after.num_entities
-    fresh = np.zeros(count, bool)
-    fresh[change.new_entities] = True
-    fresh |= _forgetful(change)
-    whole = fresh | _learning(change)
-    is_known = ~fresh[change.added[:, [0, 2]]].any(axis=1)
-    rows = whole.copy()
-    rows[change.added[is_known][:, [0, 2]]] = True
-    # all facts of whole rows and new relations are trained in each epoch
-    is_known &= ~whole[change.added[:, [0, 2]]].any(axis=1) & (change.added[:, 1] < change.before.num_relations)
-    late_epochs = epochs or EPOCHS
-    if epochs is None:
-        epochs = _choose_epochs(change, predictor, whole, fresh)
-    if epochs < 1:
+    if epochs is not None and epochs < 1:
         raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
-    train, rng = change.after.train, np.random.default_rng(seed)
+    train, fresh = change.after.train, _forgetful(change)
     old = train[: len(train) - len(change.added)]
-    is_whole = whole[old[:, [0, 2]]].any(axis=1)
-    is_touched = ~is_whole & rows[old[:, [0, 2]]].any(axis=1)
-    touched = np.flatnonzero(is_touched)
-    wanted = max(REPLAY * int(is_known.sum()), MIN_REPLAY)
-    rate = min(1.0, wanted / max(1, len(touched)))
-    replay = np.sort(rng.choice(touched, math.ceil(rate * len(touched)), replace=False))
-    new, known = change.added[~is_known], np.repeat(change.added[is_known], REPEAT, axis=0)
-    if not len(new) and not is_whole.any():
-        epochs = late_epochs
-    facts = np.concatenate([new, old[is_whole], known, old[replay]])
-    is_other = np.ones(len(old), bool)
-    is_other[is_whole] = is_other[replay] = False
-    return Plan(rows, whole, fresh, facts, len(known) + len(replay), old[is_other], rate, epochs, late_epochs)
-
-
-def _choose_epochs(change: Change, predictor: Predictor, whole: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> int:
-    epochs = NEW_EPOCHS if whole.any() else EPOCHS
-    if change.num_new_relations or not _can_place(fresh):  # codes, or most rows, are found as in training
-        epochs = max(epochs, _trained_epochs(predictor))
-    return epochs
+    new, degrees = (np.bincount(part[:, [0, 2]].ravel(), minlength=len(fresh)) for part in (change.added, old))
+    fresh |= (new > 0) & (degrees == 0)  # new, or without facts so far
+    known = (new > 0) & (new >= LEARNED * (new + degrees))
+    known[change.added[~fresh[change.added[:, [0, 2]]].any(axis=1)][:, [0, 2]]] = True
+    known &= ~fresh
+    added = change.added[known[change.added[:, [0, 2]]].any(axis=1)]
+    facts = train[fresh[train[:, [0, 2]]].any(axis=1)]
+    others = old[~fresh[old[:, [0, 2]]].any(axis=1)]
+    as_trained = _trained_epochs(predictor)
+    few, few_known = (EPOCHS if _can_place(fresh) else as_trained), KNOWN_EPOCHS
+    if change.num_new_relations:  # codes are found as in training
+        few, few_known = max(few, as_trained), max(few_known, as_trained)
+    return Plan(fresh, known, facts, added, others, epochs or few, epochs or few_known)
 
 
 def _can_place(fresh: NDArray[np.bool_]) -> bool:
@@ -290,14 +277,8 @@ def _trained_epochs(predictor: Predictor) -> int:
     return int(predictor.metrics.get("epochs", 0) or predictor.recipe["epochs"])
 
 
-def _learning(change: Change) -> NDArray[np.bool_]:
-    """The known entities of which so many facts are new that they are trained on all of their facts."""
-    count = change.after.num_entities
-    added = np.bincount(change.added[:, [0, 2]].ravel(), minlength=count)
-    degrees = np.bincount(change.after.train[:, [0, 2]].ravel(), minlength=count)
-    learns = (added > 0) & (added >= LEARNED * degrees)
-    learns[change.before.num_entities :] = False
-    return learns
+def _batch_size(predictor: Predictor) -> int:
+    return min(int(predictor.recipe["batch_size"]), max(1, len(predictor.graph.train)))
 
 
 def _forgetful(change: Change) -> NDArray[np.bool_]:
@@ -335,7 +316,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     operator, relation_rows = old.relations, None
     if change.num_new_relations or relations:
         options = {"name": recipe.model, "dimension": recipe.dimension, "K": recipe.K, "levels": recipe.levels}
-        options |= {"relation_init": recipe.relation_init, "scaled": recipe.relation_scale}
+        options |= {"relation_init": NEW_SPREAD * recipe.relation_init, "scaled": recipe.relation_scale}
         operator = grow(old.relations, graph.num_relations, options | {"reciprocal": recipe.reciprocal}, seed)
         known = known_rows(operator, old.num_relations)
         relation_rows = torch.ones_like(known) if relations else ~known
@@ -344,36 +325,51 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
             for name, parameter in operator.named_parameters():
                 parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
     model = Model(table, operator)
-    sums, digest = _sums(predictor, change, plan, model), _digest(old, plan, relations)
-    background = _background(Scorer(Model(table, old.relations).requires_grad_(False)), plan, recipe, seed)
-    return Start(
-        model, torch.from_numpy(plan.rows), relation_rows, plan.facts, sums,
-        late_rows=torch.from_numpy(plan.rows & ~plan.whole), num_late=plan.num_known, late_epochs=plan.late_epochs,
-        background=background, digest=digest,
-    )  # fmt: skip
+    sums = _sums(predictor, change, plan, model, seed)
+    scorer, phases = Scorer(Model(table, old.relations).requires_grad_(False)), []
+    if len(plan.facts) or not len(plan.added):
+        background = _background(scorer, plan, recipe, seed)
+        phases.append(Phase(torch.from_numpy(plan.fresh), plan.facts, plan.epochs, background))
+    if len(plan.added):
+        # the rows are to rise for the questions of a new relation, which are not among those of the background
+        background = None if change.num_new_relations else _background(scorer, plan, recipe, seed, of_known=True)
+        anchor = _anchor(scorer, sums["entities"], plan, predictor, background)
+        sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(plan.added)) * anchor.curvature) ** 2
+        phases.append(Phase(torch.from_numpy(plan.known), plan.added, plan.known_epochs, anchor))
+    return Start(model, tuple(phases), relation_rows, sums, _digest(old, plan, relations))
 
 
-def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int) -> Background | None:
-    """Fresh rows learn from all facts, known ones from as large a share of others' facts as of their own."""
-    weights = np.where(plan.whole[plan.rows], 1.0, plan.rate)
+def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int, *, of_known: bool = False) -> Background | None:
     negatives = None if recipe.objective == "softmax" else recipe.negatives
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "negatives": negatives, "seed": seed}
-    return make_background(scorer, plan.others, plan.rows, weights, **options)
+    if of_known:
+        options |= {"num_asked": 2 * plan.known_epochs * len(plan.added), "started": True}
+        return make_background(scorer, plan.others, plan.known, **options)
+    return make_background(scorer, plan.others, plan.fresh, num_asked=2 * plan.epochs * len(plan.facts), **options)
+
+
+def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, background: Background | None) -> Anchor:
+    """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch."""
+    rows = torch.from_numpy(np.flatnonzero(plan.known)).to(scorer.device)
+    counts = np.bincount(plan.added[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
+    factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(scorer.device)[:, None]
+    of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / _trained_epochs(predictor))
+    return Anchor(rows, scorer.entities[rows], of_epoch * factors, background)
 
 
 def _digest(model: Model, plan: Plan, relations: bool) -> str:
     """Of the model that is updated and what is done with it."""
-    found = hashlib.sha256(f"{plan.epochs} {relations}".encode())
+    found = hashlib.sha256(f"{plan.epochs} {plan.known_epochs} {relations}".encode())
     tensors = [model.entities.detach(), *model.relations.stored().values()]
-    for part in (*(each.cpu().numpy() for each in tensors), plan.rows, plan.fresh, plan.facts):
+    for part in (*(each.cpu().numpy() for each in tensors), plan.rows, plan.fresh, plan.facts, plan.added):
         found.update(np.ascontiguousarray(part).data)
     return found.hexdigest()
 
 
-def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model) -> dict[str, Tensor]:
+def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model, seed: int) -> dict[str, Tensor]:
     """Adagrad's sums: those that the model was stored with, or an estimate; 0 for fresh rows and new relations.
 
-    The estimate: each use of a row had a gradient about as large as other rows, divided by the batch size.
+    The estimate: all uses of rows had as large gradients as those of one batch have now.
     """
     sums, old = {name: torch.zeros_like(each.data) for name, each in model.named_parameters()}, predictor.model
     count = len(old.entities)
@@ -384,12 +380,26 @@ def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model) -> dic
             if total.shape != (int(known.sum()), *sums[name].shape[1:]):
                 raise DihedralError(f"the optimiser's state of {name} is {list(total.shape)}, which is damaged")
             sums[name][known] = total.to("cpu")
-    else:
+    elif plan.known.any():
         uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * _trained_epochs(predictor)
-        size = SUM_PER_USE * float(old.entities.detach().square().mean()) / predictor.recipe["batch_size"] ** 2
+        size = _mean_square(predictor, seed)
         sums["entities"][:count] = torch.from_numpy(uses).float().to(predictor.device)[:, None] * size
-    sums["entities"][torch.from_numpy(plan.whole).to(predictor.device)] = 0.0
+    sums["entities"][torch.from_numpy(plan.fresh).to(predictor.device)] = 0.0
     return sums
+
+
+@torch.no_grad()
+def _mean_square(predictor: Predictor, seed: int) -> Tensor:
+    """The mean square of the entries of a gradient in a training batch, for each use of a row."""
+    graph, model, recipe = predictor.graph, predictor.model, Recipe.from_dict(predictor.recipe)
+    chosen = np.random.default_rng(seed).permutation(len(graph.train))[: recipe.batch_size]
+    batch = torch.from_numpy(graph.train[chosen]).to(predictor.device).long()
+    generator = torch.Generator(predictor.device).manual_seed(seed)
+    objective, table = build_objective(recipe, model, graph), model.entities.detach()
+    gradient = objective(table, model.relations.operators(), batch[:, 1], batch, generator).entities
+    if not isinstance(gradient, Tensor):
+        gradient = gradient.dense(len(table))
+    return gradient.square().mean(1).sum() / (2 * len(batch))
 
 
 def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, relations: bool) -> Predictor:
@@ -414,6 +424,8 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
     optimiser = None
     if predictor.optimiser is not None:
         optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
+        known = torch.from_numpy(plan.known[: len(old.entities)])
+        optimiser["entities"][: len(known)][known] = predictor.optimiser["entities"][known].to(predictor.device)
         if predictor.latents is not None and latents and not relations:
             latents = joined(predictor.latents, latents, known_rows(trainer.model.relations, old.num_relations))
         latents = (predictor.latents or {}) | latents

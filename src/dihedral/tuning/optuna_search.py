@@ -26,7 +26,8 @@ from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS
 from dihedral.runtime.device import choose_device
 from dihedral.training.identity import find_difference, run_identity
-from dihedral.training.loop import Callback, Event, Trainer, catch_interrupt, on_interrupt
+from dihedral.training.interrupts import catch_interrupt, on_interrupt
+from dihedral.training.loop import Callback, Event, Trainer
 from dihedral.training.recipe import Recipe, write_recipe
 from dihedral.tuning.grid import Choices, Row, check_lr, with_both_lr
 
