@@ -78,7 +78,8 @@ FRESH_GRAPHS = ["kinships", *(part.name for part in FRESH), "WN18"]
 
 def open_graph(name: str) -> Graph:
     """A benchmark, or a part of one by its name, such as WN18RR-4000-8."""
-    if part := re.fullmatch(r"(FB15k-237|FB15k|WN18RR|WN18)-(\d+)(?:-(\d+))?", name):
+    part = re.fullmatch(r"(FB15k-237|FB15k|WN18RR|WN18)-(\d+)(?:-(\d+))?", name)
+    if part and name != "FB15k-237":  # which is no part of FB15k
         return Part(part[1], int(part[2]), int(part[3] or 0)).make()
     if name in IN_PYKEEN:
         found = find_spec("pykeen")
