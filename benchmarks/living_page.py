@@ -100,7 +100,7 @@ def plot() -> None:
     for axes in (left, right):
         axes.axhline(1, color="grey", linewidth=0.8)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     figure.savefig(IMAGE, dpi=120)
 
 

@@ -23,7 +23,6 @@ from dihedral.inference.scorer import Answers, Scorer
 POOL = 200  # answers of a question that are ordered again
 SAMPLE = 1000  # valid triples to compare the orders on
 AT_ONCE = 4096  # questions whose evidence is in memory
-MIN_GAIN = 0.01  # of valid MRR, to order by probability: the probabilities are fitted on valid
 
 
 def as_triples(side: Side, anchors: Tensor, relations: Tensor, answers: Tensor) -> Tensor:
@@ -108,5 +107,5 @@ def compare_orders(
         for order, (greater, equal) in zip(inverse, (by_score, by_probability), strict=True):
             inverse[order].append(1 / (1 + greater + equal / 2))
     mrr = {order: float(torch.cat(parts).double().mean()) for order, parts in inverse.items()}
-    chosen = "probability" if mrr["probability"] - mrr["score"] > MIN_GAIN else "score"
+    chosen = "probability" if mrr["probability"] > mrr["score"] else "score"
     return {"order": chosen, "triples": len(asked), "mrr": mrr}
