@@ -4,8 +4,9 @@ New entities are placed by their facts (`inference.folding`). Then rows are trai
 
 1. those of new entities, on all of their facts. They are wrong answers to the questions of all other facts, for which
    a `Background` stands.
-2. those of known entities that gain facts, on these alone: facts with each other, or many with fresh ones. An
-   `Anchor` stands for the facts that they had.
+2. those of known entities that gain facts with each other, or many with fresh ones: once on all of their facts, as in
+   training. If these are too many, or relations are new, the rows are trained on the added facts alone. An `Anchor`
+   then stands for the facts that they had, and rows go back where that lowers valid MRR.
 
 New relations find their codes at the same time. All other rows stay as they are, bit by bit.
 
@@ -57,12 +58,15 @@ from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
 
 EPOCHS = 8  # over the facts of fresh rows
-KNOWN_EPOCHS = 4  # over the added facts of known entities
+REPLAY = 20_000  # facts of known entities, up to which these are trained on all of them
+KNOWN_EPOCHS = 4  # over the added facts of known entities if there are more
 STEP = 0.5  # of these epochs, on the way to the minimum of a quadratic loss
 SHRINKAGE = 4.0  # a row with n new facts moves n / (n + SHRINKAGE) as far as they ask for: few are not typical
 NEW_RATE = 3.0  # of the learning of new relations, relative to the recipe's: they take fewer steps than in training
 NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
+WAYS = (1.0, 0.5, 0.25)  # how far known rows may go that are trained on added facts alone, the farthest first
+VALID = 2000  # facts to measure valid MRR on
 LEARNED = 0.1  # the share of a known entity's facts that are new from which its row learns from those with fresh ones
 REACH = 2  # steps from the entities of removed facts to others that learned from them
 MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
@@ -73,12 +77,13 @@ class Plan:
     """What an update trains."""
 
     fresh: NDArray[np.bool_]  # the entities that are new or start over: trained on all of their facts
-    known: NDArray[np.bool_]  # other entities that gain facts: trained on these
+    known: NDArray[np.bool_]  # other entities that gain facts
     facts: NDArray[np.int32]  # [n, 3]: those of fresh entities
-    added: NDArray[np.int32]  # [m, 3]: those that known entities gain
-    others: NDArray[np.int32]  # [k, 3]: those that are in neither
+    known_facts: NDArray[np.int32]  # [m, 3]: those that known entities are trained on
+    anchored: bool  # whether these are only the added ones
+    others: NDArray[np.int32]  # [k, 3]: old facts without fresh entities
     epochs: int  # over `facts`
-    known_epochs: int  # over `added`
+    known_epochs: int  # over `known_facts`
 
     @property
     def rows(self) -> NDArray[np.bool_]:
@@ -148,7 +153,7 @@ def update(
                 trainer.resume()
             else:
                 trainer.folder.clear()  # of an update that was stopped
-        if len(plan.facts) or len(plan.added):  # there are none if only valid and test facts are removed
+        if len(plan.facts) or len(plan.known_facts):  # there are none if only valid and test facts are removed
             with at_most(num_threads(short, change.after, predictor.device)):
                 trainer.run()
     result = _result(predictor, change, plan, trainer, relations)
@@ -258,14 +263,22 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     known = (new > 0) & (new >= LEARNED * (new + degrees))
     known[change.added[~fresh[change.added[:, [0, 2]]].any(axis=1)][:, [0, 2]]] = True
     known &= ~fresh
-    added = change.added[known[change.added[:, [0, 2]]].any(axis=1)]
-    facts = train[fresh[train[:, [0, 2]]].any(axis=1)]
+    facts, known_facts = (_facts_of(rows, train) for rows in (fresh, known))
+    anchored = len(known_facts) > REPLAY or change.num_new_relations > 0
+    if anchored:
+        known_facts = _facts_of(known, change.added)
     others = old[~fresh[old[:, [0, 2]]].any(axis=1)]
     as_trained = _trained_epochs(predictor)
-    few, few_known = (EPOCHS if _can_place(fresh) else as_trained), KNOWN_EPOCHS
+    few, few_known = (EPOCHS if _can_place(fresh) else as_trained), KNOWN_EPOCHS if anchored else 1
     if change.num_new_relations:  # codes are found as in training
         few, few_known = max(few, as_trained), max(few_known, as_trained)
-    return Plan(fresh, known, facts, added, others, epochs or few, epochs or few_known)
+    return Plan(fresh, known, facts, known_facts, anchored, others, epochs or few, epochs or few_known)
+
+
+def _facts_of(rows: NDArray[np.bool_], facts: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The facts [n, 3] of any of the entities in a mask."""
+    found: NDArray[np.int32] = facts[rows[facts[:, [0, 2]]].any(axis=1)]
+    return found
 
 
 def _can_place(fresh: NDArray[np.bool_]) -> bool:
@@ -327,15 +340,17 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     model = Model(table, operator)
     sums = _sums(predictor, change, plan, model, seed)
     scorer, phases = Scorer(Model(table, old.relations).requires_grad_(False)), []
-    if len(plan.facts) or not len(plan.added):
+    if len(plan.facts) or not len(plan.known_facts):
         background = _background(scorer, plan, recipe, seed)
         phases.append(Phase(torch.from_numpy(plan.fresh), plan.facts, plan.epochs, background))
-    if len(plan.added):
+    if len(plan.known_facts):
         # the rows are to rise for the questions of a new relation, which are not among those of the background
         background = None if change.num_new_relations else _background(scorer, plan, recipe, seed, of_known=True)
-        anchor = _anchor(scorer, sums["entities"], plan, predictor, background)
-        sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(plan.added)) * anchor.curvature) ** 2
-        phases.append(Phase(torch.from_numpy(plan.known), plan.added, plan.known_epochs, anchor))
+        held_by: Anchor | Background | None = background
+        if plan.anchored:
+            held_by = anchor = _anchor(scorer, sums["entities"], plan, predictor, background)
+            sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(plan.known_facts)) * anchor.curvature) ** 2
+        phases.append(Phase(torch.from_numpy(plan.known), plan.known_facts, plan.known_epochs, held_by))
     return Start(model, tuple(phases), relation_rows, sums, _digest(old, plan, relations))
 
 
@@ -343,15 +358,16 @@ def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int, *, of_kno
     negatives = None if recipe.objective == "softmax" else recipe.negatives
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "negatives": negatives, "seed": seed}
     if of_known:
-        options |= {"num_asked": 2 * plan.known_epochs * len(plan.added), "started": True}
-        return make_background(scorer, plan.others, plan.known, **options)
+        others = plan.others if plan.anchored else plan.others[~plan.known[plan.others[:, [0, 2]]].any(axis=1)]
+        options |= {"num_asked": 2 * plan.known_epochs * len(plan.known_facts), "started": plan.anchored}
+        return make_background(scorer, others, plan.known, **options)
     return make_background(scorer, plan.others, plan.fresh, num_asked=2 * plan.epochs * len(plan.facts), **options)
 
 
 def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, background: Background | None) -> Anchor:
     """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch."""
     rows = torch.from_numpy(np.flatnonzero(plan.known)).to(scorer.device)
-    counts = np.bincount(plan.added[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
+    counts = np.bincount(plan.known_facts[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
     factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(scorer.device)[:, None]
     of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / _trained_epochs(predictor))
     return Anchor(rows, scorer.entities[rows], of_epoch * factors, background)
@@ -361,7 +377,7 @@ def _digest(model: Model, plan: Plan, relations: bool) -> str:
     """Of the model that is updated and what is done with it."""
     found = hashlib.sha256(f"{plan.epochs} {plan.known_epochs} {relations}".encode())
     tensors = [model.entities.detach(), *model.relations.stored().values()]
-    for part in (*(each.cpu().numpy() for each in tensors), plan.rows, plan.fresh, plan.facts, plan.added):
+    for part in (*(each.cpu().numpy() for each in tensors), plan.rows, plan.fresh, plan.facts, plan.known_facts):
         found.update(np.ascontiguousarray(part).data)
     return found.hexdigest()
 
@@ -402,6 +418,21 @@ def _mean_square(predictor: Predictor, seed: int) -> Tensor:
     return gradient.square().mean(1).sum() / (2 * len(batch))
 
 
+@torch.no_grad()
+def _go_back(model: Model, old: Model, change: Change, plan: Plan) -> None:
+    """Move known rows back towards where they were, until valid MRR is not lower than there."""
+    evaluator = Evaluator(change.after, "valid", device=model.entities.device, sample=VALID)
+    rows = torch.from_numpy(np.flatnonzero(plan.known)).to(model.entities.device)
+    before, after = old.entities.detach()[rows], model.entities.detach()[rows]
+    model.entities[rows] = before
+    enough = evaluator(Scorer(model)).mrr
+    for way in WAYS:
+        model.entities[rows] = before + way * (after - before)
+        if evaluator(Scorer(model)).mrr >= enough:
+            return
+    model.entities[rows] = before
+
+
 def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, relations: bool) -> Predictor:
     """The trained rows and relations in a model that is otherwise the old one."""
     trained, latents = trainer.best_model()
@@ -421,6 +452,8 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
         ).to(predictor.device)
     metrics = {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
     model = Model(table, operator).requires_grad_(False)
+    if plan.anchored and plan.known.any() and len(change.after.valid) and not change.num_new_relations:
+        _go_back(model, old, change, plan)
     optimiser = None
     if predictor.optimiser is not None:
         optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
