@@ -54,7 +54,7 @@ def trained(recipe: str, seed: int, device: str) -> Predictor:
     return finish(trainer)
 
 
-def measure(predictor: Predictor, sample: int, seed: int = 0) -> dict[str, Any]:
+def measure(predictor: Predictor, sample: int) -> dict[str, Any]:
     """The metrics of both splits in both orders, and which order valid chooses."""
     started = time.perf_counter()
     predictor.calibrate()
@@ -63,7 +63,7 @@ def measure(predictor: Predictor, sample: int, seed: int = 0) -> dict[str, Any]:
     for split in ("valid", "test"):
         row[split] = {}
         for order in ORDERS:
-            found = dh.evaluate(predictor, split=split, sample=sample, seed=seed, order=order)
+            found = dh.evaluate(predictor, split=split, sample=sample, order=order)
             both = found.to_dict()["both"]
             row[split][order] = {name: both[name] for name in METRICS}
             row[split]["triples"] = len(found.triples)
@@ -152,7 +152,8 @@ def main() -> None:
     parser.add_argument("--without", action="store_true", help="Also measure what each kind of evidence is worth.")
     parser.add_argument("--out", type=Path, default=RECORD, help="Rows are appended to this file.")
     options = parser.parse_args()
-    models = ((dh.load(model, device=choose_device(options.device)), 0) for model in options.models)
+    stored = (dh.load(model, device=choose_device(options.device)) for model in options.models)
+    models = ((each, int(each.metrics["seed"])) for each in stored)
     new = ((trained(recipe, seed, options.device), seed) for recipe in options.recipes for seed in options.seeds)
     by_default = {"minutes": options.minutes, "device": options.device, "progress": False}
     default = ((dh.train(open_graph(name), seed=seed, **by_default), seed)

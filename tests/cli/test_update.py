@@ -88,6 +88,12 @@ def test_versions_are_compared(cli, folder, new):
     assert "version 7 does not exist; this model has versions 0 to 1" in cli("evaluate", folder, "--since", 7).err
 
 
+@pytest.mark.parametrize("option", [["--order", "auto"], ["--sample", "5"], ["--data", "umls"]])
+def test_versions_are_compared_on_equal_terms_only(cli, folder, option):
+    done = cli("evaluate", folder, "--since", 0, *option)
+    assert done.code == 2 and "leave out --order, --sample and --data" in done.err
+
+
 def test_ctrl_c_leaves_the_model_as_it_was(cli, folder, new, monkeypatch):
     before = content(folder)
 
@@ -100,4 +106,4 @@ def test_ctrl_c_leaves_the_model_as_it_was(cli, folder, new, monkeypatch):
 
 
 def test_nothing_to_do_is_an_error(cli, folder):
-    assert "nothing is to be changed" in cli("update", folder).err
+    assert "there is nothing to change" in cli("update", folder).err

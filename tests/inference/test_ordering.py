@@ -91,7 +91,7 @@ def test_both_orders_are_measured_by_evaluate(predictor, family):
     assert dh.evaluate(predictor).mrr == dh.evaluate(predictor, order="score").mrr
     with pytest.raises(DihedralError, match="order is 'best'; choose auto, probability, score"):
         dh.evaluate(predictor, order="best")
-    with pytest.raises(DihedralError, match="order is 'probability', but there are none"):
+    with pytest.raises(DihedralError, match="order is 'probability', but this model has none"):
         dh.evaluate(dh.Predictor(predictor.model, family), order="probability")
 
 

@@ -78,6 +78,7 @@ REFUSED = [
     ("", "the query is not SPARQL: it ends too early, at line 1, column 1"),
     ("hello", "the query is not SPARQL: unexpected 'hello' at line 1, column 1"),
     ("SELECT ?x", "the query is not SPARQL"),
+    ("SELECT ?x { <a> <lives in> ?x }", 'the query is not SPARQL: .*; write a name with spaces in quotes: "lives in"'),
     ("SELECT WHERE { <a> <r> ?x }", "the query is not SPARQL"),
     ("SELECT ?x { <a> <r> ?x", "it ends too early, at line 1, column 23"),
     ("SELECT ?x\n{ <a> <r> }", "the query is not SPARQL: unexpected .* at line 2, column"),

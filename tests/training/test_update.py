@@ -188,6 +188,33 @@ def test_relations_are_trained_only_with_the_state_of_the_optimiser(predictor):
         predictor.update(add=NEW, relations=True)
 
 
+@pytest.mark.parametrize("replay", [10**6, 0], ids=["all facts of the rows", "anchored"])
+def test_facts_of_known_entities_are_learned_and_cost_others_little(benchmark_graph, replay, monkeypatch):
+    """At 2L = 200, rows that follow new facts alone lose more than they gain; this is the size of `demo/umls`."""
+    monkeypatch.setattr("dihedral.training.update.REPLAY", replay)
+    umls = benchmark_graph("umls")
+    names = list(umls.labels(umls.train))
+    chosen = set(np.random.default_rng(1).permutation(len(names))[: len(names) // 20].tolist())
+    added = [names[i] for i in sorted(chosen)]
+    known = np.array([i not in chosen for i in range(len(names))])
+    base = dh.train(umls.replace(train=umls.train[known]), "demo/umls", epochs=20, progress=False, device="cpu")
+    updated = base.update(add=added, progress=False, calibrate=False)
+    version = updated.metrics["versions"][-1]
+    assert version["valid_mrr"] >= version["before"]["valid_mrr"] - 0.002
+    assert version["test_mrr"] >= version["before"]["test_mrr"] - 0.01
+    drift = version["drift"]
+    assert drift["added_mrr_after"] >= drift["added_mrr_before"] + (0.01 if replay else -0.01)
+
+
+def test_latents_are_kept_without_an_optimiser(family):
+    trained = dh.train(family, "demo/family", epochs=2, progress=False, device="cpu")
+    assert trained.optimiser is None and trained.latents
+    updated = trained.update(add=NEW, progress=False, calibrate=False)
+    for name, values in trained.latents.items():
+        assert torch.equal(updated.latents[name][: len(values)], values)
+    assert trained.update(add=NEW[:1], progress=False, calibrate=False).latents.keys() == trained.latents.keys()
+
+
 def test_a_new_relation_leaves_the_latents_of_known_ones(family, tmp_path):
     options = {"epochs": 5, "progress": False, "device": "cpu", "dimension": 16, "out": tmp_path / "model"}
     dh.train(family, "demo/family", keep_optimiser=True, **options)

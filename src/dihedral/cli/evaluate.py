@@ -47,6 +47,10 @@ def command(
 
     Example: dihedral evaluate out/umls --since 0
     """
+    if since is not None and (order != "score" or sample or data is not None):
+        raise DihedralError(
+            "--since compares with the MRR of all facts of a split by score; leave out --order, --sample and --data"
+        )
     predictor = dh.load(model, device=device)
     graph = None if data is None else read_data(data, columns, all_as=split)
     options: dict[str, Any] = {"split": split, "memory_mb": memory_mb, "sample": sample, "seed": seed, "order": order}
@@ -61,7 +65,7 @@ def command(
         change = report["since"]["change"]
         say(f"\n{split} MRR since version {since}: {change:+.4f}\n" if change is not None else "")
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
-    ordered = ", answers in order of probability" if report["order"] == "probability" else ""
+    ordered = f", answers in order of {report['order']}" if order != "score" else ""
     print_metrics(
         f"{split}{size}, filtered, realistic ties{ordered}", metric_rows(report), report.get("standard_error")
     )

@@ -35,7 +35,7 @@ def command(
     """
     asks = any(part is not None for part in (head, relation, tail))
     if not asks and out is None:
-        raise DihedralError("nothing is asked; give two of --head, --relation and --tail, or --out")
+        raise DihedralError("no question was given; give two of --head, --relation and --tail, or --out")
     predictor = dh.load(model)
     graph = read_data(facts, columns, all_as="train")
     triples = list(graph.labels(graph.known))

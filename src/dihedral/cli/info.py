@@ -63,7 +63,7 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
         mrr = answers["mrr"]
         say(
             f"\nanswers are ordered by {answers['order']}: on {answers['triples']} valid triples, "
-            f"MRR {mrr['probability']:.4f} by probability and {mrr['score']:.4f} by score"
+            f"MRR {mrr['probability']:.4f} by probability, which was fitted on valid, and {mrr['score']:.4f} by score"
         )
     measured = calibration.get("judgements", {}).get("test", {})
     if measured.get("triples"):

@@ -46,7 +46,7 @@ def command(
     Example: dihedral update out/umls --reviews
     """
     if add is None and remove is None and not reviews:
-        raise DihedralError("nothing is to be changed; give --add, --remove or --reviews")
+        raise DihedralError("there is nothing to change; give --add, --remove or --reviews")
     changes: dict[str, Any] = {"add": _read(add, columns), "remove": _read(remove, columns), "reviews": reviews}
     options: dict[str, Any] = {"relations": relations, "epochs": epochs}
     try:
@@ -89,4 +89,4 @@ def print_version(version: dict[str, Any]) -> None:
         say(f"added facts: MRR {f'{before:.4f} before, ' if before is not None else ''}{after:.4f} after")
     if "not_undone" in version:
         say(f"not undone: {version['not_undone']}")
-    say("the update is enough" if version["advice"] is None else f"train again: {version['advice']}")
+    say("there is no need to train again" if version["advice"] is None else f"train again: {version['advice']}")

@@ -29,7 +29,8 @@ def evaluate(
     sample: rank only this many triples, drawn with `seed`, against all entities; 0 ranks all. The result then has
     `standard_errors`.
     order: "score" ranks by score, as published metrics do. "probability" ranks the best answers again, as they are
-    shown in that order, with the evidence of the training facts. "auto" is the order in which the model shows answers.
+    shown in that order, but with the evidence of the training facts alone: answers that are shown use all known facts.
+    "auto" is the order in which the model shows answers.
 
     >>> from dihedral import make_family, train
     >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)

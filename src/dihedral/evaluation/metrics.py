@@ -91,7 +91,8 @@ class Evaluation(Tabular):
     def __repr__(self) -> str:
         size = f"{len(self.triples)} triples" + (f" of {self.drawn_from}" if self.drawn_from else "")
         error = f" ± {self.standard_errors()['mrr']:.4f}" if self.drawn_from else ""
-        return f"Evaluation({self.split}: {size}, MRR {self.mrr:.4f}{error}, Hits@10 {self.hits(10):.4f})"
+        order = "" if self.order == "score" else f", in order of {self.order}"
+        return f"Evaluation({self.split}: {size}{order}, MRR {self.mrr:.4f}{error}, Hits@10 {self.hits(10):.4f})"
 
     def _of(self, which: NDArray[np.bool_], ties: Ties = "realistic") -> dict[str, float]:
         return summarise(Ranks.join([self.ranks[side][which] for side in SIDES]), ties)

@@ -81,13 +81,11 @@ class Ranker:
         )
         asked = as_triples(side, anchors, relation, candidates)
         likely, z = self.calibration.estimate(self.evidence, asked.reshape(-1, 3), scores.flatten())
-        is_greater, is_equal = np.zeros((2, *scores.shape), bool)
-        is_equal |= True
+        is_greater, is_equal = np.zeros(scores.shape, bool), np.ones(scores.shape, bool)
         for key in (likely.reshape(scores.shape), z.reshape(scores.shape), scores.cpu().numpy()):
             is_greater |= is_equal & (key > key[:, :1])
             is_equal &= key == key[:, :1]
-        counts = (torch.from_numpy(each[:, 1:].sum(1)).to(triples.device) for each in (is_greater, is_equal))
-        greater, equal = counts
+        greater, equal = (torch.from_numpy(each[:, 1:].sum(1)).to(triples.device) for each in (is_greater, is_equal))
         return greater, equal
 
 

@@ -315,7 +315,7 @@ class Predictor:
         if order not in ORDERS:
             raise DihedralError(f"order is {order!r:.80}; choose {', '.join(ORDERS)}")
         if order == "probability" and self.calibration is None:
-            raise DihedralError(f"order is 'probability', but there are none: {self.why_not_calibrated}")
+            raise DihedralError(f"order is 'probability', but this model has none: {self.why_not_calibrated}")
         by_probability = order == "probability" or (order == "auto" and self.order == "probability")
         return "probability" if by_probability else "score"
 

@@ -217,9 +217,11 @@ class _Reader:
     def syntax(self, at: int) -> str:
         place = self.original(at)
         rest = self.text[place:].split("\n")[0].strip()
-        return (
-            f"unexpected {rest[:30]!r} at {self.place(place)}" if rest else f"it ends too early, at {self.place(place)}"
-        )
+        if not rest:
+            return f"it ends too early, at {self.place(place)}"
+        spaced = re.search(r"<([^<>]*\s[^<>]*)>", self.text[place:])
+        hint = f'; write a name with spaces in quotes: "{spaced[1]:.40}"' if spaced else ""
+        return f"unexpected {rest[:30]!r} at {self.place(place)}{hint}"
 
     def pattern(self, node: Any) -> Pattern:
         """The pattern of a node of the algebra."""

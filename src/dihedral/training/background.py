@@ -63,7 +63,7 @@ class Background:
         slopes = self._slopes(queries @ candidates.detach().T, others)
         if self.start is not None:
             slopes -= self._slopes(queries @ self.start.T, others)
-        slopes = F.pad(slopes, (0, 1)).scatter_(1, answers[:, None], 0.0)[:, :-1]  # right answers are no wrong ones
+        slopes = F.pad(slopes, (0, 1)).scatter_(1, answers[:, None], 0.0)[:, :-1]  # the right answers do not count
         slope = slopes.T @ queries
         if candidates is not vectors:
             (slope,) = torch.autograd.grad(candidates, vectors, slope)

@@ -16,7 +16,7 @@ class Interrupted(KeyboardInterrupt):
 @contextmanager
 def catch_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a flag, so that no step is cut short; a second one stops at once."""
-    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT)
+    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT) or signal.SIG_DFL  # None: not set by Python
 
     def stop(*_: Any) -> None:
         flag.set()

@@ -266,12 +266,12 @@ class Trainer:
             )
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, 0.0
         self._update_average()
+        self.out_of_time = any_rank(time.monotonic() + seconds > self.deadline, self.device)
+        self._report_epoch(loss, seconds)
         if self.start is not None and self.start.phase_at(state.epoch)[1] > self.first_epoch:
             for name, average in self.average.items():
                 self.optimisers[name].parameter.copy_(average)
             self._begin_phase()
-        self.out_of_time = any_rank(time.monotonic() + seconds > self.deadline, self.device)
-        self._report_epoch(loss, seconds)
         return not any_rank(interrupted.is_set(), self.device) or state.epoch >= recipe.epochs
 
     def _report_epoch(self, loss: float, seconds: float) -> None:

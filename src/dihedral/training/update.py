@@ -295,7 +295,7 @@ def _batch_size(predictor: Predictor) -> int:
 
 
 def _forgetful(change: Change) -> NDArray[np.bool_]:
-    """The entities whose rows start over, because enough of what they were trained on goes back to removed facts.
+    """The entities whose rows start over, because enough of what they were trained on comes from removed facts.
 
     The share of an entity is that of its facts which are removed, or the mean share of the entities that its facts join
     it with, over `REACH` steps: those rows were trained on removed facts too, and hand on what they learned. Of each
@@ -459,10 +459,11 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
         optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
         known = torch.from_numpy(plan.known[: len(old.entities)])
         optimiser["entities"][: len(known)][known] = predictor.optimiser["entities"][known].to(predictor.device)
-        if predictor.latents is not None and latents and not relations:
+    kept_latents = None
+    if predictor.latents is not None:
+        if latents and not relations:
             latents = joined(predictor.latents, latents, known_rows(trainer.model.relations, old.num_relations))
-        latents = (predictor.latents or {}) | latents
+        kept_latents = predictor.latents | latents
     return Predictor(
-        model, change.after, recipe=predictor.recipe, metrics=metrics, latents=latents if optimiser else None,
-        optimiser=optimiser,
-    )  # fmt: skip
+        model, change.after, recipe=predictor.recipe, metrics=metrics, latents=kept_latents, optimiser=optimiser
+    )
