@@ -60,7 +60,7 @@ def test_another_folder_leaves_the_model_as_it_was(cli, folder, new, tmp_path):
     [
         ("--remove", "man_0000\tspouse\tman_0000\n", "a fact to remove is not in the graph"),
         ("--add", "eve\tspouse\teve\n", "entity 'eve' has no facts with other entities"),
-        ("--add", "MAN_0000\tspouse\tman_0001\n", "differs from 'man_0000' only in case or white space"),
+        ("--add", "MAN_0000\tspouse\tman_0001\n", "differs from 'man_0000' only in case, space or encoding"),
     ],
 )
 def test_invalid_facts_change_nothing(cli, folder, tmp_path, option, facts, message):

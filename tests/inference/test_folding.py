@@ -61,8 +61,8 @@ def test_a_model_with_a_new_entity_can_be_saved_and_loaded(without_virus, tmp_pa
     [
         ("man_0000", [("man_0000", "spouse", "man_0001")], "is in the graph already"),
         ("", [("", "spouse", "man_0001")], "the new entity '' has no name; give one"),
-        ("Man_0000", [("Man_0000", "spouse", "man_0001")], "differs from 'man_0000' only in case or white space"),
-        (["a b", "a  b"], [("a b", "spouse", "a  b")], "'a  b' differs from 'a b' only in case or white space"),
+        ("Man_0000", [("Man_0000", "spouse", "man_0001")], "differs from 'man_0000' only in case, space or encoding"),
+        (["a b", "a  b"], [("a b", "spouse", "a  b")], "'a  b' differs from 'a b' only in case, space or encoding"),
         ([], [("new", "spouse", "man_0001")], "no new entity is named"),
         ("new", [], "has no facts with other entities"),
         (["new", "other"], [("new", "spouse", "man_0001")], "entity 'other' has no facts with other entities"),

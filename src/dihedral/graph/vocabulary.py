@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -255,11 +256,11 @@ class Vocabulary(Texts, Sequence[str]):
         return self.labels is not None and bool(self.labels.find(name))
 
     def check_new(self, names: Sequence[str]) -> None:
-        """Raise an error if a name is empty, known, or differs from a known or another new one only in case or space.
+        """Raise an error if a name is empty, or another one but for case, white space and the encoding of accents.
 
         >>> Vocabulary(["Ann"]).check_new(["ann "])
         Traceback (most recent call last):
-        dihedral.errors.DihedralError: entity 'ann ' differs from 'Ann' only in case or white space; use one name
+        dihedral.errors.DihedralError: entity 'ann ' differs from 'Ann' only in case, space or encoding; use one name
         """
         new: dict[str, str] = {}
         for name in names:
@@ -276,7 +277,9 @@ class Vocabulary(Texts, Sequence[str]):
                 raise self._same(found, known)
 
     def _same(self, name: str, other: str) -> DihedralError:
-        return DihedralError(f"{self.kind} {name!r} differs from {other!r} only in case or white space; use one name")
+        return DihedralError(
+            f"{self.kind} {name!r} differs from {other!r} only in case, space or encoding; use one name"
+        )
 
     def without(self, names: Vocabulary) -> list[str]:
         """The names that are not in another vocabulary."""
@@ -294,7 +297,7 @@ def _around(texts: Texts, order: NDArray[np.int32], spellings: Iterable[str]) ->
 
 
 def _plain(name: str) -> str:
-    return " ".join(name.split()).casefold()
+    return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
 
 
 def _word(text: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.uint64]:
