@@ -24,14 +24,12 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
@@ -56,39 +54,14 @@ from dihedral.training.loop import Callback, Event, Phase, Start, Trainer
 from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
+from dihedral.training.update_plan import Plan, can_place, make_plan, trained_epochs
 
-EPOCHS = 8  # over the facts of fresh rows
-REPLAY = 20_000  # facts of known entities, up to which these are trained on all of them
-KNOWN_EPOCHS = 4  # over the added facts of known entities if there are more
 STEP = 0.5  # of these epochs, on the way to the minimum of a quadratic loss
 SHRINKAGE = 4.0  # a row with n new facts moves n / (n + SHRINKAGE) as far as they ask for: few are not typical
 NEW_RATE = 3.0  # of the learning of new relations, relative to the recipe's: they take fewer steps than in training
 NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
-FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
 WAYS = (1.0, 0.5, 0.25)  # how far known rows may go that are trained on added facts alone, the farthest first
 VALID = 2000  # facts to measure valid MRR on
-LEARNED = 0.1  # the share of a known entity's facts that are new from which its row learns from those with fresh ones
-REACH = 2  # steps from the entities of removed facts to others that learned from them
-MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be placed
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What an update trains."""
-
-    fresh: NDArray[np.bool_]  # the entities that are new or start over: trained on all of their facts
-    known: NDArray[np.bool_]  # other entities that gain facts
-    facts: NDArray[np.int32]  # [n, 3]: those of fresh entities
-    known_facts: NDArray[np.int32]  # [m, 3]: those that known entities are trained on
-    anchored: bool  # whether these are only the added ones
-    others: NDArray[np.int32]  # [k, 3]: old facts without fresh entities
-    epochs: int  # over `facts`
-    known_epochs: int  # over `known_facts`
-
-    @property
-    def rows(self) -> NDArray[np.bool_]:
-        """The entities to train."""
-        return self.fresh | self.known
 
 
 def update(
@@ -252,66 +225,8 @@ def _short(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
     return recipe.adapt(**settings, cooling=max(recipe.cooling, fastest))
 
 
-def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
-    """The rows and facts to train."""
-    if epochs is not None and epochs < 1:
-        raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
-    train, fresh = change.after.train, _forgetful(change)
-    old = train[: len(train) - len(change.added)]
-    new, degrees = (np.bincount(part[:, [0, 2]].ravel(), minlength=len(fresh)) for part in (change.added, old))
-    fresh |= (new > 0) & (degrees == 0)  # new, or without facts so far
-    known = (new > 0) & (new >= LEARNED * (new + degrees))
-    known[change.added[~fresh[change.added[:, [0, 2]]].any(axis=1)][:, [0, 2]]] = True
-    known &= ~fresh
-    facts, known_facts = (_facts_of(rows, train) for rows in (fresh, known))
-    anchored = len(known_facts) > REPLAY or change.num_new_relations > 0
-    if anchored:
-        known_facts = _facts_of(known, change.added)
-    others = old[~fresh[old[:, [0, 2]]].any(axis=1)]
-    as_trained = _trained_epochs(predictor)
-    few, few_known = (EPOCHS if _can_place(fresh) else as_trained), KNOWN_EPOCHS if anchored else 1
-    if change.num_new_relations:  # codes are found as in training
-        few, few_known = max(few, as_trained), max(few_known, as_trained)
-    return Plan(fresh, known, facts, known_facts, anchored, others, epochs or few, epochs or few_known)
-
-
-def _facts_of(rows: NDArray[np.bool_], facts: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The facts [n, 3] of any of the entities in a mask."""
-    found: NDArray[np.int32] = facts[rows[facts[:, [0, 2]]].any(axis=1)]
-    return found
-
-
-def _can_place(fresh: NDArray[np.bool_]) -> bool:
-    """Whether enough rows stay to place the fresh ones by."""
-    return bool((~fresh).mean() >= MIN_OTHERS)
-
-
-def _trained_epochs(predictor: Predictor) -> int:
-    return int(predictor.metrics.get("epochs", 0) or predictor.recipe["epochs"])
-
-
 def _batch_size(predictor: Predictor) -> int:
     return min(int(predictor.recipe["batch_size"]), max(1, len(predictor.graph.train)))
-
-
-def _forgetful(change: Change) -> NDArray[np.bool_]:
-    """The entities whose rows start over, because enough of what they were trained on comes from removed facts.
-
-    The share of an entity is that of its facts which are removed, or the mean share of the entities that its facts join
-    it with, over `REACH` steps: those rows were trained on removed facts too, and hand on what they learned. Of each
-    removed fact, the entity with fewer facts starts over in any case.
-    """
-    count = change.after.num_entities
-    heads, tails = change.before.train[:, 0], change.before.train[:, 2]
-    pairs = change.removed[:, [0, 2]]
-    degrees = np.bincount(heads, minlength=count) + np.bincount(tails, minlength=count)
-    shares = np.bincount(pairs.ravel(), minlength=count) / np.maximum(degrees, 1)
-    for _ in range(REACH):
-        around = np.bincount(heads, shares[tails], count) + np.bincount(tails, shares[heads], count)
-        shares = np.maximum(shares, around / np.maximum(degrees, 1))
-    forgets = shares >= FORGOTTEN
-    forgets[np.take_along_axis(pairs, degrees[pairs].argmin(axis=1)[:, None], 1).ravel()] = True
-    return forgets
 
 
 def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, relations: bool, seed: int) -> Start:
@@ -322,7 +237,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     kept = torch.from_numpy(~plan.fresh).to(device)
     table[kept] = old.entities.detach()[kept[: len(old.entities)]]
     is_bilinear = predictor.scorer.candidates.shape[1] == old.dimension
-    if is_bilinear and plan.fresh.any() and _can_place(plan.fresh):
+    if is_bilinear and plan.fresh.any() and can_place(plan.fresh):
         placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
         scorer = Scorer(Model(table, old.relations).requires_grad_(False))
         table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh, seed)
@@ -369,7 +284,7 @@ def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, back
     rows = torch.from_numpy(np.flatnonzero(plan.known)).to(scorer.device)
     counts = np.bincount(plan.known_facts[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
     factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(scorer.device)[:, None]
-    of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / _trained_epochs(predictor))
+    of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / trained_epochs(predictor))
     return Anchor(rows, scorer.entities[rows], of_epoch * factors, background)
 
 
@@ -397,7 +312,7 @@ def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model, seed: 
                 raise DihedralError(f"the optimiser's state of {name} is {list(total.shape)}, which is damaged")
             sums[name][known] = total.to("cpu")
     elif plan.known.any():
-        uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * _trained_epochs(predictor)
+        uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * trained_epochs(predictor)
         size = _mean_square(predictor, seed)
         sums["entities"][:count] = torch.from_numpy(uses).float().to(predictor.device)[:, None] * size
     sums["entities"][torch.from_numpy(plan.fresh).to(predictor.device)] = 0.0
