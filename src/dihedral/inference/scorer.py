@@ -182,8 +182,10 @@ class Scorer:
 
         Known answers do not count; `known` must give those of the triples themselves too.
         """
-        finite = bool(torch.isfinite(self.candidates).all() and torch.isfinite(self.operators).all())
-        if any_rank(not finite, self.device):
+        is_broken = not bool(torch.isfinite(self.candidates).all() and torch.isfinite(self.operators).all())
+        if not self.model.shard.is_single:  # the ranks decide together; one of them may rank a whole model alone
+            is_broken = any_rank(is_broken, self.device)
+        if is_broken:
             raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
         rows = self.tile_rows(memory_mb)
         anchors, relations, targets = anchors_and_targets(triples.long(), side)
