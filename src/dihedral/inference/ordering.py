@@ -75,14 +75,13 @@ class Ranker:
         anchors, relation, targets = anchors_and_targets(triples, side)
         steps = question_steps(relation, side, self.scorer.num_relations)
         others, scores = self.scorer.top(anchors, steps, POOL - 1, exclude=known)
-        candidates, scores = (
-            torch.cat([targets[:, None], others], 1),
-            torch.cat([self.scorer.score(triples)[:, None], scores], 1),
-        )
-        asked = as_triples(side, anchors, relation, candidates)
+        candidates = torch.cat([targets[:, None], others], 1)
+        scores = torch.cat([self.scorer.score(triples)[:, None], scores], 1)
+        asked, shape = as_triples(side, anchors, relation, candidates), tuple(scores.shape)
         likely, z = self.calibration.estimate(self.evidence, asked.reshape(-1, 3), scores.flatten())
-        is_greater, is_equal = np.zeros(scores.shape, bool), np.ones(scores.shape, bool)
-        for key in (likely.reshape(scores.shape), z.reshape(scores.shape), scores.cpu().numpy()):
+        own = scores.cpu().numpy()
+        is_greater, is_equal = np.zeros(shape, bool), ~np.isneginf(own)  # known answers fill what is left of the pool
+        for key in (likely.reshape(shape), z.reshape(shape), own):
             is_greater |= is_equal & (key > key[:, :1])
             is_equal &= key == key[:, :1]
         greater, equal = (torch.from_numpy(each[:, 1:].sum(1)).to(triples.device) for each in (is_greater, is_equal))
