@@ -29,15 +29,17 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of 80 people, with its training log."""
+    """A model of 80 people, with its training log, and without probabilities of answers to queries."""
     folder = tmp_path_factory.mktemp("serving") / "family"
-    dh.train(dh.make_family(80), "demo/family", dimension=64, epochs=20, progress=False, device="cpu", out=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dihedral.inference.predictor.fit_answers", lambda *_: None)  # as in a graph that is too small
+        dh.train(dh.make_family(80), "demo/family", dimension=64, epochs=20, progress=False, device="cpu", out=folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def fitted_folder(family_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model with probabilities of answers to queries, for which its graph is too small."""
+    """The same model with probabilities of answers to queries."""
     predictor = dh.load(family_folder)
     curves = [{"knots": [-15, 15], "heights": [0, 10]}, {"knots": [-10, 0], "heights": [0, 0]}]
     fit = {"curves": curves, "offsets": [-5, -5, -5], "z": [-10, 10], "probability": [0.001, 0.9]}

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from dihedral.training.interrupts import catch_interrupt, on_interrupt
+
+
+@pytest.fixture(autouse=True)
+def default_handler() -> Iterator[None]:
+    """A process in the background ignores Ctrl-C; these tests are about one that does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_the_first_ctrl_c_sets_a_flag_and_the_second_one_stops():
