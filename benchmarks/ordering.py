@@ -118,7 +118,7 @@ def table() -> str:
 
 
 def fresh_table() -> str:
-    """MRR in both orders on graphs that were not looked at when the rule was chosen."""
+    """MRR in both orders on other graphs, with default settings."""
     lines = [
         [row["graph"], *(f"{row[split][order]['mrr']:.3f}" for split in ("valid", "test") for order in ORDERS)]
         for row in rows(FRESH)

@@ -101,7 +101,8 @@ def curve_part(wanted: float = 0.36) -> str:
         f"## Time to a given MRR: {content['graph']}\n\n"
         "ComplEx as in kbc is written after Lacroix et al. (2018) in plain PyTorch: autograd, dense Adagrad, float32.\n"
         "Seconds are those of training alone; `start` is the part that loads or compiles kernels and captures a step.\n"
-        "The curves of ComplEx came after another one in the same process, so theirs is short.\n\n"
+        "The curves of ComplEx are of the day before, and came after another one in the same process, so theirs is\n"
+        "short.\n\n"
         + markdown(header, rows)
         + "\n"
         + source(content, "curve")

@@ -1,12 +1,13 @@
 """What the rows that an update trains learn from the facts that it does not train on.
 
-Known rows have learned from them already: an `Anchor` keeps these rows near to where they are.
+Known rows that are trained on new facts alone have learned from the others already: an `Anchor` keeps them near to
+where they are.
 
-Fresh rows have not: they have a `Background`. In training, an entity is a wrong answer to the questions of all facts
-but its own. An update trains on the facts of few entities; without the other facts, these entities would rise among the
-answers to all questions. A sample of the questions of other facts stands for them. Their queries hardly change, nor do
-the scores of entities that are not trained, so that both are computed once, and a step takes only the scores of the
-trained rows.
+Rows that are trained on all of their facts have a `Background`. In training, an entity is a wrong answer to the
+questions of all facts but its own. An update trains on the facts of few entities; without the other facts, these
+entities would rise among the answers to all questions. A sample of the questions of other facts stands for them. Their
+queries hardly change, nor do the scores of entities that are not trained, so that both are computed once, and a step
+takes only the scores of the trained rows.
 """
 
 from __future__ import annotations
@@ -116,9 +117,9 @@ def make_background(
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.
 
     others: the facts that are not trained on. negatives: of a logistic loss; None for a softmax. num_asked: the
-    questions of all epochs, of which there are to be more than in the sample, because these take time to prepare. A
-    step computes at most about half as many scores as the batch that it goes with. started: the rows have learned from
-    these facts already, so that only changes of the rows count.
+    questions of all epochs; the sample is no larger than needed for these, because preparing it takes time. A step
+    computes at most about half as many scores as the batch that it goes with. started: the rows have learned from these
+    facts already, so that only changes of the rows count.
     """
     if not len(others) or not rows.any():
         return None
