@@ -91,7 +91,7 @@ def test_pipeline_learns(result):
     assert result.losses[-1] < result.losses[0]
 
 
-@pytest.mark.parametrize("estimator", ["gumbel", "ste", "argmax"])
+@pytest.mark.parametrize("estimator", ["gumbel", "ste", "argmax", "projection"])
 @pytest.mark.parametrize("loop", ["slcwa", "lcwa"])
 def test_every_estimator_learns_in_both_loops(nations, estimator, loop):
     found = run(nations, model_kwargs={"estimator": estimator}, loop=loop)
@@ -133,7 +133,7 @@ def test_hyperparameters_can_be_searched():
 # --- relations ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("estimator", "K"), [("gumbel", 5), ("argmax", 7), ("ste", 4), ("ste", 6)])
+@pytest.mark.parametrize(("estimator", "K"), [("gumbel", 5), ("argmax", 7), ("projection", 3), ("ste", 4), ("ste", 6)])
 def test_relations_are_group_elements_in_evaluation(nations, estimator, K):
     model = untrained(nations, estimator=estimator, K=K).eval()
     blocks = relations_of(model)().transpose(1, 2).reshape(-1, 2, 2)  # [R * L, 2, 2]
@@ -320,8 +320,8 @@ def test_relation_factors_are_converted_both_ways(family):
         ({"embedding_dim": 0}, "embedding_dim is 0; it must be an even number"),
         ({"K": 0}, "K is 0; codes are stored as bytes, so K must be 1 to 128"),
         ({"K": 5, "estimator": "ste"}, "the sign parametrisation exists for K = 4 and 6"),
-        ({"estimator": "ste", "levels": "1, 0"}, "levels is '1, 0' with estimator 'ste'; use gumbel or argmax"),
-        ({"estimator": "gumble"}, "estimator is 'gumble'; choose gumbel, ste or argmax; did you mean 'gumbel'?"),
+        ({"estimator": "ste", "levels": "1, 0"}, "levels is '1, 0' with estimator 'ste'; use gumbel, argmax or projection"),
+        ({"estimator": "gumble"}, "estimator is 'gumble'; choose one of gumbel, ste, argmax, projection; did you mean 'gumbel'?"),
         ({"temperature_floor": 0.0}, "temperature_floor is 0.0; it must be above 0 and at most temperature, 3.0"),
         ({"temperature": 0.1}, "temperature_floor is 0.5; it must be above 0 and at most temperature, 0.1"),
         ({"cooling_steps": 0}, "cooling_steps is 0; it must be 1 or more"),

@@ -11,6 +11,7 @@ from dihedral.models.growth import grow, joined, known_rows
 MODELS = {
     "dihedral-gumbel": {"K": 6, "levels": "1, 1/2, 0", "scaled": True},
     "dihedral-argmax": {"K": 5},
+    "dihedral-projection": {"K": 8, "levels": "1, 1/2, 0"},
     "cyclic-gumbel": {"K": 4},
     "dihedral-ste": {"K": 4},
     "cyclic-ste": {"K": 6},

@@ -99,6 +99,7 @@ SCORES = {
     "dihedral-gumbel": group_score,
     "dihedral-ste": group_score,
     "dihedral-argmax": group_score,
+    "dihedral-projection": group_score,
     "cyclic-gumbel": group_score,
     "cyclic-ste": group_score,
     "orthogonal": orthogonal_score,
@@ -110,7 +111,8 @@ SCORES = {
     "rescal": rescal_score,
     "transe": transe_score,
 }
-EVERY_MODEL = [(name, 4) for name in MODELS] + [("dihedral-ste", 6), ("dihedral-gumbel", 5), ("dihedral-argmax", 8)]
+OTHER_K = [("dihedral-ste", 6), ("dihedral-gumbel", 5), ("dihedral-argmax", 8), ("dihedral-projection", 7)]
+EVERY_MODEL = [(name, 4) for name in MODELS] + OTHER_K
 
 
 def all_scores(model: Model, name: str) -> np.ndarray:

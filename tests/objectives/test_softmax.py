@@ -83,7 +83,7 @@ def test_dura_is_a_quarter_of_the_squared_lengths_of_entities_and_queries(name, 
     assert_agree(example.ask(objective), written_out(example, loss))
 
 
-@pytest.mark.parametrize("name", ["dihedral-ste", "cyclic-ste", "dihedral-argmax", "orthogonal"])
+@pytest.mark.parametrize("name", ["dihedral-ste", "cyclic-ste", "dihedral-argmax", "dihedral-projection", "orthogonal"])
 def test_dura_of_orthogonal_relations_is_l2_for_the_entities(name):
     example = Example(name)
     dura, l2 = (

@@ -19,6 +19,7 @@ from dihedral.graph.vocabulary import Vocabulary
 from dihedral.inference.predictor import Predictor
 from dihedral.models import Model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
+from dihedral.models.projection import ProjectionRelations
 from dihedral.monoid import parse_levels
 
 try:
@@ -35,10 +36,11 @@ except ImportError:
 
 __all__ = ["DihEdral", "DihEdralInteraction", "DihEdralRepresentation", "from_predictor", "to_predictor"]
 
-ESTIMATORS: dict[str, type[GumbelRelations] | type[SignRelations]] = {
+ESTIMATORS: dict[str, type[GumbelRelations | SignRelations | ProjectionRelations]] = {
     "gumbel": GumbelRelations,
     "ste": SignRelations,
     "argmax": ArgmaxRelations,
+    "projection": ProjectionRelations,
 }
 
 
@@ -126,11 +128,12 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
 
     embedding_dim: 2L, the number of real values per entity.
     K: the group is D_K, with K rotations and K reflections.
-    estimator: "gumbel" (Gumbel-softmax, any K), "ste" (straight-through estimator on signs, K = 4 or 6) or "argmax"
-        (straight-through estimator on logits, any K).
-    levels: sizes of the elements, such as "1, 1/2, 0", for "gumbel" and "argmax"; "1" is D_K.
+    estimator: "gumbel" (Gumbel-softmax), "argmax" (straight-through estimator on logits) or "projection" (the element
+        nearest to a free 2x2 matrix) for any K, "ste" (straight-through estimator on signs) for K = 4 and 6.
+    levels: sizes of the elements, such as "1, 1/2, 0", for all but "ste"; "1" is D_K.
     temperature, temperature_floor, cooling_steps: for "gumbel" and "argmax", see `DihEdralRepresentation`.
-    entity_init, relation_init: entities and relation parameters are initialised from N(0, init²).
+    entity_init, relation_init: entities and relation parameters are initialised from N(0, init²); relation_init is by
+        default 0.5 for "projection" and 1 for the others.
     regularizer: applies to the entities; the relations are orthogonal and need none.
     """
 
@@ -153,7 +156,7 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
         temperature_floor: float = 0.5,
         cooling_steps: int = 1000,
         entity_init: float = 0.1,
-        relation_init: float = 1.0,
+        relation_init: float | None = None,
         regularizer: Any = None,
         regularizer_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -162,12 +165,13 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
             raise DihedralError(f"embedding_dim is {embedding_dim}; it must be an even number of 2 or more")
         if estimator not in ESTIMATORS:
             raise DihedralError(
-                f"estimator is {estimator!r}; choose gumbel, ste or argmax{close_matches(str(estimator), ESTIMATORS)}"
+                f"estimator is {estimator!r}; choose one of {', '.join(ESTIMATORS)}"
+                f"{close_matches(str(estimator), ESTIMATORS)}"
             )
         grades = parse_levels(levels)
         if grades != (0,) and not ESTIMATORS[estimator].is_gradable:
             raise DihedralError(
-                f"levels is {levels!r} with estimator {estimator!r}; use gumbel or argmax, or levels '1'"
+                f"levels is {levels!r} with estimator {estimator!r}; use gumbel, argmax or projection, or levels '1'"
             )
         relations = ESTIMATORS[estimator](triples_factory.num_relations, embedding_dim, K, grades=grades)
         super().__init__(
@@ -182,7 +186,7 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
             },
             relation_representations=DihEdralRepresentation(
                 relations,
-                init=relation_init,
+                init=relations.default_init if relation_init is None else relation_init,
                 temperature=temperature,
                 temperature_floor=temperature_floor,
                 cooling_steps=cooling_steps,

@@ -34,7 +34,7 @@ def check_group(model: type[Relations], K: int) -> None:
         raise DihedralError(f"K is {K!r:.80}; codes are stored as bytes, so K must be 1 to {model.allowed_k[-1]}")
     raise DihedralError(
         f"K is {K!r:.80} with model {model.kind!r}; the sign parametrisation exists for K = 4 and 6: "
-        "choose one of these, or model dihedral-gumbel or dihedral-argmax"
+        "choose one of these, or model dihedral-gumbel, dihedral-argmax or dihedral-projection"
     )
 
 

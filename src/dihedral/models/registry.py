@@ -18,6 +18,7 @@ from dihedral.models.dihedral import (
     SignRelations,
 )
 from dihedral.models.model import Model, Relations
+from dihedral.models.projection import ProjectionRelations
 from dihedral.models.translation import TransE
 from dihedral.monoid import parse_levels
 from dihedral.runtime.distributed import Shard
@@ -27,8 +28,8 @@ PIECE_ROWS = 1 << 16  # rows of the entity table that are drawn at a time
 MODELS: dict[str, type[Relations]] = {
     model.kind: model
     for model in (
-        GumbelRelations, SignRelations, ArgmaxRelations, CyclicGumbelRelations, CyclicSignRelations,
-        OrthogonalRelations, DistMult, ComplEx, Analogy, SimplE, HolE, RESCAL, TransE,
+        GumbelRelations, SignRelations, ArgmaxRelations, ProjectionRelations, CyclicGumbelRelations,
+        CyclicSignRelations, OrthogonalRelations, DistMult, ComplEx, Analogy, SimplE, HolE, RESCAL, TransE,
     )
 }  # fmt: skip
 """The models that can be trained, by name."""
@@ -58,7 +59,7 @@ def build_model(
     entity_init: entities are initialised as N(0, entity_init²).
     relation_init: spread of the relation parameters; the default depends on the model.
     scaled: learn one factor per relation, for the DihEdral models.
-    levels: the sizes of group elements, such as "1, 1/2, 0", for the models by Gumbel-softmax and arg-max.
+    levels: the sizes of group elements, such as "1, 1/2, 0", for the models that choose among elements.
 
     >>> build_model("dihedral-ste", 5, 2, dimension=6).codes.shape
     torch.Size([2, 3])

@@ -1,0 +1,64 @@
+"""Projection: the nearest element by brute force, the straight-through gradient, and codes that training applies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral.models.projection import ProjectionRelations
+from dihedral.monoid import GradedMonoid, parse_levels
+from dihedral.training import Recipe
+
+
+def relations(K: int, levels: str, *, init: float = 0.5, scaled: bool = False) -> ProjectionRelations:
+    generator = torch.Generator().manual_seed(0)
+    return ProjectionRelations(6, 80, K, init=init, scaled=scaled, grades=parse_levels(levels), generator=generator)
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 6, 8, 16])
+@pytest.mark.parametrize("levels", ["1", "1, 0", "1, 1/2, 1/4, 0", "1/2, 1/8"])
+@pytest.mark.parametrize("init", [0.1, 0.5, 2.0])
+def test_codes_are_the_nearest_elements(K, levels, init):
+    model = relations(K, levels, init=init)
+    monoid = GradedMonoid(K)
+    ids = monoid.elements(model.grades)
+    elements = monoid.matrices(model.max_grade)[ids].reshape(-1, 4)  # [choices, 4]
+    free = model.matrices.detach().double().numpy()  # [R, 4, L]
+    distances = np.square(free[:, None] - elements[None, :, :, None]).sum(2)  # [R, choices, L]
+    chosen = np.argmax(model.codes.numpy()[:, None] == ids[None, :, None], axis=1)  # [R, L]
+    found = np.take_along_axis(distances, chosen[:, None], 1)[:, 0]
+    np.testing.assert_allclose(found, distances.min(1), atol=1e-5)
+
+
+@pytest.mark.parametrize("levels", ["1", "1, 1/2, 0"])
+def test_every_element_is_nearest_to_itself(levels):
+    model = relations(8, levels)
+    ids = torch.from_numpy(model.monoid.elements(model.grades)).to(model.code_dtype)
+    codes = ids.repeat(3)[: model.dimension // 2].expand(3, -1)
+    model.keep(codes, None)
+    assert torch.equal(model.codes[:3], codes)
+
+
+def test_training_applies_the_codes_and_the_gradient_passes_through():
+    model = relations(4, "1, 1/2, 0")
+    operators = model.operators(temperature=3.0)
+    torch.testing.assert_close(operators, model.exact(), rtol=0, atol=0)
+    slope = torch.randn(operators.shape, generator=torch.Generator().manual_seed(1))
+    (gradient,) = torch.autograd.grad(operators, model.matrices, slope)
+    torch.testing.assert_close(gradient, slope, rtol=0, atol=0)  # also where the element is zero
+    some = torch.tensor([4, 1])
+    torch.testing.assert_close(model.operators(some), model.exact()[some], rtol=0, atol=0)
+
+
+def test_a_trained_model_is_stored_as_codes(family, tmp_path):
+    recipe = Recipe(
+        model="dihedral-projection", K=8, levels="1, 1/2, 0", relation_scale=True, dimension=32, epochs=3,
+        objective="softmax", batch_size=256, entity_init=0.01,
+    )  # fmt: skip
+    predictor = dh.train(family, recipe, progress=False, out=tmp_path / "model")
+    assert predictor.recipe["relation_init"] == 0.5
+    loaded = dh.load(tmp_path / "model")
+    assert torch.equal(loaded.model.codes, predictor.model.codes) and loaded.model.codes.dtype == torch.int8
+    assert dh.evaluate(loaded).mrr == pytest.approx(dh.evaluate(predictor).mrr)
