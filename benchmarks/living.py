@@ -268,10 +268,14 @@ def main() -> None:
     settings = dict(each.split("=", 1) for each in arguments.set)
     for name in arguments.graphs:
         facts = Facts(open_graph(name))
+        models: dict[tuple[str, int], Predictor] = {}  # scenarios share some graphs
         for seed in arguments.seeds:
 
-            def train(graph: Graph, seed: int = seed) -> Predictor:
-                return trained(graph, arguments.recipe, settings, seed, arguments.device, arguments.keep_optimiser)
+            def train(graph: Graph, seed: int = seed, models: dict[tuple[str, int], Predictor] = models) -> Predictor:
+                key, options = (graph.fingerprint, seed), (arguments.device, arguments.keep_optimiser)
+                if key not in models:
+                    models[key] = trained(graph, arguments.recipe, settings, seed, *options)
+                return models[key]
 
             for scenario in arguments.scenarios:
                 found = SCENARIOS[scenario](facts, np.random.default_rng(seed), train)

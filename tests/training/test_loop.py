@@ -124,7 +124,9 @@ def test_events_cover_the_run_from_start_to_end(run, family):
     assert ["valid_mrr" in event for event in epochs] == [False, True, True]  # every second, and the last
 
 
-@pytest.mark.parametrize("model", ["dihedral-gumbel", "dihedral-argmax", "dihedral-projection", "dihedral-ste", "complex"])
+@pytest.mark.parametrize(
+    "model", ["dihedral-gumbel", "dihedral-argmax", "dihedral-projection", "dihedral-ste", "complex"]
+)
 def test_epochs_report_the_temperature_of_models_that_use_one(run, model):
     _, events = run(model=model, epochs=2)
     assert all(("temperature" in event) == MODELS[model].uses_temperature for event in of_kind(events, "epoch"))

@@ -115,11 +115,17 @@ def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
     assert float(far) < 0.999
 
 
-def test_an_update_that_starts_most_rows_over_advises_to_train_again(predictor):
-    removed = list(predictor.graph.labels(predictor.graph.train[::10]))
-    version = predictor.update(remove=removed, progress=False, calibrate=False).metrics["versions"][-1]
-    assert version["rows_changed"] > 0.5 * version["rows"] and version["epochs"] >= 30
-    assert "started over" in version["advice"] or "valid MRR" in version["advice"]
+def test_if_most_rows_start_over_the_model_is_the_one_that_never_saw_the_removed_facts(family):
+    options = {"dimension": 16, "epochs": 4, "seed": 3, "progress": False, "device": "cpu"}
+    trained = dh.train(family, "demo/family", **options)
+    removed = list(family.labels(family.train[::10]))
+    updated = trained.update(remove=removed, progress=False, calibrate=False)
+    expected = dh.train(updated.graph, "demo/family", **options)
+    assert torch.equal(updated.model.entities, expected.model.entities)
+    assert torch.equal(updated.model.codes, expected.model.codes)
+    version = updated.metrics["versions"][-1]
+    assert version["trained_again"] and version["advice"] is None and "not_undone" not in version
+    assert updated.metrics["test"] == expected.metrics["test"]
 
 
 def test_rows_that_start_over_do_not_push_down_the_answers_of_other_facts(benchmark_graph):
@@ -170,22 +176,23 @@ def test_relations_are_trained_only_with_the_state_of_the_optimiser(predictor):
         predictor.update(add=NEW, relations=True)
 
 
-@pytest.mark.parametrize("replay", [10**6, 0], ids=["all facts of the rows", "anchored"])
-def test_facts_of_known_entities_are_learned_and_cost_others_little(benchmark_graph, replay, monkeypatch):
-    """At 2L = 200, rows that follow new facts alone lose more than they gain; this is the size of `demo/umls`."""
-    monkeypatch.setattr("dihedral.training.update_plan.REPLAY", replay)
+@pytest.mark.parametrize("dimension", [100, 200, 400])
+def test_facts_of_known_entities_are_learned_and_cost_others_little(benchmark_graph, dimension):
+    """The more coordinates there are, the more a row that follows new facts loses of what it had learned."""
     umls = benchmark_graph("umls")
     names = list(umls.labels(umls.train))
     chosen = set(np.random.default_rng(1).permutation(len(names))[: len(names) // 20].tolist())
     added = [names[i] for i in sorted(chosen)]
     known = np.array([i not in chosen for i in range(len(names))])
-    base = dh.train(umls.replace(train=umls.train[known]), "demo/umls", epochs=20, progress=False, device="cpu")
+    base = dh.train(
+        umls.replace(train=umls.train[known]), "demo/umls", dimension=dimension, epochs=20, progress=False, device="cpu"
+    )
     updated = base.update(add=added, progress=False, calibrate=False)
     version = updated.metrics["versions"][-1]
-    assert version["valid_mrr"] >= version["before"]["valid_mrr"] - 0.002
+    assert version["valid_mrr"] >= version["before"]["valid_mrr"] - 0.01
     assert version["test_mrr"] >= version["before"]["test_mrr"] - 0.01
     drift = version["drift"]
-    assert drift["added_mrr_after"] >= drift["added_mrr_before"] + (0.01 if replay else -0.01)
+    assert drift["added_mrr_after"] >= drift["added_mrr_before"] + 0.005
 
 
 def test_latents_are_kept_without_an_optimiser(family):
@@ -310,7 +317,8 @@ def test_training_again_is_advised_with_a_reason(predictor):
     assert advice([first], fine, change) is None
     assert "lost 20.0% of the valid MRR" in advice([first], fine | {"valid_mrr": 0.4}, change)
     assert "facts changed since training" in advice([first], fine | {"added": 30}, change)
-    assert "started over" in advice([first], fine | {"rows_started_over": 21}, change)
+    again = fine | {"version": 1, "facts": 130, "added": 30, "trained_again": True}
+    assert advice([first, again], fine, change) is None  # what came before a new training does not count
     unfit = drift | {"added_mrr_after": 0.5}
     added = [("man_0000", "likes", name) for name in graph.entities][1:]
     many = dh.graph.changes.change_graph(graph, added, [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import dihedral as dh
 from dihedral.graph.changes import change_graph
@@ -14,7 +13,7 @@ def test_an_entity_without_facts_so_far_is_placed_as_a_new_one(predictor):
     grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
     bare = grown.update(remove=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
     plan = make_plan(change_graph(bare.graph, [("zoe", "sibling", "man_0003")], []), bare, None)
-    assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh)] == ["zoe"]
+    assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh.rows)] == ["zoe"]
 
 
 def test_entities_near_a_removed_fact_start_over_too(predictor):
@@ -27,19 +26,35 @@ def test_entities_near_a_removed_fact_start_over_too(predictor):
     assert over == {f"n{i}" for i in range(6)}
 
 
-@pytest.mark.parametrize(("replay", "anchored"), [(10**6, False), (0, True)])
-def test_known_entities_are_trained_on_all_of_their_facts_if_these_are_few(predictor, replay, anchored, monkeypatch):
-    monkeypatch.setattr("dihedral.training.update_plan.REPLAY", replay)
+def names(predictor: dh.Predictor, rows: np.ndarray) -> set[str]:
+    return {predictor.graph.entities[i] for i in np.flatnonzero(rows)}
+
+
+def test_known_entities_are_trained_on_the_added_facts_alone(predictor):
     change = change_graph(predictor.graph, [("man_0001", "sibling", "man_0003")], [])
     plan = make_plan(change, predictor, None)
-    mine = set(np.flatnonzero(plan.known).tolist())
-    assert {predictor.graph.entities[i] for i in mine} == {"man_0001", "man_0003"} and not plan.fresh.any()
-    expected = change.added if anchored else change.after.train
-    wanted = {tuple(fact) for fact in expected.tolist() if mine & {fact[0], fact[2]}}
-    assert plan.anchored == anchored and {tuple(fact) for fact in plan.known_facts.tolist()} == wanted
+    assert names(predictor, plan.known.rows) == {"man_0001", "man_0003"} and not plan.fresh and not plan.linked
+    assert plan.known.facts.tolist() == change.added.tolist()
 
 
-def test_a_new_relation_is_learned_from_its_facts_alone(predictor):
-    change = change_graph(predictor.graph, [("man_0001", "likes", "man_0003")], [])
+def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
+    usual, new = ("man_0001", "sibling", "man_0003"), ("man_0002", "likes", "man_0004")
+    alone = make_plan(change_graph(predictor.graph, [usual], []), predictor, None)
+    change = change_graph(predictor.graph, [usual, new, ("man_0001", "likes", "man_0004")], [])
     plan = make_plan(change, predictor, None)
-    assert plan.anchored and plan.known_facts.tolist() == change.added.tolist()
+    assert names(predictor, plan.linked.rows) == {"man_0001", "man_0002", "man_0004"}  # half of the facts decide
+    assert plan.linked.facts.tolist() == change.added[1:].tolist()
+    assert names(predictor, plan.known.rows) == {"man_0003"}
+    assert plan.known.facts.tolist() == alone.known.facts.tolist() and plan.known.epochs == alone.known.epochs
+    assert plan.linked.epochs == 2 * predictor.metrics["epochs"]
+
+
+def test_all_rows_start_over_if_most_of_them_would(predictor):
+    """Rows cannot be placed by few others; training all of them has no need of a background."""
+    chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(40)]
+    graph = dh.Graph.from_labels([*chain, *((f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2))])
+    change = change_graph(graph, [], [(f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2)])
+    assert 0.5 < forgetful(change).mean() < 1
+    plan = make_plan(change, predictor, None)
+    assert plan.fresh.rows.all() and not len(plan.others) and plan.fresh.facts.tolist() == change.after.train.tolist()
+    assert plan.starts_over

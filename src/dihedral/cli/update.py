@@ -79,7 +79,12 @@ def print_version(version: dict[str, Any]) -> None:
     say(f"version {version['version']}: {changed}")
     if version.get("known_already"):
         say(f"facts that the graph had already: {version['known_already']:,}")
-    say(f"{version['rows_changed']:,} of {version['rows']:,} entity rows changed in {version['train_seconds']:.1f} s")
+    if version["trained_again"]:
+        why = "most rows are new or learned from removed facts"
+        say(f"a new model was trained in {version['train_seconds']:.1f} s: {why}")
+    else:
+        rows = f"{version['rows_changed']:,} of {version['rows']:,}"
+        say(f"{rows} entity rows changed in {version['train_seconds']:.1f} s")
     for split in ("valid", "test"):
         before, after = version["before"].get(f"{split}_mrr"), version.get(f"{split}_mrr")
         if before is not None and after is not None:

@@ -17,7 +17,6 @@ from dihedral.inference.predictor import Predictor
 SAMPLE = 1000  # facts that a measurement ranks
 MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
 MAX_CHANGED = 0.2  # facts added and removed since training, as a share of those at training
-MAX_ROWS = 0.5  # rows that a removal starts over, as a share of all
 MIN_FIT = 0.9  # MRR of added training facts, as a share of that of other training facts
 MIN_ADDED = 10  # facts to judge that by
 MAX_FORGOTTEN = 0.1  # facts removed from one relation, as a share of them
@@ -45,9 +44,12 @@ def _is_version(entry: Any) -> bool:
 
 def record_update(
     before: Predictor, after: Predictor, change: Change, *, epochs: int, seconds: float, relations: bool,
-    started_over: int,
+    started_over: int, trained_again: bool,
 ) -> None:  # fmt: skip
-    """Add a version to the metrics of an updated model; started_over: the number of known rows that did."""
+    """Add a version to the metrics of an updated model.
+
+    started_over: the number of known rows that did. trained_again: all of them and the relations did.
+    """
     versions = versions_of(before)
     rows = after.model.entities.detach()[: before.graph.num_entities]
     changed = int((rows != before.model.entities.detach()).any(dim=1).sum())
@@ -55,12 +57,12 @@ def record_update(
         "version": versions[-1]["version"] + 1, "parent": versions[-1]["version"],
         "time": datetime.now(UTC).isoformat(timespec="seconds"), "fingerprint": change.after.fingerprint,
         "facts": len(change.after.train), **change.to_dict(), "rows_changed": changed, "rows": len(rows),
-        "rows_started_over": started_over,
-        "relations_trained": relations, "epochs": epochs, "train_seconds": round(seconds, 3),
+        "rows_started_over": started_over, "trained_again": trained_again,
+        "relations_trained": relations or trained_again, "epochs": epochs, "train_seconds": round(seconds, 3),
         **_measured(after), "before": _measured_before(before, change), "drift": _drift(before, after, change),
     }  # fmt: skip
-    entry["advice"] = advice(versions, entry, change)
-    if len(change.removed):
+    entry["advice"] = None if trained_again else advice(versions, entry, change)
+    if len(change.removed) and not trained_again:
         entry["not_undone"] = _not_undone(change, relations)
     after.metrics["versions"] = [*versions, entry]
 
@@ -120,21 +122,21 @@ def _mrr(predictor: Predictor, graph: Graph, triples: Triples, sample: int = SAM
 
 def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change) -> str | None:
     """Why the model should be trained again; None if the update is enough."""
-    first, kept = versions[0], 1.0
+    last = max((number for number, each in enumerate(versions) if each.get("trained_again")), default=0)
+    versions, kept = versions[last:], 1.0
+    first = versions[0]
     for each in (*versions[1:], entry):  # of each update on the same facts: the graphs differ
         before, after = each.get("before", {}).get("valid_mrr"), each.get("valid_mrr")
         kept *= after / before if before and after else 1.0
     if kept < 1 - MAX_LOSS:
         return f"updates since training lost {1 - kept:.1%} of the valid MRR"
-    changed = sum(each.get("added", 0) + each.get("removed", 0) for each in (*versions, entry))
+    changed = sum(each.get("added", 0) + each.get("removed", 0) for each in (*versions[1:], entry))
     if changed > MAX_CHANGED * first["facts"]:
         return f"{changed:,} facts changed since training, which had {first['facts']:,}"
     fit, others = entry["drift"]["added_mrr_after"], entry["drift"]["other_train_mrr_after"]
     enough = len(change.added) >= MIN_ADDED
     if enough and fit is not None and others is not None and fit < MIN_FIT * others:
         return f"the added facts have an MRR of {fit:.4f}, other training facts {others:.4f}"
-    if entry["rows_started_over"] > MAX_ROWS * entry["rows"]:
-        return f"{entry['rows_started_over']:,} of {entry['rows']:,} rows started over, which takes as long as training"
     counts = np.bincount(change.before.train[:, 1], minlength=change.after.num_relations)
     lost = np.bincount(change.removed[:, 1], minlength=change.after.num_relations)
     worst = int((lost / np.maximum(counts, 1)).argmax())

@@ -4,16 +4,16 @@ New entities are placed by their facts (`inference.folding`). Then rows are trai
 
 1. those of new entities, on all of their facts. They are wrong answers to the questions of all other facts, for which
    a `Background` stands.
-2. those of known entities that gain facts with each other, or many with fresh ones: once on all of their facts, as in
-   training. If these are too many, or relations are new, the rows are trained on the added facts alone. An `Anchor`
-   then stands for the facts that they had, and rows go back where that lowers valid MRR.
+2. those of known entities that gain facts with each other, or many with fresh ones: on the added facts alone. An
+   `Anchor` stands for the facts that they had.
+3. those of known entities that gain facts of new relations, which find their codes at the same time.
 
-New relations find their codes at the same time. All other rows stay as they are, bit by bit.
+All other rows stay as they are, bit by bit.
 
 To forget a fact, the rows of its entities start over from the facts that they keep, and so do those of entities nearby
 that learned from them: such rows are fresh, as those of new entities are. Where a fact is a negligible part of what an
-entity's row was trained on, only the row of the other entity starts over. If most rows are fresh, they are trained as
-long as a new model.
+entity's row was trained on, only the row of the other entity starts over. If most rows would, a new model is trained:
+this takes no longer, and its relations have not seen removed facts either.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph.changes import Change, change_graph, read_facts
+from dihedral.graph.triples import Triples
 from dihedral.inference.corrections import usable
 from dihedral.inference.folding import place_rows
 from dihedral.inference.predictor import Predictor, load
@@ -54,14 +55,13 @@ from dihedral.training.loop import Callback, Event, Phase, Start, Trainer
 from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
 from dihedral.training.train import calibrate as fit_probabilities
-from dihedral.training.update_plan import Plan, can_place, make_plan, trained_epochs
+from dihedral.training.train import finish
+from dihedral.training.update_plan import Part, Plan, make_plan, trained_epochs
 
-STEP = 0.5  # of these epochs, on the way to the minimum of a quadratic loss
-SHRINKAGE = 4.0  # a row with n new facts moves n / (n + SHRINKAGE) as far as they ask for: few are not typical
+STEP = 0.25  # of these epochs, on the way to the minimum of a quadratic loss
+ALIGNED = 10  # coordinates from which the curvature along a gradient is higher than that of single coordinates
 NEW_RATE = 3.0  # of the learning of new relations, relative to the recipe's: they take fewer steps than in training
 NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
-WAYS = (1.0, 0.5, 0.25)  # how far known rows may go that are trained on added facts alone, the farthest first
-VALID = 2000  # facts to measure valid MRR on
 
 
 def update(
@@ -83,8 +83,8 @@ def update(
     add: facts of known and new entities and relations, as triples of names or as anything that `load_graph` reads. They
     become training facts; those that the graph holds already, in any split, are left out.
     remove: facts that the graph holds.
-    relations: also train the relations that the graph had before; otherwise they keep their codes. It needs a model
-    that was trained with `keep_optimiser`.
+    relations: also train the relations that the graph had before; otherwise they keep their codes, unless most rows
+    start over. It needs a model that was trained with `keep_optimiser`.
     epochs: over the facts of fresh rows, and over the added facts of known entities; chosen by default.
     calibrate: fit the probabilities again.
     checkpoints: a folder for them, one per minute. resume: continue from the last of them.
@@ -109,8 +109,6 @@ def update(
     if resume and checkpoints is None:
         raise DihedralError("resume is True without a folder to resume from; give `checkpoints`")
     plan = make_plan(change, predictor, epochs)
-    start = _start(predictor, change, plan, recipe, relations, seed)
-    short = _short(recipe, start.phases, 1.0 if relations else NEW_RATE)
     with ExitStack() as stack:
         callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
         if progress:
@@ -118,21 +116,27 @@ def update(
 
             callbacks.append(stack.enter_context(show_progress()))
         announce = partial(_announce, callbacks)
-        where: dict[str, Any] = {"device": predictor.device, "out": checkpoints}
-        trainer = Trainer(change.after, short, seed=seed, callback=announce, start=start, **where)
+        where: dict[str, Any] = {"device": predictor.device, "out": checkpoints, "callback": announce}
+        if plan.starts_over:
+            first = int(predictor.metrics.get("seed", 0))
+            trainer = Trainer(change.after, _whole(recipe, predictor, epochs), seed=first + seed, **where)
+        else:
+            start = _start(predictor, change, plan, recipe, relations, seed)
+            short = _short(recipe, start.phases, 1.0 if relations else NEW_RATE)
+            trainer = Trainer(change.after, short, seed=seed, start=start, **where)
         if trainer.folder is not None:
             trainer.folder.restart = "leave out --resume to start over"
             if resume:
                 trainer.resume()
             else:
                 trainer.folder.clear()  # of an update that was stopped
-        if len(plan.facts) or len(plan.known_facts):  # there are none if only valid and test facts are removed
-            with at_most(num_threads(short, change.after, predictor.device)):
+        if any(plan.parts):  # there are none if only valid and test facts are removed
+            with at_most(num_threads(trainer.recipe, change.after, predictor.device)):
                 trainer.run()
-    result = _result(predictor, change, plan, trainer, relations)
+    result = _new(predictor, trainer) if plan.starts_over else _result(predictor, change, plan, trainer, relations)
     seconds = time.perf_counter() - started
     for split in ("valid", "test"):
-        if len(change.after.split(split)):
+        if len(change.after.split(split)) and split not in result.metrics:
             evaluator = Evaluator(change.after, split, device=predictor.device)
             result.metrics[split] = evaluator(result.scorer).to_dict()
     if calibrate:
@@ -140,10 +144,9 @@ def update(
         before = predictor.metrics.get("calibration")
         if isinstance(before, dict) and "reviews" in before and result.calibration is not None:
             result.correct(before["reviews"])
-    over = int(plan.fresh[: predictor.graph.num_entities].sum())
-    record_update(
-        predictor, result, change, epochs=short.epochs, seconds=seconds, relations=relations, started_over=over
-    )
+    over = int(plan.fresh.rows[: predictor.graph.num_entities].sum())
+    options: dict[str, Any] = {"relations": relations, "started_over": over, "trained_again": plan.starts_over}
+    record_update(predictor, result, change, epochs=trainer.state.epoch, seconds=seconds, **options)
     return result
 
 
@@ -225,6 +228,13 @@ def _short(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
     return recipe.adapt(**settings, cooling=max(recipe.cooling, fastest))
 
 
+def _whole(recipe: Recipe, predictor: Predictor, epochs: int | None) -> Recipe:
+    """The recipe for a new model, with as many epochs as there was time for."""
+    if predictor.metrics.get("stopped_by") == "minutes":
+        epochs = epochs or trained_epochs(predictor)
+    return recipe.replace(epochs=epochs) if epochs else recipe
+
+
 def _batch_size(predictor: Predictor) -> int:
     return min(int(predictor.recipe["batch_size"]), max(1, len(predictor.graph.train)))
 
@@ -234,13 +244,13 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     old, graph, device = predictor.model, change.after, predictor.device
     generator = torch.Generator().manual_seed(seed)
     table = torch.randn(graph.num_entities, old.dimension, generator=generator).mul_(recipe.entity_init).to(device)
-    kept = torch.from_numpy(~plan.fresh).to(device)
+    kept = torch.from_numpy(~plan.fresh.rows).to(device)
     table[kept] = old.entities.detach()[kept[: len(old.entities)]]
     is_bilinear = predictor.scorer.candidates.shape[1] == old.dimension
-    if is_bilinear and plan.fresh.any() and can_place(plan.fresh):
+    if is_bilinear and plan.fresh.rows.any():
         placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
         scorer = Scorer(Model(table, old.relations).requires_grad_(False))
-        table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh, seed)
+        table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh.rows, seed)
     operator, relation_rows = old.relations, None
     if change.num_new_relations or relations:
         options = {"name": recipe.model, "dimension": recipe.dimension, "K": recipe.K, "levels": recipe.levels}
@@ -255,45 +265,49 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     model = Model(table, operator)
     sums = _sums(predictor, change, plan, model, seed)
     scorer, phases = Scorer(Model(table, old.relations).requires_grad_(False)), []
-    if len(plan.facts) or not len(plan.known_facts):
-        background = _background(scorer, plan, recipe, seed)
-        phases.append(Phase(torch.from_numpy(plan.fresh), plan.facts, plan.epochs, background))
-    if len(plan.known_facts):
-        # the rows are to rise for the questions of a new relation, which are not among those of the background
-        background = None if change.num_new_relations else _background(scorer, plan, recipe, seed, of_known=True)
-        held_by: Anchor | Background | None = background
-        if plan.anchored:
-            held_by = anchor = _anchor(scorer, sums["entities"], plan, predictor, background)
-            sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(plan.known_facts)) * anchor.curvature) ** 2
-        phases.append(Phase(torch.from_numpy(plan.known), plan.known_facts, plan.known_epochs, held_by))
+    if plan.fresh or not any(plan.parts):
+        background = _background(scorer, plan.others, plan.fresh, recipe, seed)
+        phases.append(Phase(torch.from_numpy(plan.fresh.rows), plan.fresh.facts, plan.fresh.epochs, background))
+    for part in (plan.known, plan.linked):
+        if part:
+            # rows are to rise for the questions of a new relation, which are not among those of the background
+            others = plan.others if part is plan.known else plan.others[:0]
+            background = _background(scorer, others, part, recipe, seed, started=True)
+            anchor = _anchor(scorer, sums["entities"], part, predictor, background)
+            sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(part.facts)) * anchor.curvature) ** 2
+            phases.append(Phase(torch.from_numpy(part.rows), part.facts, part.epochs, anchor))
     return Start(model, tuple(phases), relation_rows, sums, _digest(old, plan, relations))
 
 
-def _background(scorer: Scorer, plan: Plan, recipe: Recipe, seed: int, *, of_known: bool = False) -> Background | None:
-    negatives = None if recipe.objective == "softmax" else recipe.negatives
-    options: dict[str, Any] = {"batch_size": recipe.batch_size, "negatives": negatives, "seed": seed}
-    if of_known:
-        others = plan.others if plan.anchored else plan.others[~plan.known[plan.others[:, [0, 2]]].any(axis=1)]
-        options |= {"num_asked": 2 * plan.known_epochs * len(plan.known_facts), "started": plan.anchored}
-        return make_background(scorer, others, plan.known, **options)
-    return make_background(scorer, plan.others, plan.fresh, num_asked=2 * plan.epochs * len(plan.facts), **options)
+def _background(
+    scorer: Scorer, others: Triples, part: Part, recipe: Recipe, seed: int, *, started: bool = False
+) -> Background | None:
+    options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "started": started}
+    options["negatives"] = None if recipe.objective == "softmax" else recipe.negatives
+    return make_background(scorer, others, part.rows, num_asked=2 * part.epochs * len(part.facts), **options)
 
 
-def _anchor(scorer: Scorer, sums: Tensor, plan: Plan, predictor: Predictor, background: Background | None) -> Anchor:
-    """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch."""
-    rows = torch.from_numpy(np.flatnonzero(plan.known)).to(scorer.device)
-    counts = np.bincount(plan.known_facts[:, [0, 2]].ravel(), minlength=len(plan.known))[plan.known]
-    factors = torch.from_numpy(1 + SHRINKAGE / counts).float().to(scorer.device)[:, None]
-    of_epoch = sums[rows] * (_batch_size(predictor) ** 2 / trained_epochs(predictor))
-    return Anchor(rows, scorer.entities[rows], of_epoch * factors, background)
+def _anchor(scorer: Scorer, sums: Tensor, part: Part, predictor: Predictor, background: Background | None) -> Anchor:
+    """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch.
+
+    These are per coordinate. Gradients of similar facts point the same way, so along the gradient of a new fact the
+    curvature is higher, the more so the more coordinates there are (`ALIGNED`). This is left out without a background,
+    where new relations need rows that move.
+    """
+    rows = torch.from_numpy(np.flatnonzero(part.rows)).to(scorer.device)
+    curvature = sums[rows] * (_batch_size(predictor) ** 2 / trained_epochs(predictor))
+    if background is not None:
+        curvature *= max(1.0, predictor.model.dimension / ALIGNED)
+    return Anchor(rows, scorer.entities[rows], curvature, background)
 
 
 def _digest(model: Model, plan: Plan, relations: bool) -> str:
     """Of the model that is updated and what is done with it."""
-    found = hashlib.sha256(f"{plan.epochs} {plan.known_epochs} {relations}".encode())
+    found = hashlib.sha256(f"{[part.epochs for part in plan.parts]} {relations}".encode())
     tensors = [model.entities.detach(), *model.relations.stored().values()]
-    for part in (*(each.cpu().numpy() for each in tensors), plan.rows, plan.fresh, plan.facts, plan.known_facts):
-        found.update(np.ascontiguousarray(part).data)
+    arrays = [array for part in plan.parts for array in (part.rows, part.facts)]
+    for array in (*(each.cpu().numpy() for each in tensors), *arrays):
+        found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 
@@ -311,11 +325,11 @@ def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model, seed: 
             if total.shape != (int(known.sum()), *sums[name].shape[1:]):
                 raise DihedralError(f"the optimiser's state of {name} is {list(total.shape)}, which is damaged")
             sums[name][known] = total.to("cpu")
-    elif plan.known.any():
+    elif plan.known or plan.linked:
         uses = np.bincount(change.before.train[:, [0, 2]].ravel(), minlength=count) * trained_epochs(predictor)
         size = _mean_square(predictor, seed)
         sums["entities"][:count] = torch.from_numpy(uses).float().to(predictor.device)[:, None] * size
-    sums["entities"][torch.from_numpy(plan.fresh).to(predictor.device)] = 0.0
+    sums["entities"][torch.from_numpy(plan.fresh.rows).to(predictor.device)] = 0.0
     return sums
 
 
@@ -333,19 +347,17 @@ def _mean_square(predictor: Predictor, seed: int) -> Tensor:
     return gradient.square().mean(1).sum() / (2 * len(batch))
 
 
-@torch.no_grad()
-def _go_back(model: Model, old: Model, change: Change, plan: Plan) -> None:
-    """Move known rows back towards where they were, until valid MRR is not lower than there."""
-    evaluator = Evaluator(change.after, "valid", device=model.entities.device, sample=VALID)
-    rows = torch.from_numpy(np.flatnonzero(plan.known)).to(model.entities.device)
-    before, after = old.entities.detach()[rows], model.entities.detach()[rows]
-    model.entities[rows] = before
-    enough = evaluator(Scorer(model)).mrr
-    for way in WAYS:
-        model.entities[rows] = before + way * (after - before)
-        if evaluator(Scorer(model)).mrr >= enough:
-            return
-    model.entities[rows] = before
+def _new(predictor: Predictor, trainer: Trainer) -> Predictor:
+    """A new model, with what the old one was stored with."""
+    result = finish(trainer)
+    kept = {key: value for key, value in predictor.metrics.items() if key != "calibration"}
+    result.metrics = kept | result.metrics
+    result.recipe = predictor.recipe
+    if predictor.optimiser is None:
+        result.optimiser = None
+    if predictor.latents is None:
+        result.latents = None
+    return result
 
 
 def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, relations: bool) -> Predictor:
@@ -367,12 +379,10 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
         ).to(predictor.device)
     metrics = {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
     model = Model(table, operator).requires_grad_(False)
-    if plan.anchored and plan.known.any() and len(change.after.valid) and not change.num_new_relations:
-        _go_back(model, old, change, plan)
     optimiser = None
     if predictor.optimiser is not None:
         optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
-        known = torch.from_numpy(plan.known[: len(old.entities)])
+        known = torch.from_numpy((plan.known.rows | plan.linked.rows)[: len(old.entities)])
         optimiser["entities"][: len(known)][known] = predictor.optimiser["entities"][known].to(predictor.device)
     kept_latents = None
     if predictor.latents is not None:

@@ -12,8 +12,8 @@ from dihedral.graph.changes import Change
 from dihedral.inference.predictor import Predictor
 
 EPOCHS = 8  # over the facts of fresh rows
-REPLAY = 20_000  # facts of known entities, up to which these are trained on all of them
-KNOWN_EPOCHS = 4  # over the added facts of known entities if there are more
+KNOWN_EPOCHS = 4  # over the added facts of known entities
+NEW_EPOCHS = 2  # over the facts of new relations, relative to those of training: few rows help to find their codes
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
 LEARNED = 0.1  # the share of a known entity's facts that are new from which its row learns from those with fresh ones
 REACH = 2  # steps from the entities of removed facts to others that learned from them
@@ -21,56 +21,75 @@ MIN_OTHERS = 0.5  # share of the rows that stay, from which fresh ones can be pl
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What an update trains."""
+class Part:
+    """Rows that are trained together."""
 
-    fresh: NDArray[np.bool_]  # the entities that are new or start over: trained on all of their facts
-    known: NDArray[np.bool_]  # other entities that gain facts
-    facts: NDArray[np.int32]  # [n, 3]: those of fresh entities
-    known_facts: NDArray[np.int32]  # [m, 3]: those that known entities are trained on
-    anchored: bool  # whether these are only the added ones
+    rows: NDArray[np.bool_]  # [N]: the entities
+    facts: NDArray[np.int32]  # [n, 3]: what they are trained on
+    epochs: int
+
+    def __bool__(self) -> bool:
+        return len(self.facts) > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What an update trains. No row is in two parts."""
+
+    fresh: Part  # the entities that are new or start over: trained on all of their facts
+    known: Part  # other entities that gain facts: trained on these alone
+    linked: Part  # those of them that gain them in new relations, whose codes are found at the same time
     others: NDArray[np.int32]  # [k, 3]: old facts without fresh entities
-    epochs: int  # over `facts`
-    known_epochs: int  # over `known_facts`
+    starts_over: bool  # too few rows stay to place the others by: a new model is trained
+
+    @property
+    def parts(self) -> tuple[Part, Part, Part]:
+        return self.fresh, self.known, self.linked
 
     @property
     def rows(self) -> NDArray[np.bool_]:
         """The entities to train."""
-        return self.fresh | self.known
+        return self.fresh.rows | self.known.rows | self.linked.rows
 
 
 def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
-    """The rows and facts to train."""
+    """The rows and facts to train; `epochs` replaces those of every part."""
     if epochs is not None and epochs < 1:
         raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
-    train, fresh = change.after.train, forgetful(change)
-    old = train[: len(train) - len(change.added)]
-    new, degrees = (np.bincount(part[:, [0, 2]].ravel(), minlength=len(fresh)) for part in (change.added, old))
+    train, added, fresh = change.after.train, change.added, forgetful(change)
+    old = train[: len(train) - len(added)]
+    is_new = added[:, 1] >= change.before.num_relations
+    new, of_new, degrees = (_degrees(part, len(fresh)) for part in (added, added[is_new], old))
     fresh |= (new > 0) & (degrees == 0)  # new, or without facts so far
-    known = (new > 0) & (new >= LEARNED * (new + degrees))
-    known[change.added[~fresh[change.added[:, [0, 2]]].any(axis=1)][:, [0, 2]]] = True
-    known &= ~fresh
-    facts, known_facts = (facts_of(rows, train) for rows in (fresh, known))
-    anchored = len(known_facts) > REPLAY or change.num_new_relations > 0
-    if anchored:
-        known_facts = facts_of(known, change.added)
-    others = old[~fresh[old[:, [0, 2]]].any(axis=1)]
-    as_trained = trained_epochs(predictor)
-    few, few_known = (EPOCHS if can_place(fresh) else as_trained), KNOWN_EPOCHS if anchored else 1
-    if change.num_new_relations:  # codes are found as in training
-        few, few_known = max(few, as_trained), max(few_known, as_trained)
-    return Plan(fresh, known, facts, known_facts, anchored, others, epochs or few, epochs or few_known)
+    starts_over = bool((~fresh).mean() < MIN_OTHERS)
+    if starts_over:
+        fresh[:] = True
+    gains = (new > 0) & (new >= LEARNED * (new + degrees))
+    gains[added[~fresh[added[:, [0, 2]]].any(axis=1)][:, [0, 2]]] = True
+    gains &= ~fresh
+    linked = gains & (2 * of_new >= new) & (of_new > 0)
+    known = gains & ~linked
+    facts, others = facts_of(fresh, train), old[~fresh[old[:, [0, 2]]].any(axis=1)]
+    to_find_codes = max(EPOCHS, NEW_EPOCHS * trained_epochs(predictor))
+    finds_codes = (facts[:, 1] >= change.before.num_relations).any()
+    return Plan(
+        Part(fresh, facts, epochs or (to_find_codes if finds_codes else EPOCHS)),
+        Part(known, facts_of(known, added[~is_new]), epochs or KNOWN_EPOCHS),
+        Part(linked, added[is_new] if linked.any() else added[:0], epochs or to_find_codes),
+        others,
+        starts_over,
+    )
+
+
+def _degrees(facts: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """The number of facts of each entity."""
+    return np.bincount(facts[:, [0, 2]].ravel(), minlength=count)
 
 
 def facts_of(rows: NDArray[np.bool_], facts: NDArray[np.int32]) -> NDArray[np.int32]:
     """The facts [n, 3] of any of the entities in a mask."""
     found: NDArray[np.int32] = facts[rows[facts[:, [0, 2]]].any(axis=1)]
     return found
-
-
-def can_place(fresh: NDArray[np.bool_]) -> bool:
-    """Whether enough rows stay to place the fresh ones by."""
-    return bool((~fresh).mean() >= MIN_OTHERS)
 
 
 def trained_epochs(predictor: Predictor) -> int:
