@@ -34,7 +34,8 @@ from dihedral.io.jsonl import append_line
 from dihedral.reproduction.tables import markdown
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
-from dihedral.training import Trainer, load_recipe
+from dihedral.training import Trainer, load_recipe, recipe_names
+from dihedral.training.identity import run_identity
 from dihedral.training.train import finish
 
 RECORD, EVIDENCE, FRESH = (RESULTS / f"ordering{part}.jsonl" for part in ("", "-evidence", "-fresh"))
@@ -99,6 +100,14 @@ def by_recipe() -> dict[tuple[str, str], list[dict[str, Any]]]:
     return found
 
 
+def is_current(row: dict[str, Any]) -> bool:
+    """Whether a row's recipe still has the settings that it was measured with."""
+    settings = row["recipe"]
+    return settings["name"] not in recipe_names() or (
+        run_identity(load_recipe(settings["name"]).to_dict(), 0, "") == run_identity(settings, 0, "")
+    )
+
+
 def estimates(found: list[dict[str, Any]]) -> list[float]:
     """Test MRR in order of probability, per seed: that of all facts by score, plus the difference on the sample."""
     tests = [row["test"] for row in found]
@@ -112,6 +121,7 @@ def table() -> str:
         by_score = spread([row["test"]["score, all triples"] for row in found])
         valid = f"{mean(row['valid']['probability']['mrr'] - row['valid']['score']['mrr'] for row in found):+.4f}"
         ranked = f"{found[0]['test']['triples']:,}"
+        name += "" if all(map(is_current, found)) else ", before its last change"
         lines.append([graph, name, str(len(found)), by_score, spread(estimates(found)), ranked, valid])
     header = ["graph", "recipe", "seeds", "test: score", "test: probability", "test facts", "gain on valid"]
     return markdown(header, lines)

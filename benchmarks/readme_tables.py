@@ -44,7 +44,8 @@ def accuracy() -> str:
         "Filtered test MRR. The columns `D_K`, `graded D_K` and `ComplEx` show the recipes `best/*`: mean and\n"
         "standard deviation of 3 seeds, or one seed if no deviation is given. `by probability` is the graded model\n"
         "with its answers [ordered by probability](docs/concepts/probabilities.md), which also uses counts and rules\n"
-        "of the training facts, with its number of seeds (FB15k and FB15k-237: estimated from 2,000 test facts).\n"
+        "of the training facts, with its number of seeds (FB15k and FB15k-237: estimated from 2,000 test facts;\n"
+        "\\*: with the recipe before its last change).\n"
         "The other columns rank by score. The last two columns compare\n"
         "D4-Gumbel / graded D4-Gumbel / ComplEx under the same training setup (2L = 200, one seed).\n\n"
         + markdown(header, rows)
@@ -65,7 +66,8 @@ def ordered(graph: str) -> str:
     if not found:
         return ""
     (rows,) = found
-    return f"{ordering.spread(ordering.estimates(rows))} ({len(rows)})"
+    mark = "" if all(map(ordering.is_current, rows)) else r" \*"
+    return f"{ordering.spread(ordering.estimates(rows))} ({len(rows)}){mark}"
 
 
 def same_setup(graph: str, objective: str) -> str:

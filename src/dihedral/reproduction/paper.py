@@ -13,9 +13,10 @@ REPORTED: dict[str, dict[str, list[float | None]]] = {
 }
 TABLES: dict[str, tuple[str, ...]] = {"table3": ("WN18", "FB15k"), "table4": ("WN18RR", "FB15k-237", "YAGO3-10")}
 
-NAMES = {  # our model names -> the paper's names
+NAMES = {  # our model names -> the paper's names, where it has one
     "dihedral-ste": "D4-STE",
     "dihedral-gumbel": "D4-Gumbel",
+    "dihedral-projection": "D4 by projection",
     "distmult": "DistMult",
     "complex": "ComplEx",
     "analogy": "ANALOGY",

@@ -12,7 +12,7 @@ from dihedral.graph.changes import Change
 from dihedral.inference.predictor import Predictor
 
 EPOCHS = 8  # over the facts of fresh rows
-KNOWN_EPOCHS = 4  # over the added facts of known entities
+KNOWN_EPOCHS = 8  # over the added facts of known entities
 NEW_EPOCHS = 2  # over the facts of new relations, relative to those of training: few rows help to find their codes
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
 LEARNED = 0.1  # the share of a known entity's facts that are new from which its row learns from those with fresh ones
