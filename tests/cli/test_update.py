@@ -39,7 +39,11 @@ def test_an_update_replaces_the_model_and_says_what_it_did(cli, folder, new, old
     done = cli("update", folder, "--add", new, "--remove", old)
     assert done.code == 0, done.err
     assert "version 1: added 2, removed 1, new entities 1, new relations 1" in done.out
-    assert "entity rows changed" in done.out and "test MRR" in done.out and "not undone: the codes of" in done.out
+    assert (
+        "entity rows changed" in done.out
+        and "test MRR" in done.out
+        and "not undone: the code of 1 relation" in done.out
+    )
     updated = dh.load(folder)
     assert updated.score("zoe", "likes", "man_0002") and updated.calibration is not None
     shown = cli("info", folder)

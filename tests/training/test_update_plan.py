@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import dihedral as dh
 from dihedral.graph.changes import change_graph
@@ -47,6 +51,31 @@ def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
     assert names(predictor, plan.known.rows) == {"man_0003"}
     assert plan.known.facts.tolist() == alone.known.facts.tolist() and plan.known.epochs == alone.known.epochs
     assert plan.linked.epochs == 2 * predictor.metrics["epochs"]
+
+
+@given(seed=st.integers(0, 2**16), count=st.integers(1, 12))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_added_fact_is_trained_and_no_row_twice(predictor, seed, count):
+    rng = np.random.default_rng(seed)
+    people, relations = [*list(predictor.graph.entities)[:8], "zoe", "tom"], ["sibling", "parent", "likes", "mentors"]
+    facts = [(*rng.choice(people, 2, replace=False), rng.choice(relations)) for _ in range(count)]
+    facts = [(str(head), str(relation), str(tail)) for head, tail, relation in facts]
+    change = change_graph(predictor.graph, facts, [])
+    plan = make_plan(change, predictor, None)
+    trained = {tuple(fact) for part in plan.parts for fact in part.facts.tolist()}
+    assert {tuple(fact) for fact in change.added.tolist()} <= trained
+    assert (sum(part.rows.astype(int) for part in plan.parts) <= 1).all()
+
+
+def test_a_new_relation_between_rows_that_learn_other_facts_finds_its_code(predictor):
+    """Its entities gain more facts of known relations, so their rows learn these; its code is found all the same."""
+    people = ["man_0001", "man_0002", "man_0003", "man_0004", "man_0005", "man_0006"]
+    usual = [(a, "sibling", b) for a, b in itertools.permutations(people, 2)]
+    new = [(people[i], "likes", people[(i + 1) % 6]) for i in range(6)]
+    updated = predictor.update(add=[*usual, *new], progress=False, calibrate=False)
+    ranks = [updated.predict(head=head, relation="likes", known="include", top=40) for head, _, _ in new]
+    found = [[answer.tail for answer in answers].index(tail) for answers, (_, _, tail) in zip(ranks, new, strict=True)]
+    assert np.mean(found) < 8  # of 40
 
 
 def test_all_rows_start_over_if_most_of_them_would(predictor):

@@ -56,7 +56,7 @@ def command(
     options: dict[str, Any] = {"split": split, "memory_mb": memory_mb, "sample": sample, "seed": seed, "order": order}
     report = dh.evaluate(predictor, graph, **options).to_dict()
     if since is not None:
-        report["since"] = compare(versions_of(predictor), since, split, report["both"]["mrr"])
+        report["since"] = compare(versions_of(predictor), since, split)
     if json:
         print_json(report)
         return
@@ -77,11 +77,16 @@ def command(
     print_table("by relation (the 20 most frequent)", header, rows, predictor.graph)
 
 
-def compare(versions: list[dict[str, Any]], since: int, split: str, mrr: float) -> dict[str, Any]:
-    """The versions from one on, and the change of the MRR since then; None if that was not measured."""
+def compare(versions: list[dict[str, Any]], since: int, split: str) -> dict[str, Any]:
+    """The versions from one on, and the change of the MRR since then; None if that was not measured.
+
+    The change is the sum of those of the updates. Each compares both models on the same facts, with the same known
+    answers left out; the MRR of two versions on their own graphs would not be comparable.
+    """
     wanted = [each for each in versions if each["version"] >= since]
     if not wanted or wanted[0]["version"] != since:
         known = f"{versions[0]['version']} to {versions[-1]['version']}"
         raise DihedralError(f"version {since} does not exist; this model has versions {known}")
-    before = wanted[0].get(f"{split}_mrr")
-    return {"versions": wanted, "change": None if before is None else mrr - before}
+    pairs = [(each["before"].get(f"{split}_mrr"), each.get(f"{split}_mrr")) for each in wanted[1:]]
+    measured = [after - before for before, after in pairs if before is not None and after is not None]
+    return {"versions": wanted, "change": sum(measured) if len(measured) == len(pairs) else None}

@@ -83,15 +83,20 @@ def print_version(version: dict[str, Any]) -> None:
         why = "most rows are new or learned from removed facts"
         say(f"a new model was trained in {version['train_seconds']:.1f} s: {why}")
     else:
+        new = f"{version['new_entities']:,} entity rows added, " if version["new_entities"] else ""
         rows = f"{version['rows_changed']:,} of {version['rows']:,}"
-        say(f"{rows} entity rows changed in {version['train_seconds']:.1f} s")
+        say(f"{new}{rows} entity rows changed in {version['train_seconds']:.1f} s")
     for split in ("valid", "test"):
         before, after = version["before"].get(f"{split}_mrr"), version.get(f"{split}_mrr")
         if before is not None and after is not None:
             say(f"{split} MRR {before:.4f} before, {after:.4f} after")
-    before, after = (version["drift"][f"added_mrr_{when}"] for when in ("before", "after"))
-    if after is not None:
-        say(f"added facts: MRR {f'{before:.4f} before, ' if before is not None else ''}{after:.4f} after")
+    drift = version["drift"]
+    if drift["added_mrr_before"] is not None:
+        say(f"added facts: MRR {drift['added_mrr_before']:.4f} before, {drift['added_known_mrr_after']:.4f} after")
+    if drift["added_mrr_after"] != drift["added_known_mrr_after"]:
+        which = "added facts with and without new names" if drift["added_mrr_before"] is not None else "added facts"
+        say(f"{which}: MRR {drift['added_mrr_after']:.4f} after")
     if "not_undone" in version:
         say(f"not undone: {version['not_undone']}")
-    say("there is no need to train again" if version["advice"] is None else f"train again: {version['advice']}")
+    advice = version["advice"]
+    say("retraining is not needed" if advice is None else f"retraining is recommended: {advice}")

@@ -18,7 +18,7 @@ SAMPLE = 1000  # facts that a measurement ranks
 MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
 MAX_CHANGED = 0.2  # facts added and removed since training, as a share of those at training
 MIN_FIT = 0.9  # MRR of added training facts, as a share of that of other training facts
-MIN_ADDED = 10  # facts to judge that by
+MIN_ADDED = 10  # facts since training to judge that by
 MAX_FORGOTTEN = 0.1  # facts removed from one relation, as a share of them
 
 
@@ -39,6 +39,10 @@ def _is_version(entry: Any) -> bool:
         return False
     numbers = [entry.get(name, 0) for name in ("version", "facts", "added", "removed", "valid_mrr", "test_mrr")]
     numbers += [entry.get("before", {}).get(name) or 0 for name in ("valid_mrr", "test_mrr")]
+    drift = entry.get("drift", {})
+    if not isinstance(drift, dict):
+        return False
+    numbers.append(drift.get("added_mrr_after") or 0)
     return "version" in entry and "facts" in entry and all(isinstance(each, (int, float)) for each in numbers)
 
 
@@ -94,12 +98,16 @@ def known_before(change: Change) -> Graph:
 
 
 def _drift(before: Predictor, after: Predictor, change: Change) -> dict[str, Any]:
-    """MRR of the added facts before and after, and of other training facts after."""
+    """MRR of the added facts before and after, and of other training facts after.
+
+    Facts with new names have no MRR before, so that those with known names also have an MRR after of their own.
+    """
     graph = known_before(change)
     known = graph.train[len(graph.train) - _num_known(change) :]
     old = change.after.train[: len(change.after.train) - len(change.added)]
     return {
         "added_mrr_before": _mrr(before, graph, known),
+        "added_known_mrr_after": _mrr(after, change.after, known),
         "added_mrr_after": _mrr(after, change.after, change.added),
         "other_train_mrr_after": _mrr(after, change.after, old),
     }
@@ -133,10 +141,13 @@ def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change
     changed = sum(each.get("added", 0) + each.get("removed", 0) for each in (*versions[1:], entry))
     if changed > MAX_CHANGED * first["facts"]:
         return f"{changed:,} facts changed since training, which had {first['facts']:,}"
-    fit, others = entry["drift"]["added_mrr_after"], entry["drift"]["other_train_mrr_after"]
-    enough = len(change.added) >= MIN_ADDED
-    if enough and fit is not None and others is not None and fit < MIN_FIT * others:
-        return f"the added facts have an MRR of {fit:.4f}, other training facts {others:.4f}"
+    fits = [(each.get("added", 0), each.get("drift", {}).get("added_mrr_after")) for each in (*versions[1:], entry)]
+    counted = [(count, fit) for count, fit in fits if count and fit is not None]
+    added, others = sum(count for count, _ in counted), entry["drift"]["other_train_mrr_after"]
+    if added >= MIN_ADDED and others is not None:
+        fit = sum(count * fit for count, fit in counted) / added
+        if fit < MIN_FIT * others:
+            return f"the facts added since training have an MRR of {fit:.4f}, other training facts {others:.4f}"
     counts = np.bincount(change.before.train[:, 1], minlength=change.after.num_relations)
     lost = np.bincount(change.removed[:, 1], minlength=change.after.num_relations)
     worst = int((lost / np.maximum(counts, 1)).argmax())
@@ -148,6 +159,7 @@ def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change
 
 def _not_undone(change: Change, relations: bool) -> str:
     count = len(np.unique(change.removed[:, 1]))
+    codes = "the code of 1 relation was" if count == 1 else f"the codes of {count:,} relations were"
     if relations:
-        return f"the codes of {count} relations were trained on removed facts, and further without them"
-    return f"the codes of {count} relations were trained on removed facts and stay; only training again undoes that"
+        return f"{codes} trained on removed facts, and further without them"
+    return f"{codes} trained on removed facts; only training again undoes that"

@@ -102,7 +102,10 @@ class Recipe:
     dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE)
     entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE)
     relation_init: float = setting(
-        None, "Spread of the initial relation parameters; by default 0.1 for transe and 1 for the others.", NOT_NEGATIVE
+        None,
+        "Spread of the initial relation parameters; by default 0.1 for transe, 0.5 for dihedral-projection, "
+        "1 for the others.",
+        NOT_NEGATIVE,
     )
     temperature: float = setting(
         3.0, "τ₀ of the softmax over group elements; τ = max(temperature_floor, τ₀ exp(-cooling · epoch)).",

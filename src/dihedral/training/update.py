@@ -58,8 +58,8 @@ from dihedral.training.train import calibrate as fit_probabilities
 from dihedral.training.train import finish
 from dihedral.training.update_plan import Part, Plan, make_plan, trained_epochs
 
-STEP = 0.25  # of these epochs, on the way to the minimum of a quadratic loss
-ALIGNED = 10  # coordinates from which the curvature along a gradient is higher than that of single coordinates
+STEP = 0.25  # the first step on new facts, relative to the one that would reach the minimum of a quadratic loss
+ALIGNED = 10  # the curvature along a gradient is that of single coordinates times (their number / ALIGNED)
 NEW_RATE = 3.0  # of the learning of new relations, relative to the recipe's: they take fewer steps than in training
 NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
 
@@ -98,13 +98,13 @@ def update(
     >>> updated.metrics["versions"][-1]["new_entities"]
     1
     """
-    started = time.perf_counter()
+    started, before_resume = time.perf_counter(), 0.0
     change = change_graph(predictor.graph, read_facts(add), read_facts(remove))
     recipe = _recipe(predictor)
     if relations and (predictor.optimiser is None or predictor.latents is None):
         raise DihedralError(
-            "known relations can be trained further only in a model that was trained with --keep-optimiser "
-            "(keep_optimiser=True)"
+            "known relations can be trained further only in a model that holds the state of its optimiser: one that "
+            "was trained with --keep-optimiser (keep_optimiser=True), and saved with optimiser=True and latents=True"
         )
     if resume and checkpoints is None:
         raise DihedralError("resume is True without a folder to resume from; give `checkpoints`")
@@ -128,13 +128,14 @@ def update(
             trainer.folder.restart = "leave out --resume to start over"
             if resume:
                 trainer.resume()
+                before_resume = trainer.state.seconds
             else:
                 trainer.folder.clear()  # of an update that was stopped
         if any(plan.parts):  # there are none if only valid and test facts are removed
             with at_most(num_threads(trainer.recipe, change.after, predictor.device)):
                 trainer.run()
     result = _new(predictor, trainer) if plan.starts_over else _result(predictor, change, plan, trainer, relations)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started + before_resume
     for split in ("valid", "test"):
         if len(change.after.split(split)) and split not in result.metrics:
             evaluator = Evaluator(change.after, split, device=predictor.device)
@@ -191,6 +192,8 @@ def update_folder(
             _reject(Reviews(target), sorted(removed))
             shutil.rmtree(checkpoints, ignore_errors=True)
         except BaseException:
+            if not RunFolder(checkpoints).checkpoint.exists():  # nothing to resume
+                shutil.rmtree(checkpoints, ignore_errors=True)
             for empty in (run.folder, target):  # that the lock created; others are not empty
                 with suppress(OSError):
                     empty.rmdir()

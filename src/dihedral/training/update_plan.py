@@ -34,11 +34,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an update trains. No row is in two parts."""
+    """What an update trains. No row is in two parts, and every added fact is in at least one."""
 
     fresh: Part  # the entities that are new or start over: trained on all of their facts
     known: Part  # other entities that gain facts: trained on these alone
-    linked: Part  # those of them that gain them in new relations, whose codes are found at the same time
+    linked: Part  # those of them that gain at least half of them in new relations, whose codes are found together
     others: NDArray[np.int32]  # [k, 3]: old facts without fresh entities
     starts_over: bool  # too few rows stay to place the others by: a new model is trained
 
@@ -69,13 +69,16 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     gains &= ~fresh
     linked = gains & (2 * of_new >= new) & (of_new > 0)
     known = gains & ~linked
+    with_fresh, with_known, with_linked = (rows[added[:, [0, 2]]].any(axis=1) for rows in (fresh, known, linked))
+    # every fact has a part: a fact of a new relation that no linked row has still helps to find the code
+    in_linked = (is_new & (with_linked | ~with_fresh)) | ~(is_new | with_known | with_fresh)
     facts, others = facts_of(fresh, train), old[~fresh[old[:, [0, 2]]].any(axis=1)]
     to_find_codes = max(EPOCHS, NEW_EPOCHS * trained_epochs(predictor))
     finds_codes = (facts[:, 1] >= change.before.num_relations).any()
     return Plan(
         Part(fresh, facts, epochs or (to_find_codes if finds_codes else EPOCHS)),
         Part(known, facts_of(known, added[~is_new]), epochs or KNOWN_EPOCHS),
-        Part(linked, added[is_new] if linked.any() else added[:0], epochs or to_find_codes),
+        Part(linked, added[in_linked], epochs or to_find_codes),
         others,
         starts_over,
     )
