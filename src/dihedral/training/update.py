@@ -118,8 +118,9 @@ def update(
         announce = partial(_announce, callbacks)
         where: dict[str, Any] = {"device": predictor.device, "out": checkpoints, "callback": announce}
         if plan.starts_over:
-            first = int(predictor.metrics.get("seed", 0))
-            trainer = Trainer(change.after, _whole(recipe, predictor, epochs), seed=first + seed, **where)
+            first = predictor.metrics.get("seed")  # from a file
+            again = seed + (first if isinstance(first, int) else 0)
+            trainer = Trainer(change.after, _whole(recipe, predictor, epochs), seed=again, **where)
         else:
             start = _start(predictor, change, plan, recipe, relations, seed)
             short = _short(recipe, start.phases, 1.0 if relations else NEW_RATE)
@@ -350,11 +351,15 @@ def _mean_square(predictor: Predictor, seed: int) -> Tensor:
     return gradient.square().mean(1).sum() / (2 * len(batch))
 
 
+def _kept(predictor: Predictor) -> dict[str, Any]:
+    """The metrics that an update does not measure again."""
+    return {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
+
+
 def _new(predictor: Predictor, trainer: Trainer) -> Predictor:
     """A new model, with what the old one was stored with."""
     result = finish(trainer)
-    kept = {key: value for key, value in predictor.metrics.items() if key != "calibration"}
-    result.metrics = kept | result.metrics
+    result.metrics = _kept(predictor) | result.metrics
     result.recipe = predictor.recipe
     if predictor.optimiser is None:
         result.optimiser = None
@@ -380,7 +385,7 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
         operator = restore_relations(
             trainer.recipe.model, tensors, change.after.num_relations, old.dimension, settings
         ).to(predictor.device)
-    metrics = {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
+    metrics = _kept(predictor)
     model = Model(table, operator).requires_grad_(False)
     optimiser = None
     if predictor.optimiser is not None:
