@@ -176,9 +176,9 @@ The columns are:
   graph. If r₃ is r₁ or r₂, both orders have the same matrix cosine in every model but RESCAL, and the same count
   ([why](concepts/algebra.md#compositions-from-the-codes-alone)); such a tie counts as half right.
 
-Each result is one seed. The tables of FB15k-237, umls and family-neural-lp count through different entities, [as rules do
-today](concepts/algebra.md#rules-and-their-counts). Those of FB15k and WN18 are older: pairs with head = tail counted in
-bodies and in scores.
+Each result is one seed. The tables of FB15k-237, umls and family-neural-lp count through different entities, [as rules
+do today](concepts/algebra.md#rules-and-their-counts). Those of FB15k and WN18 are older: pairs with head = tail counted
+in bodies and in scores.
 
 All models use the settings of our recipe, with these exceptions: relations without logits have a learning rate of 0.1,
 O(2) has an L2 regulariser, and RESCAL has 100 dimensions and no relation prediction in its objective. The form of the
