@@ -87,6 +87,6 @@ def compare(versions: list[dict[str, Any]], since: int, split: str) -> dict[str,
     if not wanted or wanted[0]["version"] != since:
         known = f"{versions[0]['version']} to {versions[-1]['version']}"
         raise DihedralError(f"version {since} does not exist; this model has versions {known}")
-    pairs = [(each["before"].get(f"{split}_mrr"), each.get(f"{split}_mrr")) for each in wanted[1:]]
+    pairs = [(each.get("before", {}).get(f"{split}_mrr"), each.get(f"{split}_mrr")) for each in wanted[1:]]
     measured = [after - before for before, after in pairs if before is not None and after is not None]
     return {"versions": wanted, "change": sum(measured) if len(measured) == len(pairs) else None}

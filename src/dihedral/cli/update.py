@@ -94,7 +94,9 @@ def print_version(version: dict[str, Any]) -> None:
     if drift["added_mrr_before"] is not None:
         say(f"added facts: MRR {drift['added_mrr_before']:.4f} before, {drift['added_known_mrr_after']:.4f} after")
     if drift["added_mrr_after"] != drift["added_known_mrr_after"]:
-        which = "added facts with and without new names" if drift["added_mrr_before"] is not None else "added facts"
+        which = (
+            "all added facts, those with new names included" if drift["added_mrr_before"] is not None else "added facts"
+        )
         say(f"{which}: MRR {drift['added_mrr_after']:.4f} after")
     if "not_undone" in version:
         say(f"not undone: {version['not_undone']}")
