@@ -4,7 +4,9 @@
 - entities: 10 % of the entities arrive with half of their facts; the other half is asked.
 - relation: a relation arrives with its training facts; its valid and test facts are asked.
 - removal: 5 % of the training facts are removed. Their ranks are compared with those in a model that never saw them.
+- correction: the same with 0.1 % of the training facts, at least 20.
 - rounds: all of it, twenty times.
+- growth: facts arrive until there are half as many again as at training, to see when to train again.
 
     python -m benchmarks.living --graphs umls family-neural-lp --seeds 0 1 2
     python -m benchmarks.living --graphs FB15k-237 --seeds 0 --device cuda --scenarios entities removal
@@ -165,8 +167,8 @@ def arriving_relation(facts: Facts, rng: np.random.Generator, train: Train) -> d
     }  # fmt: skip
 
 
-def removal(facts: Facts, rng: np.random.Generator, train: Train) -> dict[str, Any]:
-    """5 % of the training facts are removed; entities and relations keep at least one fact."""
+def removal(facts: Facts, rng: np.random.Generator, train: Train, share: float = 0.05) -> dict[str, Any]:
+    """Some training facts are removed; entities and relations keep at least one fact."""
     from scipy.stats import ks_2samp, mannwhitneyu
 
     trained = train(facts.part(facts.train))
@@ -174,9 +176,9 @@ def removal(facts: Facts, rng: np.random.Generator, train: Train) -> dict[str, A
     for fact in facts.train:
         for name in fact:
             left[name] += 1
-    chosen = np.zeros(len(facts.train), bool)
+    chosen, count = np.zeros(len(facts.train), bool), max(20, int(share * len(facts.train)))
     for i in rng.permutation(len(facts.train)).tolist():
-        if chosen.sum() == len(facts.train) // 20:
+        if chosen.sum() == count:
             break
         if all(left[name] > 2 for name in facts.train[i]):
             chosen[i] = True
@@ -199,8 +201,39 @@ def removal(facts: Facts, rng: np.random.Generator, train: Train) -> dict[str, A
         row[f"{name}_ks_p"] = float(ks_2samp(ranks[name], ranks["retrained"]).pvalue)
         test = mannwhitneyu(-ranks[name], -ranks["retrained"])
         row[f"{name}_auc"] = float(test.statistic / len(ranks[name]) ** 2)
-    row["rows_changed"] = updated.metrics["versions"][-1]["rows_changed"]
-    row["not_undone"], row["advice"] = (updated.metrics["versions"][-1].get(key) for key in ("not_undone", "advice"))
+    version = updated.metrics["versions"][-1]
+    row["share_of_seconds"] = times["train_seconds"] / row["retrained_seconds"]
+    row["share_of_rows"] = version["rows_started_over"] / version["rows"]
+    return row | {key: version.get(key) for key in ("rows_changed", "rows", "trained_again", "not_undone", "advice")}
+
+
+def correction(facts: Facts, rng: np.random.Generator, train: Train) -> dict[str, Any]:
+    """Few facts are removed, so that most rows stay."""
+    return removal(facts, rng, train, share=0.001)
+
+
+def growth(facts: Facts, rng: np.random.Generator, train: Train, count: int = 5) -> dict[str, Any]:
+    """Two thirds of the facts are trained on; each update adds 10 % to them, with new entities and relations."""
+    order = rng.permutation(len(facts.train))
+    first, step = 2 * len(order) // 3, len(order) // (3 * count)
+    base = train(facts.part([facts.train[i] for i in order[:first]]))
+    asked = [f for f in facts.test if {*base.graph.entities, *base.graph.relations}.issuperset(f)]
+    row: dict[str, Any] = {key: [] for key in ("changed", "mrr", "retrained_mrr", "train_seconds", "drift", "advice")}
+    row["kept_valid_mrr"], row["base_mrr"] = [], facts.mrr(base, asked)
+    for number in range(1, count + 1):
+        end = len(order) if number == count else first + number * step
+        retrained = train(facts.part([facts.train[i] for i in order[:end]]))
+        arriving = [facts.train[i] for i in order[first + (number - 1) * step : end]]
+        joined = {name for h, _, t in arriving if h != t for name in (h, t)} | {*base.graph.entities}
+        base, times = timed(base, add=[f for f in arriving if joined.issuperset((f[0], f[2]))], calibrate=False)
+        version = base.metrics["versions"][-1]
+        row["changed"].append((end - first) / first)
+        row["mrr"].append(facts.mrr(base, asked))
+        row["retrained_mrr"].append(facts.mrr(retrained, asked))
+        row["train_seconds"].append(times["train_seconds"])
+        row["drift"].append(version["drift"])
+        row["advice"].append(version["advice"])
+        row["kept_valid_mrr"].append(version["valid_mrr"] / version["before"]["valid_mrr"])
     return row
 
 
@@ -235,7 +268,7 @@ def rounds(facts: Facts, rng: np.random.Generator, train: Train, count: int = 20
 
 SCENARIOS: dict[str, Callable[[Facts, np.random.Generator, Train], dict[str, Any]]] = {
     "facts": arriving_facts, "entities": arriving_entities, "relation": arriving_relation, "removal": removal,
-    "rounds": rounds,
+    "correction": correction, "rounds": rounds, "growth": growth,
 }  # fmt: skip
 
 

@@ -83,11 +83,13 @@ def test_row_updates_equal_dense_updates():
         {"objective": "softmax", "paths": 1.0, "path_length": 3, "relation_weight": 1.0},
     ],
 )
-def test_captured_steps_train_like_plain_steps(family, settings):
+def test_captured_steps_train_like_plain_steps(family, settings, monkeypatch):
+    monkeypatch.setattr("dihedral.training.loop.MIN_CAPTURED", 1)
     recipe = Recipe(model="dihedral-ste", dimension=32, epochs=5, batch_size=64, **settings)
     losses = []
     for reference in (True, False):
         trainer = Trainer(family, recipe.replace(validate_every=0), device="cuda", reference=reference)
         trainer.run()
         losses.append(trainer.state.history[-1]["loss"])
+    assert trainer.captured is not None
     assert losses[0] == pytest.approx(losses[1], rel=0.02)

@@ -297,7 +297,9 @@ def _around(texts: Texts, order: NDArray[np.int32], spellings: Iterable[str]) ->
 
 
 def _plain(name: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
+    if not name.isascii():
+        name = unicodedata.normalize("NFC", name)
+    return " ".join(name.split()).casefold()
 
 
 def _word(text: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -47,6 +47,7 @@ Callback = Callable[[Event], None]
 
 LARGE_TABLE = 1 << 29  # numbers: 2 GiB
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
+MIN_CAPTURED = 100  # full batches that repay the time of a capture
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Start:
     phases: tuple[Phase, ...]  # at least one; each starts from the averages of the one before
     relation_rows: Tensor | None  # bool: the rows of relation parameters to train; None trains no relation
     sums: dict[str, Tensor]  # of Adagrad, by the name of the parameter; those that are missing start at 0
-    digest: str = ""  # of the model and the change; a checkpoint of another is not resumed
+    digest: Callable[[], str] = str  # of the model and the change; a checkpoint of another is not resumed
 
     def phase_at(self, epoch: int) -> tuple[Phase, int]:
         """The phase of an epoch, and the first epoch of that phase."""
@@ -162,10 +163,12 @@ class Trainer:
         self.plain_steps, self.first_epoch = 0, 0
         self.rows: Tensor | None = None  # mask of the entities that are trained; None: all
         self.others: Background | Anchor | None = None
-        triples = self.graph.train
+        triples, epochs = self.graph.train, self.recipe.epochs
         if self.start is not None:
             phase, self.first_epoch = self.start.phase_at(self.state.epoch)
             self.rows, self.others, triples = phase.rows.to(self.device), phase.others, phase.triples
+            epochs = phase.epochs
+        self.num_full_batches = epochs * (len(triples) // self.recipe.batch_size)
         self.triples = torch.from_numpy(triples).to(self.device).long()
 
     # --- one step ------------------------------------------------------------------------------
@@ -173,6 +176,7 @@ class Trainer:
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a captured step after a few plain ones."""
         capturable = self.device.type == "cuda" and self.shard.is_single and not self.reference
+        capturable = capturable and self.num_full_batches >= MIN_CAPTURED
         capturable = capturable and not self.recipe.candidates  # the size of a sample varies
         if not capturable or len(batch) < self.recipe.batch_size:
             return self.step(batch)
@@ -383,7 +387,7 @@ class Trainer:
 
     @property
     def identity(self) -> Identity:
-        start = self.start.digest if self.start is not None else None
+        start = self.start.digest() if self.start is not None else None
         return run_identity(self.recipe, self.seed, self.graph.fingerprint, start)
 
     def save_checkpoint(self) -> None:

@@ -247,9 +247,11 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     """The model to start from: known rows, fresh rows as placed by their facts, and relations that may grow."""
     old, graph, device = predictor.model, change.after, predictor.device
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(graph.num_entities, old.dimension, generator=generator).mul_(recipe.entity_init).to(device)
     kept = torch.from_numpy(~plan.fresh.rows).to(device)
+    table = torch.empty(graph.num_entities, old.dimension, device=device)
     table[kept] = old.entities.detach()[kept[: len(old.entities)]]
+    drawn = torch.randn(int(plan.fresh.rows.sum()), old.dimension, generator=generator).mul_(recipe.entity_init)
+    table[~kept] = drawn.to(device)
     is_bilinear = predictor.scorer.candidates.shape[1] == old.dimension
     if is_bilinear and plan.fresh.rows.any():
         placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
@@ -280,7 +282,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
             anchor = _anchor(scorer, sums["entities"], part, predictor, background)
             sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(part.facts)) * anchor.curvature) ** 2
             phases.append(Phase(torch.from_numpy(part.rows), part.facts, part.epochs, anchor))
-    return Start(model, tuple(phases), relation_rows, sums, _digest(old, plan, relations))
+    return Start(model, tuple(phases), relation_rows, sums, partial(_digest, old, plan, relations))
 
 
 def _background(
