@@ -104,8 +104,11 @@ class Calibration:
         return self.cuts[where][1]
 
 
-def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
-    """Models fitted on valid; an error if valid is too small or the graph too large."""
+def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[int, int] | None = None) -> Calibration:
+    """Models fitted on valid; an error if valid is too small or the graph too large.
+
+    names: the numbers of entities and relations when valid was drawn, if others were added since.
+    """
     if graph.num_triples > MAX_FACTS:
         raise DihedralError(
             f"the graph has {graph.num_triples:,} triples; probabilities are fitted up to {MAX_FACTS:,}"
@@ -113,7 +116,7 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0) -> Calibration:
     if len(graph.valid) < MIN_TRUE:
         raise DihedralError(f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_TRUE} or more")
     evidence = Evidence(scorer, graph.train_index, CountedRules.count(graph.train_index))
-    triples, features, held = sample_proposals(evidence, graph, seed)
+    triples, features, held = sample_proposals(evidence, graph, seed, names)
     true, false = false_triples(evidence, graph, graph.valid, seed)
     if min(int(held.sum()), len(true)) < MIN_TRUE:
         raise DihedralError(

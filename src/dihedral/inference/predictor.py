@@ -467,7 +467,7 @@ class Predictor:
 
     def calibrate(self, *, seed: int = 0) -> None:
         """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
-        calibration = fit_calibration(self.scorer, self.graph, seed)
+        calibration = fit_calibration(self.scorer, self.graph, seed, self._names_at_split)
         measured = measure_judgements(self.scorer, self.graph, calibration, seed + 1)
         answers = compare_orders(self.scorer, self.graph, calibration, seed=seed)
         of_queries = fit_answers(self.scorer, self.graph, seed)
@@ -477,6 +477,15 @@ class Predictor:
         }  # fmt: skip
         self._calibration = None  # read again as it is stored
         vars(self).pop("evidence", None)
+
+    @property
+    def _names_at_split(self) -> tuple[int, int] | None:
+        """The numbers of entities and relations when valid was drawn; None if no update is recorded."""
+        versions = self.metrics.get("versions")
+        first = versions[0] if isinstance(versions, list) and versions else None  # from a file
+        counts = [first.get(key) for key in ("entities", "relations")] if isinstance(first, dict) else []
+        entities, relations = counts if len(counts) == 2 else (None, None)
+        return (entities, relations) if isinstance(entities, int) and isinstance(relations, int) else None
 
     def use_reviews(self, reviews: Reviews) -> None:
         """Correct the probabilities by what reviewers decided (`inference.corrections`); it is saved with the model."""

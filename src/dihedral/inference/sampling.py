@@ -26,9 +26,17 @@ BEST = 20_000  # proposals, about
 Sides = dict[int, list[NDArray[np.int64]]]  # per relation, the entities that fit its head and its tail
 
 
-def sample_proposals(evidence: Evidence, graph: Graph, seed: int = 0) -> tuple[Tensor, Features, NDArray[np.bool_]]:
-    """Proposals [n, 3], their evidence, and which of them valid holds; those that test holds are left out."""
+def sample_proposals(
+    evidence: Evidence, graph: Graph, seed: int = 0, names: tuple[int, int] | None = None
+) -> tuple[Tensor, Features, NDArray[np.bool_]]:
+    """Proposals [n, 3], their evidence, and which of them valid holds; those that test holds are left out.
+
+    names: the numbers of entities and relations when valid was drawn. Valid holds no fact of later names, true or not,
+    so proposals about them are left out.
+    """
     sides = sides_of(evidence)
+    if names is not None:
+        sides = {each: [one[one < names[0]] for one in both] for each, both in sides.items() if each < names[1]}
     shares = _shares(sides)
     triples, scores = _not_in(graph.test, *draw(evidence, sides, shares, seed), graph.num_entities)
     features, relations = evidence.features(triples, scores), triples[:, 1].numpy()

@@ -50,7 +50,7 @@ from dihedral.storage.reviews import Decision, Reviews
 from dihedral.training.background import Anchor, Background, make_background
 from dihedral.training.checkpoint import UPDATE, RunFolder
 from dihedral.training.estimates import num_threads
-from dihedral.training.lineage import record_update
+from dihedral.training.lineage import record_update, versions_of
 from dihedral.training.loop import Callback, Event, Phase, Start, Trainer
 from dihedral.training.objective import build_objective
 from dihedral.training.recipe import Recipe
@@ -85,7 +85,8 @@ def update(
     remove: facts that the graph holds.
     relations: also train the relations that the graph had before; otherwise they keep their codes, unless most rows
     start over. It needs a model that was trained with `keep_optimiser`.
-    epochs: over the facts of fresh rows, and over the added facts of known entities; chosen by default.
+    epochs: over the facts of fresh rows, and over the added facts of known entities; chosen by default. A new model,
+    which is trained if most rows start over, has those of the recipe.
     calibrate: fit the probabilities again.
     checkpoints: a folder for them, one per minute. resume: continue from the last of them.
 
@@ -120,7 +121,7 @@ def update(
         if plan.starts_over:
             first = predictor.metrics.get("seed")  # from a file
             again = seed + (first if isinstance(first, int) else 0)
-            trainer = Trainer(change.after, _whole(recipe, predictor, epochs), seed=again, **where)
+            trainer = Trainer(change.after, _whole(recipe, predictor), seed=again, **where)
         else:
             start = _start(predictor, change, plan, recipe, relations, seed)
             short = _short(recipe, start.phases, 1.0 if relations else NEW_RATE)
@@ -142,6 +143,7 @@ def update(
             evaluator = Evaluator(change.after, split, device=predictor.device)
             result.metrics[split] = evaluator(result.scorer).to_dict()
     if calibrate:
+        result.metrics["versions"] = versions_of(predictor)  # new names have no facts in valid
         fit_probabilities(result, seed)
         before = predictor.metrics.get("calibration")
         if isinstance(before, dict) and "reviews" in before and result.calibration is not None:
@@ -232,11 +234,11 @@ def _short(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
     return recipe.adapt(**settings, cooling=max(recipe.cooling, fastest))
 
 
-def _whole(recipe: Recipe, predictor: Predictor, epochs: int | None) -> Recipe:
+def _whole(recipe: Recipe, predictor: Predictor) -> Recipe:
     """The recipe for a new model, with as many epochs as there was time for."""
     if predictor.metrics.get("stopped_by") == "minutes":
-        epochs = epochs or trained_epochs(predictor)
-    return recipe.replace(epochs=epochs) if epochs else recipe
+        return recipe.replace(epochs=trained_epochs(predictor))
+    return recipe
 
 
 def _batch_size(predictor: Predictor) -> int:
@@ -276,10 +278,13 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
         phases.append(Phase(torch.from_numpy(plan.fresh.rows), plan.fresh.facts, plan.fresh.epochs, background))
     for part in (plan.known, plan.linked):
         if part:
-            # rows are to rise for the questions of a new relation, which are not among those of the background
-            others = plan.others if part is plan.known else plan.others[:0]
-            background = _background(scorer, others, part, recipe, seed, started=True)
+            # a softmax over all entities keeps linked rows from rising as wrong answers; with it, a background costs
+            # accuracy in the new relation
+            needed = part is plan.known or recipe.objective == "logistic"
+            background = _background(scorer, plan.others, part, recipe, seed, started=True) if needed else None
             anchor = _anchor(scorer, sums["entities"], part, predictor, background)
+            if part is plan.known:  # new relations need rows that move
+                anchor.curvature.mul_(max(1.0, old.dimension / ALIGNED))
             sums["entities"][anchor.rows] = (recipe.entity_lr / (STEP * len(part.facts)) * anchor.curvature) ** 2
             phases.append(Phase(torch.from_numpy(part.rows), part.facts, part.epochs, anchor))
     return Start(model, tuple(phases), relation_rows, sums, partial(_digest, old, plan, relations))
@@ -297,13 +302,10 @@ def _anchor(scorer: Scorer, sums: Tensor, part: Part, predictor: Predictor, back
     """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch.
 
     These are per coordinate. Gradients of similar facts point the same way, so along the gradient of a new fact the
-    curvature is higher, the more so the more coordinates there are (`ALIGNED`). This is left out without a background,
-    where new relations need rows that move.
+    curvature is higher, the more so the more coordinates there are (`ALIGNED`).
     """
     rows = torch.from_numpy(np.flatnonzero(part.rows)).to(scorer.device)
     curvature = sums[rows] * (_batch_size(predictor) ** 2 / trained_epochs(predictor))
-    if background is not None:
-        curvature *= max(1.0, predictor.model.dimension / ALIGNED)
     return Anchor(rows, scorer.entities[rows], curvature, background)
 
 
@@ -392,6 +394,10 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
     optimiser = None
     if predictor.optimiser is not None:
         optimiser = predictor.optimiser | {name: each.sum for name, each in trainer.optimisers.items()}
+        if plan.fresh:  # as if their facts had been trained on as long as the others, in batches of the same size
+            share = min(len(plan.fresh.facts), _batch_size(predictor)) / _batch_size(predictor)
+            longer = trained_epochs(predictor) / plan.fresh.epochs
+            optimiser["entities"][torch.from_numpy(plan.fresh.rows)] *= share**2 * longer
         known = torch.from_numpy((plan.known.rows | plan.linked.rows)[: len(old.entities)])
         optimiser["entities"][: len(known)][known] = predictor.optimiser["entities"][known].to(predictor.device)
     kept_latents = None

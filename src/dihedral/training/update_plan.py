@@ -11,7 +11,8 @@ from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
 from dihedral.inference.predictor import Predictor
 
-EPOCHS = 8  # over the facts of fresh rows
+EPOCHS = 8  # over the facts of fresh rows, at least
+AGAIN = 0.5  # the same if known rows start over, relative to the epochs of training
 KNOWN_EPOCHS = 8  # over the added facts of known entities
 NEW_EPOCHS = 2  # over the facts of new relations, relative to those of training: few rows help to find their codes
 FORGOTTEN = 0.005  # the share of what a row was trained on from which it starts over when that is removed
@@ -69,14 +70,14 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     gains &= ~fresh
     linked = gains & (2 * of_new >= new) & (of_new > 0)
     known = gains & ~linked
-    with_fresh, with_known, with_linked = (rows[added[:, [0, 2]]].any(axis=1) for rows in (fresh, known, linked))
-    # every fact has a part: a fact of a new relation that no linked row has still helps to find the code
-    in_linked = (is_new & (with_linked | ~with_fresh)) | ~(is_new | with_known | with_fresh)
+    with_fresh, with_linked = (rows[added[:, [0, 2]]].any(axis=1) for rows in (fresh, linked))
+    in_linked = with_linked | (is_new & ~with_fresh)  # a fact without linked rows still helps to find the code
     facts, others = facts_of(fresh, train), old[~fresh[old[:, [0, 2]]].any(axis=1)]
+    to_place = max(EPOCHS, round(AGAIN * trained_epochs(predictor))) if (fresh & (degrees > 0)).any() else EPOCHS
     to_find_codes = max(EPOCHS, NEW_EPOCHS * trained_epochs(predictor))
     finds_codes = (facts[:, 1] >= change.before.num_relations).any()
     return Plan(
-        Part(fresh, facts, epochs or (to_find_codes if finds_codes else EPOCHS)),
+        Part(fresh, facts, epochs or (to_find_codes if finds_codes else to_place)),
         Part(known, facts_of(known, added[~is_new]), epochs or KNOWN_EPOCHS),
         Part(linked, added[in_linked], epochs or to_find_codes),
         others,
