@@ -296,6 +296,7 @@ def main() -> None:
     parser.add_argument("--recipe", help="By default one is chosen by the size of the graph.")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="Settings of the recipe.")
     parser.add_argument("--keep-optimiser", action="store_true", help="Updates continue with the optimiser's state.")
+    parser.add_argument("--alone", action="store_true", help="Nothing else runs on this machine, so that times count.")
     parser.add_argument("--out", type=Path, default=RESULTS / f"{RECORD}.jsonl", help="Rows are appended to this file.")
     arguments = parser.parse_args()
     settings = dict(each.split("=", 1) for each in arguments.set)
@@ -314,6 +315,7 @@ def main() -> None:
                 found = SCENARIOS[scenario](facts, np.random.default_rng(seed), train)
                 about = {"graph": name, "scenario": scenario, "seed": seed, "device": arguments.device}
                 about |= {"recipe": arguments.recipe, "settings": settings, "keep_optimiser": arguments.keep_optimiser}
+                about["alone"] = arguments.alone
                 append_line(arguments.out, about | found | {"environment": environment()})
                 print(about | found, flush=True)
 

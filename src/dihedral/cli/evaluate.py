@@ -63,7 +63,8 @@ def command(
     if since is not None:
         print_versions(report["since"]["versions"])
         change = report["since"]["change"]
-        say(f"\n{split} MRR since version {since}: {change:+.4f}\n" if change is not None else "")
+        shown = "not measured by every update" if change is None else f"{change:+.4f}"
+        say(f"\n{split} MRR since version {since}: {shown}\n")
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     ordered = f", answers in order of {report['order']}" if order != "score" else ""
     print_metrics(

@@ -12,6 +12,7 @@ from dihedral.cli.options import Columns, Json, Known, ModelFolder, Seed
 from dihedral.cli.output import cell, print_found, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.inference.folding import new_names
+from dihedral.storage.folder import holds_model
 
 
 def command(
@@ -33,9 +34,13 @@ def command(
 
     Example: dihedral fold-in out/umls --facts new.tsv --out out/umls-grown
     """
-    asks = any(part is not None for part in (head, relation, tail))
-    if not asks and out is None:
+    asked = sum(part is not None for part in (head, relation, tail))
+    if not asked and out is None:
         raise DihedralError("no question was given; give two of --head, --relation and --tail, or --out")
+    if asked in (1, 3):
+        raise DihedralError(f"{asked} of --head, --relation and --tail are given; give two of them")
+    if out is not None and holds_model(out):
+        raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
     predictor = dh.load(model)
     graph = read_data(facts, columns, all_as="train")
     triples = list(graph.labels(graph.known))
@@ -50,7 +55,7 @@ def command(
     if out is not None:
         grown.save(out)
         remark(f"wrote the model to {out}")
-    if asks:
+    if asked:
         options: dict[str, Any] = {"top": top, "known": known}
         found = grown.predict(head=head, relation=relation, tail=tail, **options)
         header = ["head", "relation", "tail", "score", "probability", "known"]

@@ -50,10 +50,11 @@ def print_versions(versions: list[dict[str, Any]]) -> None:
             texts = [f"{value:.3f}" for value in (before, after) if value is not None]
             shown.append("→".join(texts))
         counts = [each.get(key, "") for key in ("added", "removed", "rows_changed")]
-        rows.append(
-            [each["version"], each.get("time", "")[:10], *counts, *shown, "train" if each.get("advice") else ""]
-        )
+        advice = "train" if each.get("advice") else "new model" if each.get("trained_again") else ""
+        rows.append([each["version"], each.get("time", "")[:10], *counts, *shown, advice])
     print_table("\nversions: changed rows of entities, MRR before→after, and whether to train again", header, rows)
+    if reason := versions[-1].get("advice"):
+        say(f"retraining is recommended: {reason}")
 
 
 def _print_calibration(calibration: dict[str, Any]) -> None:

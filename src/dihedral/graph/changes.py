@@ -55,8 +55,13 @@ def read_facts(source: Any) -> list[Names]:
     """Facts from a list of triples, or from anything that `load_graph` reads, by name."""
     if source is None:
         return []
+    if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
+        raise DihedralError(f"facts are {source!r}; give a list of triples")
     if isinstance(source, (list, tuple)) and all(isinstance(row, (tuple, list)) for row in source):
         check_triples(source)
+        for row in source:
+            if any(part is None for part in row):
+                raise DihedralError(f"fact {tuple(row)!r} has None for a name; give head, relation and tail")
         return [(str(head), str(relation), str(tail)) for head, relation, tail in source]
     graph = load_graph(source, valid=0.0, test=0.0)
     return list(graph.labels(graph.known))

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph.changes import Change, change_graph, read_facts
 from dihedral.graph.triples import Triples
@@ -75,7 +75,7 @@ def update(
     calibrate: bool = True,
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
-    checkpoints: Path | None = None,
+    checkpoints: str | Path | None = None,
     resume: bool = False,
 ) -> Predictor:
     """A predictor of the changed graph; the given one stays as it is.
@@ -100,6 +100,7 @@ def update(
     1
     """
     started, before_resume = time.perf_counter(), 0.0
+    check_seed(seed)
     change = change_graph(predictor.graph, read_facts(add), read_facts(remove))
     recipe = _recipe(predictor)
     if relations and (predictor.optimiser is None or predictor.latents is None):
@@ -117,7 +118,8 @@ def update(
 
             callbacks.append(stack.enter_context(show_progress()))
         announce = partial(_announce, callbacks)
-        where: dict[str, Any] = {"device": predictor.device, "out": checkpoints, "callback": announce}
+        out = None if checkpoints is None else Path(checkpoints)
+        where: dict[str, Any] = {"device": predictor.device, "out": out, "callback": announce}
         if plan.starts_over:
             first = predictor.metrics.get("seed")  # from a file
             again = seed + (first if isinstance(first, int) else 0)
@@ -193,6 +195,8 @@ def update_folder(
             if target.resolve() != folder.resolve():
                 decisions.copy_to(target)
             _reject(Reviews(target), sorted(removed))
+            if updated.metrics["versions"][-1]["trained_again"]:
+                RunFolder(checkpoints).log.replace(run.log)
             shutil.rmtree(checkpoints, ignore_errors=True)
         except BaseException:
             if not RunFolder(checkpoints).checkpoint.exists():  # nothing to resume

@@ -55,8 +55,8 @@ class Plan:
 
 def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     """The rows and facts to train; `epochs` replaces those of every part."""
-    if epochs is not None and epochs < 1:
-        raise DihedralError(f"epochs is {epochs}; it must be 1 or more")
+    if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
+        raise DihedralError(f"epochs is {epochs!r}; it must be a whole number, 1 or more")
     train, added, fresh = change.after.train, change.added, forgetful(change)
     old = train[: len(train) - len(added)]
     is_new = added[:, 1] >= change.before.num_relations

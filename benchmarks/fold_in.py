@@ -1,0 +1,72 @@
+"""Time of fold-in: entities of FB15k-237 placed by half of their facts, one at a time and many at once.
+
+The time does not depend on how long the model was trained, so that its vectors are random.
+
+    python -m benchmarks.fold_in
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from benchmarks.living import Facts, split_off
+from benchmarks.record import RESULTS, save, seconds
+from dihedral.graph import load_graph
+from dihedral.inference.folding import context_of
+from dihedral.inference.predictor import Predictor
+from dihedral.io.files import read_json
+from dihedral.reproduction.tables import markdown
+from dihedral.training import choose_recipe
+from dihedral.training.loop import Trainer
+
+RECORD = "fold-in"
+COUNTS = (1, 10, 100, 1000)
+
+
+def measure(graph_name: str, dimension: int, seed: int) -> list[dict[str, Any]]:
+    """Milliseconds per new entity, for several numbers of entities at once."""
+    facts, rng = Facts(load_graph(graph_name)), np.random.default_rng(seed)
+    often = np.flatnonzero(facts.graph.train_index.degrees.numpy() >= 2)
+    rows = []
+    for count in COUNTS:
+        new = {facts.graph.entities[i] for i in rng.permutation(often)[:count].tolist()}
+        kept, theirs = split_off(facts.train, np.array([h in new or t in new for h, _, t in facts.train]))
+        graph = facts.part(kept, without=new)
+        known = {*graph.entities, *new, *graph.relations}
+        given = [fact for fact in theirs[::2] if known.issuperset(fact) and fact[0] != fact[2]]
+        names = sorted(new & {name for h, _, t in given for name in (h, t)})
+        recipe = choose_recipe(graph).replace(dimension=dimension)
+        model, _ = Trainer(graph, recipe, seed=seed).best_model()
+        predictor = Predictor(model, graph, recipe=recipe.to_dict())
+        context_of(predictor)  # computed once per model
+
+        def work(predictor: Predictor = predictor, names: list[str] = names, given: Any = given) -> Predictor:
+            return predictor.fold_in(names, given)
+
+        found = 1000 * seconds(work) / len(names)
+        rows.append({"entities": len(names), "facts": len(given), "milliseconds_per_entity": round(found, 3)})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def table() -> str:
+    """The table of docs/how-to/new-entities.md."""
+    record = read_json(RESULTS / f"{RECORD}.json")
+    body = [[f"{row[key]:,}" for key in ("entities", "facts", "milliseconds_per_entity")] for row in record["rows"]]
+    source = (
+        f"*{record['graph']}, 2L = {record['dimension']}, {record['environment']['cpu']}; `results/{RECORD}.json`.*"
+    )
+    return f"{markdown(['entities at once', 'facts', 'ms per entity'], body)}\n\n{source}\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", default="FB15k-237")
+    parser.add_argument("--dimension", type=int, default=800)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    about = {"command": "python -m benchmarks.fold_in", **vars(arguments)}
+    save(RECORD, about | {"rows": measure(arguments.graph, arguments.dimension, arguments.seed)})
