@@ -55,10 +55,10 @@ def measure(graph_name: str, dimension: int, seed: int) -> list[dict[str, Any]]:
 def table() -> str:
     """The table of docs/how-to/new-entities.md."""
     record = read_json(RESULTS / f"{RECORD}.json")
-    body = [[f"{row[key]:,}" for key in ("entities", "facts", "milliseconds_per_entity")] for row in record["rows"]]
-    source = (
-        f"*{record['graph']}, 2L = {record['dimension']}, {record['environment']['cpu']}; `results/{RECORD}.json`.*"
-    )
+    columns = {"entities": ",", "facts": ",", "milliseconds_per_entity": ".1f"}
+    body = [[format(row[key], form) for key, form in columns.items()] for row in record["rows"]]
+    where = f"{record['graph']}, 2L = {record['dimension']}, {record['environment']['cpu']}"
+    source = f"*`{record['command']}`: {where}; `results/{RECORD}.json`.*"
     return f"{markdown(['entities at once', 'facts', 'ms per entity'], body)}\n\n{source}\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from statistics import mean
 from typing import Any
@@ -26,7 +27,7 @@ def rows() -> list[Row]:
         row for row in read_lines(RESULTS / f"{RECORD}.jsonl")
         if row["environment"]["time"] >= SINCE.get(row["scenario"], SINCE_OTHERS)
     ]  # fmt: skip
-    return list({str([row[key] for key in run]): row for row in found}.values())
+    return list({json.dumps([row[key] for key in run], sort_keys=True): row for row in found}.values())
 
 
 def groups(found: Iterable[Row], scenario: str) -> dict[str, list[Row]]:
@@ -43,7 +44,7 @@ def groups(found: Iterable[Row], scenario: str) -> dict[str, list[Row]]:
 def average(found: list[Row], key: str, form: str = ".3f") -> str:
     """The mean of a column; of shares of time, over rows that were measured on a CPU or alone on a GPU."""
     if key == "share_of_seconds":
-        found = [row for row in found if row["device"] == "cpu" or row.get("alone")]
+        found = list(filter(has_time, found))
     return format(mean(row[key] for row in found), form) if found else ""
 
 
@@ -91,9 +92,8 @@ def measurements() -> str:
               {"retrained_mrr": ".3f", "base_mrr": ".3f", "share_of_mrr": ".1%", "share_of_seconds": ".1%"},
               "**Facts.** 5 % of the training facts arrive in ten batches: test MRR, and the time that\n"
               "these take to train, as a share of training again."),
-        table("entities", ["retrained", "folded in", "updated", "ms per entity", "other facts: retrained",
-                           "folded in", "updated"],
-              {"retrained_mrr": ".3f", "folded_share": ".1%", "updated_share": ".1%", "milliseconds_per_entity": ".1f",
+        table("entities", ["retrained", "folded in", "updated", "other facts: retrained", "folded in", "updated"],
+              {"retrained_mrr": ".3f", "folded_share": ".1%", "updated_share": ".1%",
                "retrained_others_mrr": ".3f", "folded_others_mrr": ".3f", "updated_others_mrr": ".3f"},
               "**Entities.** 10 % of the entities arrive with half of their facts; the other half is asked. MRR of\n"
               "the retrained model, the shares of it that fold-in and an update reach, and test MRR of other facts."),
@@ -115,28 +115,41 @@ def measurements() -> str:
     return "\n".join(part for part in parts if part) + "\n" + source
 
 
+def has_time(row: Row) -> bool:
+    """Whether nothing else took a part of the machine's time."""
+    return bool(row["device"] == "cpu" or row.get("alone"))
+
+
 def plot() -> None:
-    """MRR against the share of the time of retraining, and MRR over the rounds."""
+    """MRR against the share of the time of retraining, over the rounds, and against the facts that arrived."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    for name, found in groups(rows(), "facts").items():
-        for number, row in enumerate(found):
-            spent = [sum(row["train_seconds"][:i]) / row["retrained_seconds"] for i in range(len(row["mrr"]) + 1)]
-            share = [value / row["retrained_mrr"] for value in (row["base_mrr"], *row["mrr"])]
-            (line,) = left.plot([100 * each for each in spent], share, marker=".", label=None if number else name)
-            line.set_color(f"C{list(groups(rows(), 'facts')).index(name)}")
-    left.set(xlabel="time of the updates, % of retraining", ylabel="test MRR / retrained", title="facts arrive")
-    for name, found in groups(rows(), "rounds").items():
-        for number, row in enumerate(found):
-            share = [value / row["retrained_mrr"] for value in (row["base_mrr"], *row["mrr"])]
-            (line,) = right.plot(range(len(share)), share, marker=".", label=None if number else name)
-            line.set_color(f"C{list(groups(rows(), 'rounds')).index(name)}")
-    right.set(xlabel="round", ylabel="test MRR / retrained on the final graph", title="facts and entities come and go")
-    for axes in (left, right):
+    def share(row: Row) -> list[float]:
+        return [value / row["retrained_mrr"] for value in (row["base_mrr"], *row["mrr"])]
+
+    def spent(row: Row) -> list[float]:
+        return [100 * sum(row["train_seconds"][:i]) / row["retrained_seconds"] for i in range(len(row["mrr"]) + 1)]
+
+    def of_same_facts(row: Row) -> list[float]:
+        return [mrr / retrained for mrr, retrained in zip(row["mrr"], row["retrained_mrr"], strict=True)]
+
+    figure, panels = plt.subplots(1, 3, figsize=(12, 4.5), layout="constrained", sharey=True)
+    colours: dict[str, str] = {}
+    for axes, scenario, x, y in (
+        (panels[0], "facts", spent, share),
+        (panels[1], "rounds", lambda row: list(range(len(row["mrr"]) + 1)), share),
+        (panels[2], "growth", lambda row: [100 * each for each in row["changed"]], of_same_facts),
+    ):
+        for name, found in groups(filter(has_time, rows()) if scenario == "facts" else rows(), scenario).items():
+            colour = colours.setdefault(name, f"C{len(colours)}")
+            for row in found:
+                axes.plot(x(row), y(row), marker=".", color=colour)
         axes.axhline(1, color="grey", linewidth=0.8)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    panels[0].set(xlabel="time of the updates, % of retraining", ylabel="test MRR / retrained", title="Facts")
+    panels[1].set(xlabel="round", title="Rounds")
+    panels[2].set(xlabel="facts that arrived since training, %", title="Growth")
+    lines = [plt.Line2D([], [], marker=".", color=colour) for colour in colours.values()]
+    figure.legend(lines, colours, loc="outside lower center", ncols=4, fontsize=9)
     figure.savefig(IMAGE, dpi=120)
 
 
