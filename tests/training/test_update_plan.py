@@ -53,6 +53,15 @@ def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
     assert plan.linked.epochs == 2 * predictor.metrics["epochs"]
 
 
+def test_one_fact_of_a_new_relation_does_not_change_how_long_rows_that_start_over_are_trained(predictor):
+    gone = list(predictor.graph.labels(predictor.graph.train[:1]))
+    alone = make_plan(change_graph(predictor.graph, [], gone), predictor, None)
+    change = change_graph(predictor.graph, [("zoe", "likes", "man_0001")], gone)
+    plan = make_plan(change, predictor, None)
+    assert alone.fresh and plan.fresh.epochs == alone.fresh.epochs
+    assert plan.linked.facts.tolist() == change.added.tolist() and plan.linked.epochs > plan.fresh.epochs
+
+
 @given(seed=st.integers(0, 2**16), count=st.integers(1, 12))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_added_fact_is_trained_and_no_row_twice(predictor, seed, count):

@@ -198,6 +198,8 @@ def update_folder(
             if updated.metrics["versions"][-1]["trained_again"]:
                 RunFolder(checkpoints).log.replace(run.log)
             shutil.rmtree(checkpoints, ignore_errors=True)
+            with suppress(OSError):
+                run.folder.rmdir()  # that the lock created; one with the log of a training is not empty
         except BaseException:
             if not RunFolder(checkpoints).checkpoint.exists():  # nothing to resume
                 shutil.rmtree(checkpoints, ignore_errors=True)

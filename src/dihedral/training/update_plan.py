@@ -71,11 +71,12 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     linked = gains & (2 * of_new >= new) & (of_new > 0)
     known = gains & ~linked
     with_fresh, with_linked = (rows[added[:, [0, 2]]].any(axis=1) for rows in (fresh, linked))
-    in_linked = with_linked | (is_new & ~with_fresh)  # a fact without linked rows still helps to find the code
     facts, others = facts_of(fresh, train), old[~fresh[old[:, [0, 2]]].any(axis=1)]
+    # fresh rows find codes too if these are a part of what they are placed by; few such facts leave it to linked rows
+    finds_codes = (facts[:, 1] >= change.before.num_relations).sum() > LEARNED * len(facts)
+    in_linked = with_linked | (is_new & ~(with_fresh & finds_codes))  # also without linked rows, to find the code
     to_place = max(EPOCHS, round(AGAIN * trained_epochs(predictor))) if (fresh & (degrees > 0)).any() else EPOCHS
     to_find_codes = max(EPOCHS, NEW_EPOCHS * trained_epochs(predictor))
-    finds_codes = (facts[:, 1] >= change.before.num_relations).any()
     return Plan(
         Part(fresh, facts, epochs or (to_find_codes if finds_codes else to_place)),
         Part(known, facts_of(known, added[~is_new]), epochs or KNOWN_EPOCHS),
