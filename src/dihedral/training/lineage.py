@@ -19,6 +19,7 @@ SAMPLE = 1000  # facts that a measurement ranks
 MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
 MAX_CHANGED = 0.1  # facts added and removed since training, as a share of those at training (benchmarks/living.py)
 MAX_FORGOTTEN = 0.1  # facts removed from one relation since training, as a share of them
+MIN_FORGOTTEN = 10  # of them: a relation with few facts would pass that share with one
 
 
 def versions_of(predictor: Predictor) -> list[dict[str, Any]]:
@@ -146,21 +147,18 @@ def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change
     lost: Counter[str] = Counter()
     for each in (*versions[1:], entry):
         lost.update(each.get("removed_of", {}))
-    names, left = list(lost), np.bincount(change.after.train[:, 1], minlength=change.after.num_relations)
-    for name, kept_facts in zip(names, left[change.after.relations.ids(names)].tolist(), strict=True):
-        if lost[name] > MAX_FORGOTTEN * (lost[name] + kept_facts):
-            return (
-                f"{lost[name]:,} facts of relation {name!r} were removed, {kept_facts:,} are left, and its code stays"
-            )
+    facts = np.bincount(change.after.train[:, 1], minlength=change.after.num_relations)
+    for name, count in lost.items():
+        left = int(facts[change.after.relations.id(name)])
+        if count >= MIN_FORGOTTEN and count > MAX_FORGOTTEN * (count + left):
+            return f"{count:,} facts of relation {name!r} were removed, {left:,} are left, and its code stays"
     return None
 
 
 def _removed_of(change: Change) -> dict[str, int]:
     """The number of training facts that each relation lost."""
-    which, counts = np.unique(change.removed[:, 1], return_counts=True)
-    return {
-        change.after.relations[relation]: count for relation, count in zip(which.tolist(), counts.tolist(), strict=True)
-    }
+    found = Counter(change.removed[:, 1].tolist())
+    return {change.after.relations[relation]: count for relation, count in found.items()}
 
 
 def _not_undone(change: Change, relations: bool) -> str:
