@@ -50,6 +50,7 @@ def main() -> None:
     try:
         decode(request, sys.stdout.buffer)
         sys.stdout.flush()
+        os._exit(0)  # all is written; threads of libraries can abort at their end for want of memory
     except RefusedError as refused:
         sys.stderr.write(str(refused))
         sys.stderr.flush()
