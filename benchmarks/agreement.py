@@ -15,9 +15,9 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe, load_recipe
-from dihedral.training.train import finish
+from dihedral.learn.loop import Trainer
+from dihedral.learn.train import finish
+from dihedral.objectives.recipe import Recipe, load_recipe
 
 SOFTMAX = Recipe(objective="softmax", regulariser="l2", regulariser_weight=0.3, entity_init=0.001, dimension=200,
                  validate_every=5)  # fmt: skip

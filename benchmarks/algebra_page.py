@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 import dihedral as dh
 from benchmarks.report import read, source
 from dihedral.figures.explanation import draw_explanation
-from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.explanations import Explanation
-from dihedral.reproduction.tables import markdown
+from dihedral.predict.predictor import Predictor
+from paper.tables import markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 OUT = DOCS.parent / "out"

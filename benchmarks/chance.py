@@ -16,7 +16,7 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.graph.patterns import find_reversals
 from dihedral.io.files import read_json
-from dihedral.reproduction.tables import markdown
+from paper.tables import markdown
 
 
 def measure(folder: Path) -> dict[str, Any]:

@@ -24,9 +24,9 @@ import dihedral as dh
 from benchmarks.record import RESULTS, environment, save
 from benchmarks.report import read
 from dihedral.graph.index import GraphIndex
-from dihedral.inference.evidence import CountedRules
-from dihedral.reproduction.tables import markdown
-from dihedral.training.defaults import choose_recipe
+from dihedral.learn.defaults import choose_recipe
+from dihedral.probability.evidence import CountedRules
+from paper.tables import markdown
 
 Found = dict[str, float]
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from benchmarks.report import DOCS
 from dihedral.cli.main import all_commands
-from dihedral.reproduction.tables import markdown
+from paper.tables import markdown
 
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 PAGE = DOCS / "reference" / "cli.md"

@@ -24,8 +24,8 @@ from benchmarks.peers import PyKEEN, TorchKGE
 from benchmarks.record import RESULTS, save
 from dihedral.engine import compiled
 from dihedral.evaluation import Evaluator
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe
+from dihedral.learn.loop import Trainer
+from dihedral.objectives.recipe import Recipe
 
 DIMENSION, BATCH, NEGATIVES = 200, 1024, 10
 OURS, PLAIN = "dihedral", "dihedral, no compiler"

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.evaluation import Evaluator
-from dihedral.inference.scorer import Scorer
+from dihedral.learn import Trainer, load_recipe
+from dihedral.learn.loop import Event
 from dihedral.runtime.device import choose_device
-from dihedral.training import Trainer, load_recipe
-from dihedral.training.loop import Event
+from dihedral.scoring.scorer import Scorer
 
 Curve = list[dict[str, float]]
 NOTE = "one seed each, run alone on the card"

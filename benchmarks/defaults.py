@@ -27,12 +27,12 @@ from benchmarks.small_graphs import FRESH_GRAPHS, GRAPHS, open_graph
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
-from dihedral.reproduction.tables import markdown
+from dihedral.learn.defaults import choose_recipe
+from dihedral.learn.loop import Trainer
+from dihedral.learn.train import finish
+from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.device import choose_device, device_name
-from dihedral.training.defaults import choose_recipe
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe
-from dihedral.training.train import finish
+from paper.tables import markdown
 
 LOG = RESULTS / "defaults-search.jsonl"
 TRIALS = 40

@@ -16,9 +16,9 @@ import torch
 import dihedral as dh
 from benchmarks.record import RESULTS, save, seconds
 from dihedral.evaluation import Evaluator
-from dihedral.inference.neighbours import NearestAnswers
-from dihedral.inference.predictor import Predictor
 from dihedral.models import build_model
+from dihedral.predict.neighbours import NearestAnswers
+from dihedral.predict.predictor import Predictor
 
 QUERIES = 1000
 

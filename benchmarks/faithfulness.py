@@ -20,7 +20,7 @@ from scipy.stats import binomtest
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from benchmarks.rules import BASE
-from dihedral.inference.predictor import Predictor
+from dihedral.predict.predictor import Predictor
 
 QUICK = BASE.replace(regulariser_weight=0.05, dimension=200, entity_init=0.01)  # small: one run per removal
 RECIPES = {

@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.living import Facts, split_off
 from benchmarks.record import RESULTS, save, seconds
 from dihedral.graph import load_graph
-from dihedral.inference.folding import context_of
-from dihedral.inference.predictor import Predictor
 from dihedral.io.files import read_json
-from dihedral.reproduction.tables import markdown
-from dihedral.training import choose_recipe
-from dihedral.training.loop import Trainer
+from dihedral.learn import choose_recipe
+from dihedral.learn.loop import Trainer
+from dihedral.predict.predictor import Predictor
+from dihedral.update.folding import context_of
+from paper.tables import markdown
 
 RECORD = "fold-in"
 COUNTS = (1, 10, 100, 1000)

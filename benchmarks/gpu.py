@@ -17,9 +17,9 @@ from benchmarks.record import RESULTS, save, seconds
 from dihedral.engine import softmax
 from dihedral.engine.adagrad import Adagrad, RowGradients
 from dihedral.evaluation import Evaluator
+from dihedral.learn.loop import Trainer
 from dihedral.models.bilinear import ComplEx
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe
+from dihedral.objectives.recipe import Recipe
 
 DEVICE = "cuda"
 

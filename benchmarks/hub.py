@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
-from soak.server import Running
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.serving.server import listen
+from dihedral.serve.server import listen
+from soak.server import Running
 
 MAX_SECONDS, MAX_GB = 30.0, 2.0
 RELATIONS = ["member", "next", "previous"]

@@ -18,8 +18,8 @@ from typing import Any
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from benchmarks.small_graphs import open_graph
-from dihedral.reproduction.tables import markdown
 from dihedral.runtime.environment import environment
+from paper.tables import markdown
 
 GRAPHS = ("nations", "umls", "family", "family-neural-lp", "FB15k-237-500", "FB15k-237-2000", "WN18-5000")
 FRESH = ("kinships", "FB15k-237-1000-1")

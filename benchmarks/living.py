@@ -27,16 +27,16 @@ from benchmarks.small_graphs import open_graph
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
-from dihedral.inference.folding import context_of
-from dihedral.inference.predictor import Predictor
 from dihedral.io.jsonl import append_line
+from dihedral.learn import choose_recipe, load_recipe
+from dihedral.learn.estimates import num_threads
+from dihedral.learn.loop import Trainer
+from dihedral.learn.train import finish
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.runtime.threads import at_most
-from dihedral.training import choose_recipe, load_recipe
-from dihedral.training.estimates import num_threads
-from dihedral.training.loop import Trainer
-from dihedral.training.train import finish
+from dihedral.update.folding import context_of
 
 Names = tuple[str, str, str]
 Train = Callable[..., Predictor]  # of a graph, and of a seed if it is another one

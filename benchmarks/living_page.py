@@ -11,7 +11,7 @@ from benchmarks.living import RECORD
 from benchmarks.record import RESULTS
 from benchmarks.report import DOCS
 from dihedral.io.jsonl import read_lines
-from dihedral.reproduction.tables import markdown
+from paper.tables import markdown
 
 IMAGE = DOCS / "images" / "living.png"
 # earlier rows are of another way to update; they stay in the record

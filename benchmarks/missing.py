@@ -28,14 +28,14 @@ from benchmarks.record import RESULTS, save
 from benchmarks.small_graphs import FRESH_GRAPHS, open_graph
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
-from dihedral.inference.evidence import CountedRules
-from dihedral.inference.ordering import compare_orders
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.proposals import propose
-from dihedral.inference.sampling import is_among
-from dihedral.reproduction.tables import markdown
+from dihedral.predict.predictor import Predictor
+from dihedral.probability.evidence import CountedRules
+from dihedral.probability.ordering import compare_orders
+from dihedral.probability.proposals import propose
+from dihedral.probability.sampling import is_among
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
+from paper.tables import markdown
 
 SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
 CUTS = (20, 100, 500, 1000)

@@ -4,8 +4,9 @@
     python -m benchmarks.ordering --graphs nations kinships FB15k-237-1000-1 --minutes 2
     python -m benchmarks.ordering --models out/wn18rr
 
-Probabilities are fitted on valid with the evidence of the training facts (`inference.calibration`), and the evidence of
-the answers to valid and test is that of the training facts too. So the difference on test is what evidence is worth.
+Probabilities are fitted on valid with the evidence of the training facts (`probability.calibration`), and the
+evidence of the answers to valid and test is that of the training facts too. So the difference on test is what
+evidence is worth.
 Ranks by probability take long in graphs with many relations; with `--sample` both orders rank the same random triples.
 `--without` also measures test with each kind of evidence replaced by its median.
 """
@@ -28,15 +29,15 @@ import dihedral as dh
 from benchmarks.record import RESULTS
 from benchmarks.small_graphs import open_graph
 from dihedral.graph.benchmarks import BENCHMARKS
-from dihedral.inference.evidence import FEATURES, Evidence, Features
-from dihedral.inference.predictor import Predictor
 from dihedral.io.jsonl import append_line
-from dihedral.reproduction.tables import markdown
+from dihedral.learn import Trainer, load_recipe, recipe_names
+from dihedral.learn.identity import run_identity
+from dihedral.learn.train import finish
+from dihedral.predict.predictor import Predictor
+from dihedral.probability.evidence import FEATURES, Evidence, Features
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
-from dihedral.training import Trainer, load_recipe, recipe_names
-from dihedral.training.identity import run_identity
-from dihedral.training.train import finish
+from paper.tables import markdown
 
 RECORD, EVIDENCE, FRESH = (RESULTS / f"ordering{part}.jsonl" for part in ("", "-evidence", "-fresh"))
 ORDERS = ("score", "probability")

@@ -26,10 +26,10 @@ from benchmarks.record import RESULTS
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
+from dihedral.learn.identity import run_identity
+from dihedral.objectives.recipe import Recipe, load_recipe
 from dihedral.runtime.device import choose_device
-from dihedral.training.identity import run_identity
-from dihedral.training.recipe import Recipe, load_recipe
-from dihedral.tuning.grid import PAPER_GRIDS, Row, plan, train_row
+from dihedral.tune.grid import PAPER_GRIDS, Row, plan, train_row
 
 GRAPHS = ("FB15k-237", "WN18RR")
 ESTIMATORS = ("ste", "gumbel")

@@ -28,18 +28,18 @@ from torch import Tensor
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
+from dihedral.ask.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities, read_answers
+from dihedral.ask.evaluation import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
+from dihedral.ask.plan import Either, Every, Given, Node, Walk, inputs
+from dihedral.ask.transitions import Transitions
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import Step
-from dihedral.inference.additive import AdditiveModel, fit_additive
-from dihedral.inference.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities, read_answers
-from dihedral.inference.calibration import GROWTH, expected_error, reliability
-from dihedral.inference.evidence import Evidence
-from dihedral.inference.paths import path_vectors
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.scorer import Scorer
-from dihedral.inference.transitions import Transitions
-from dihedral.queries.evaluation import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
-from dihedral.queries.plan import Either, Every, Given, Node, Walk, inputs
+from dihedral.predict.paths import path_vectors
+from dihedral.predict.predictor import Predictor
+from dihedral.probability.additive import AdditiveModel, fit_additive
+from dihedral.probability.calibration import GROWTH, expected_error, reliability
+from dihedral.probability.evidence import Evidence
+from dihedral.scoring.scorer import Scorer
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 UNIONS = ("2u", "up")

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.report import read, source
-from dihedral.reproduction.tables import markdown
+from paper.tables import markdown
 
 CQD = {  # quoted: Hits@3 of CQD-Beam (Arakelyan et al. 2021) on the test part of the query set
     "1p": 0.512, "2p": 0.279, "3p": 0.219, "2i": 0.352, "3i": 0.457, "ip": 0.129, "pi": 0.249, "2u": 0.284, "up": 0.128,

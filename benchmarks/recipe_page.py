@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from benchmarks.report import DOCS
-from dihedral.reproduction.tables import markdown
-from dihedral.training.recipe import Recipe
+from dihedral.objectives.recipe import Recipe
+from paper.tables import markdown
 
 PAGE = DOCS / "reference" / "recipes.md"
 INTRODUCTION = """# Recipe settings

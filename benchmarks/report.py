@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.cpu import OURS, PLAIN
 from benchmarks.record import RESULTS
-from dihedral.reproduction.tables import markdown
+from paper.tables import markdown
 
 DOCS = RESULTS.parent / "docs"
 GOALS = {  # targets for one H200, in seconds

@@ -20,11 +20,11 @@ import torch
 import dihedral as dh
 from benchmarks.record import RESULTS, save, seconds
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
-from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.rules import MinedRule
-from dihedral.reproduction.studies import relation_matrix
-from dihedral.training import Recipe, load_recipe
+from dihedral.learn import Recipe, load_recipe
+from dihedral.predict.predictor import Predictor
+from paper.studies import relation_matrix
 
 BASE = Recipe(model="dihedral-gumbel", objective="softmax", regulariser="l2", entity_init=0.001, relation_lr=1.0,
               cooling=0.05, averaging=0.8, validate_every=5)  # fmt: skip

@@ -33,10 +33,10 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, triple_keys
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.inference.predictor import Predictor
+from dihedral.learn.loop import Trainer
+from dihedral.objectives.recipe import Recipe, write_recipe
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime.environment import environment
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe, write_recipe
 
 ENTITIES, RELATIONS, TRIPLES, TEST = 4_594_485, 822, 20_614_279, 5_163  # of Wikidata5M, transductive split
 DIMENSION = 256

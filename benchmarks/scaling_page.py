@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 
 from benchmarks.record import RESULTS
 from benchmarks.report import DOCS, read, source
-from dihedral.reproduction.tables import markdown
+from paper.tables import markdown
 
 Row = dict[str, Any]
 OBJECTIVES = {"softmax": "full softmax", "logistic": "sampled"}
@@ -374,7 +374,7 @@ For large graphs, `validate_on = 5000` in a recipe ranks only that many validati
 ANSWERING = """## Answering queries
 
 Top-k and ranking process the table in tiles of `memory_mb`. Larger tiles are faster on a GPU, because the table is read
-once per tile. For millions of entities on a CPU, `dihedral.inference.neighbours.NearestAnswers` uses a faiss index. A
+once per tile. For millions of entities on a CPU, `dihedral.predict.neighbours.NearestAnswers` uses a faiss index. A
 model folder can be stored in half precision and in shards (`predictor.save(folder, dtype="float16", shard_mb=512)`).
 
 [Performance](performance.md) has measured times for smaller graphs on a CPU and on a GPU.

@@ -23,9 +23,9 @@ import numpy as np
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.inference.predictor import Predictor
 from dihedral.models import build_model
-from dihedral.serving.batching import MAX_BATCH
+from dihedral.predict.predictor import Predictor
+from dihedral.serve.batching import MAX_BATCH
 
 
 def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
@@ -35,7 +35,7 @@ def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
 
 def start_server(models: list[str], at_once: int = MAX_BATCH) -> tuple[subprocess.Popen[str], str]:
     """Start a server and return its process and address; with at_once=1 it answers every query separately."""
-    script = f"import dihedral.cli.main as m, dihedral.serving.batching as b; b.MAX_BATCH = {at_once}; m.main()"
+    script = f"import dihedral.cli.main as m, dihedral.serve.batching as b; b.MAX_BATCH = {at_once}; m.main()"
     command = [sys.executable, "-c", script, "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert server.stdout is not None

@@ -16,9 +16,9 @@ from dihedral.graph import Graph
 from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.graph.triples import build_graph
 from dihedral.graph.vocabulary import Vocabulary
+from dihedral.learn import Trainer, load_recipe
+from dihedral.learn.train import finish
 from dihedral.runtime.device import choose_device, device_name
-from dihedral.training import Trainer, load_recipe
-from dihedral.training.train import finish
 
 
 def generate(seed: int = 0) -> Graph:

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import RESULTS, save
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -33,6 +32,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from benchmarks.record import RESULTS, save
 from soak import archives, clock, disk, folders, hostile, kills, mutations, updates
 from soak.tally import Tally
 

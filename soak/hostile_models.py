@@ -16,7 +16,7 @@ from safetensors.torch import save as to_safetensors
 
 import dihedral as dh
 from dihedral.io.jsonl import read_lines
-from dihedral.training.checkpoint import RunFolder
+from dihedral.learn.checkpoint import RunFolder
 from soak.hostile_files import LIES, amount
 
 

@@ -32,9 +32,9 @@ from dihedral.graph.readers import write_folder
 from dihedral.graph.triples import SPLITS
 from dihedral.io.jsonl import read_lines
 from dihedral.models import build_model
-from dihedral.storage.folder import holds_model
-from dihedral.training.recipe import load_recipe
-from dihedral.tuning.optuna_search import Search, search
+from dihedral.objectives.recipe import load_recipe
+from dihedral.store.folder import holds_model
+from dihedral.tune.optuna_search import Search, search
 from soak.children import Child, Ending, command, run_child
 from soak.tally import Tally
 

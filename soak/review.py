@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.record import RESULTS
 
 import dihedral as dh
-from dihedral.serving.server import listen
-from dihedral.storage.reviews import FILE, VERDICTS
+from benchmarks.record import RESULTS
+from dihedral.serve.server import listen
+from dihedral.store.reviews import FILE, VERDICTS
 from soak.server import Running
 from soak.tally import finish
 

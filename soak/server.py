@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.record import RESULTS, save
 
 import dihedral as dh
-from dihedral.serving.connections import MAX_HEAD_SECONDS, MAX_READ_SECONDS
-from dihedral.serving.server import listen
+from benchmarks.record import RESULTS, save
+from dihedral.serve.connections import MAX_HEAD_SECONDS, MAX_READ_SECONDS
+from dihedral.serve.server import listen
 from soak.attacks import attack
 from soak.traffic import Client, TrafficRequest, TrafficStats, generate_requests
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.record import RESULTS
 
 import dihedral as dh
-from dihedral.serving.server import listen
+from benchmarks.record import RESULTS
+from dihedral.serve.server import listen
 from soak.server import Running
 from soak.tally import finish
 

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
-from tests.forks import ForkServer
 
 import dihedral as dh
 from dihedral.graph.benchmarks import find_benchmark, locate
+from tests.forks import ForkServer
 
 torch.set_num_threads(1)
 settings.register_profile("dihedral", deadline=None)
@@ -86,7 +86,7 @@ def family() -> dh.Graph:
 def probabilities_of_small_graphs() -> Iterator[None]:
     """A few valid triples are too few for good probabilities, but enough to test with."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dihedral.inference.calibration.MIN_TRUE", 5)
+        patch.setattr("dihedral.probability.calibration.MIN_TRUE", 5)
         yield
 
 
@@ -124,18 +124,18 @@ class Outcome:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """cli("data", "list"): what `dihedral data list` prints and its exit code, in this process."""
-    from dihedral.cli.main import main
+    from dihedral.cli.main import app, main
     from dihedral.cli.output import console, notes
 
     console.width = notes.width = 160
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def run(*arguments: object) -> Outcome:
+    def run(*arguments: object, application: Any = app) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["dihedral", *map(str, arguments)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as stopped:
-            main()
+            main(application)
         captured = capfd.readouterr()
         return Outcome(stopped.value.code or 0, captured.out, captured.err)
 

@@ -330,7 +330,7 @@ def run_cli(words: list[str]) -> tuple[str, int]:
 @contextmanager
 def without_progress() -> Iterator[None]:
     """In a terminal, a bar takes the place of the lines that training prints elsewhere."""
-    from dihedral.training import progress
+    from dihedral.learn import progress
 
     shown = progress.show_progress
     progress.show_progress = lambda: nullcontext(lambda event: None)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+
+import dihedral as dh
 from benchmarks.tables import pages, rewritten
 from tests.pages import ROOT, PageRun, read_blocks, read_console, refreshed, same_line, same_output
 
-import dihedral as dh
-
-# written by scripts in benchmarks/ and by `dihedral reproduce`, with the output of models too large to train here
+# written by scripts in benchmarks/ and by `python -m paper`, with the output of models too large to train here
 GENERATED = {
     "docs/algebra.md",
     "docs/performance.md",
@@ -35,7 +35,7 @@ def read(page: str) -> str:
 
 @pytest.mark.parametrize("page", [page for page in RUN if re.search(r"^```(python|console)", read(page), re.M)])
 def test_examples_run_as_shown(page, tmp_path, monkeypatch):
-    monkeypatch.setattr("dihedral.inference.calibration.MIN_TRUE", 30)  # as for readers, not for other tests
+    monkeypatch.setattr("dihedral.probability.calibration.MIN_TRUE", 30)  # as for readers, not for other tests
     if "$ curl" in read(page) and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     folder = tmp_path / "page"
@@ -141,7 +141,7 @@ def test_tables_are_generated_from_the_records(page):
 
 def test_http_reference_lists_every_endpoint():
     pytest.importorskip("fastapi")
-    from dihedral.serving.app import create_app
+    from dihedral.serve.app import create_app
 
     schema = create_app({}).openapi()
     rows = re.findall(r"^\| `(/[^`]*)` \| ([A-Z, ]+) \|([^|]*)\|", read("docs/reference/http.md"), re.M)

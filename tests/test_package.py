@@ -37,14 +37,14 @@ def imported():
 def test_every_public_name_is_imported_on_its_first_use():
     assert set(dh._MODULES) == set(dh.__all__) <= set(dir(dh))
     assert all(getattr(dh, name) is not None for name in dh.__all__)
-    assert dh.training.train is dh.train
+    assert dh.learn.train is dh.train
     with pytest.raises(AttributeError, match="module 'dihedral' has no attribute 'tran'"):
         dh.tran  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["cli", "serving", "reproduction", "figures", "integrations", "tuning"])
+@pytest.mark.parametrize("package", ["cli", "serve", "figures", "integrations", "tune"])
 def test_importing_the_package_loads_no_upper_layer(imported, package):
-    assert f"dihedral.{package}" not in imported and "dihedral.training" in imported
+    assert f"dihedral.{package}" not in imported and "dihedral.learn" in imported
 
 
 @pytest.mark.parametrize(

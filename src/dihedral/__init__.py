@@ -14,16 +14,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait must no
 from dihedral.version import package_version
 
 if TYPE_CHECKING:
+    from dihedral.elements.group import DihedralGroup
+    from dihedral.elements.monoid import GradedMonoid
     from dihedral.errors import DihedralError
     from dihedral.evaluation import Evaluation, Evaluator, evaluate
     from dihedral.graph import Graph, load_graph, make_family
-    from dihedral.group import DihedralGroup
-    from dihedral.inference.completion import complete, missing_facts
-    from dihedral.inference.folding import fold_in
-    from dihedral.inference.predictor import Prediction, Predictor, load
     from dihedral.interpretation import algebra, explain, find_rules
-    from dihedral.monoid import GradedMonoid
-    from dihedral.training import Recipe, load_recipe, train
+    from dihedral.learn import Recipe, load_recipe, train
+    from dihedral.predict.completion import complete, missing_facts
+    from dihedral.predict.predictor import Prediction, Predictor, load
+    from dihedral.update.folding import fold_in
 
 __version__ = package_version()
 
@@ -53,28 +53,28 @@ __all__ = [
 
 _MODULES = {
     "DihedralError": "errors",
-    "DihedralGroup": "group",
+    "DihedralGroup": "elements.group",
     "Evaluation": "evaluation",
     "Evaluator": "evaluation",
-    "GradedMonoid": "monoid",
+    "GradedMonoid": "elements.monoid",
     "Graph": "graph",
-    "Prediction": "inference.predictor",
-    "Predictor": "inference.predictor",
-    "Recipe": "training",
+    "Prediction": "predict.predictor",
+    "Predictor": "predict.predictor",
+    "Recipe": "objectives.recipe",
     "algebra": "interpretation",
-    "complete": "inference.completion",
+    "complete": "predict.completion",
     "evaluate": "evaluation",
     "explain": "interpretation",
     "find_rules": "interpretation",
-    "fold_in": "inference.folding",
-    "load": "inference.predictor",
+    "fold_in": "update.folding",
+    "load": "predict.predictor",
     "load_graph": "graph",
-    "load_recipe": "training",
+    "load_recipe": "objectives.recipe",
     "make_family": "graph",
-    "missing_facts": "inference.completion",
-    "train": "training",
+    "missing_facts": "predict.completion",
+    "train": "learn",
 }
-_PACKAGES = ("evaluation", "graph", "inference", "interpretation", "models", "storage", "training")
+_PACKAGES = ("evaluation", "graph", "interpretation", "learn", "models", "predict", "store")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from tests.forks import ForkServer
 
 MAX_SECONDS = 300  # far more than needed: a machine may be busy

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dihedral.training import Recipe, load_recipe, recipe_names
+from dihedral.learn import Recipe, load_recipe, recipe_names
 
 
 def test_all_recipes_are_listed(cli):

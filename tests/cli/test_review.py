@@ -11,8 +11,8 @@ import pytest
 
 import dihedral as dh
 from dihedral.cli.review import Session
-from dihedral.storage.folder import read_manifest, replace_metrics
-from dihedral.storage.reviews import Decision, Reviews
+from dihedral.store.folder import read_manifest, replace_metrics
+from dihedral.store.reviews import Decision, Reviews
 
 
 @pytest.fixture

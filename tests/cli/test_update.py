@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dihedral as dh
-from dihedral.training.checkpoint import RunFolder
+from dihedral.learn.checkpoint import RunFolder
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_ctrl_c_leaves_the_model_as_it_was(cli, folder, new, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dihedral.training.loop.Trainer.step", interrupt)
+    monkeypatch.setattr("dihedral.learn.loop.Trainer.step", interrupt)
     done = cli("update", folder, "--add", new)
     assert done.code == 1 and "is as it was" in done.err and content(folder) == before
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dihedral.engine import compiled
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe
+from dihedral.learn.loop import Trainer
+from dihedral.objectives.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
 

@@ -9,8 +9,8 @@ import torch
 
 from dihedral.engine import softmax
 from dihedral.engine.adagrad import Adagrad, RowGradients
-from dihedral.training.loop import Trainer
-from dihedral.training.recipe import Recipe
+from dihedral.learn.loop import Trainer
+from dihedral.objectives.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -84,7 +84,7 @@ def test_row_updates_equal_dense_updates():
     ],
 )
 def test_captured_steps_train_like_plain_steps(family, settings, monkeypatch):
-    monkeypatch.setattr("dihedral.training.loop.MIN_CAPTURED", 1)
+    monkeypatch.setattr("dihedral.learn.loop.MIN_CAPTURED", 1)
     recipe = Recipe(model="dihedral-ste", dimension=32, epochs=5, batch_size=64, **settings)
     losses = []
     for reference in (True, False):

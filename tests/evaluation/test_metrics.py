@@ -13,9 +13,9 @@ from dihedral import DihedralError, Evaluation, Evaluator, Graph
 from dihedral.evaluation import Ranks, summarise
 from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
+from dihedral.scoring.scorer import Scorer
 
 METRICS = {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
 

@@ -12,9 +12,9 @@ from dihedral import DihedralError, DihedralGroup, Evaluator, Graph, make_family
 from dihedral.evaluation import Ranks, rank_triples, summarise
 from dihedral.graph import GraphIndex
 from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
-from dihedral.inference.scorer import Scorer, count_ranks
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
+from dihedral.scoring.scorer import Scorer, count_ranks
 
 
 def rank(model: Model, graph: Graph, side: str, triples: np.ndarray | None = None, **options: int) -> Ranks:

@@ -11,7 +11,7 @@ from matplotlib.text import Annotation
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.figures.explanation import draw_explanation
-from dihedral.figures.paper import BLUE, GREY, ORANGE
+from paper.figures import BLUE, GREY, ORANGE
 
 
 def path_of(support, *steps):

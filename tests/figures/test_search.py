@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dihedral.figures.search import draw_search
-from dihedral.training.recipe import Recipe
-from dihedral.tuning.optuna_search import Search, open_study, search
+from dihedral.objectives.recipe import Recipe
+from dihedral.tune.optuna_search import Search, open_study, search
 
 
 def drawn(family, tmp_path, trials):

@@ -9,13 +9,13 @@ import zipfile
 
 import pyarrow as pa
 import pytest
-from soak import archives
-from soak.archives import SECRET, TRIPLES
 
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph import sources
 from dihedral.io import limits
+from soak import archives
+from soak.archives import SECRET, TRIPLES
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from pykeen.triples import CoreTriplesFactory, TriplesFactory
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.group import DihedralGroup
+from dihedral.elements.group import DihedralGroup
 from dihedral.integrations.pykeen import DihEdral, DihEdralInteraction, from_predictor, to_predictor
 from dihedral.models import build_model
 

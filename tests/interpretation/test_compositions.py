@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dihedral.elements.monoid import GradedMonoid
 from dihedral.interpretation.compositions import best_compositions
-from dihedral.monoid import GradedMonoid
 
 
 def dense(codes: np.ndarray, K: int) -> np.ndarray:

@@ -10,10 +10,10 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.constants import find_constant_rules
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
+from dihedral.predict.predictor import Predictor
 
 L = 16
 FACTS = [(f"p{i}", "lives_in", "paris") for i in range(12)] + [(f"p{i}", "speaks", "french") for i in range(10)]

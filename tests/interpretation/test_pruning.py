@@ -8,11 +8,11 @@ import torch
 
 import dihedral as dh
 from dihedral.graph.patterns import find_reversals
-from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import find_rules
 from dihedral.interpretation.pruning import Pruning
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
+from dihedral.predict.predictor import Predictor
 
 L = 24
 

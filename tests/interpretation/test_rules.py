@@ -11,11 +11,11 @@ from scipy import sparse
 
 import dihedral as dh
 from dihedral import DihedralError, DihedralGroup
-from dihedral.inference.predictor import Predictor
 from dihedral.interpretation import find_rules
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
+from dihedral.predict.predictor import Predictor
 
 L = 24
 

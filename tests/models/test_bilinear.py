@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model
+from dihedral.scoring.scorer import Scorer
 
 DIMENSION = 8
 L = DIMENSION // 2

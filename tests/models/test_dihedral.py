@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dihedral import DihedralError, DihedralGroup
-from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import (
     ArgmaxRelations,
@@ -29,6 +28,7 @@ from dihedral.models.dihedral import (
     straight_through_argmax,
     temperature_at,
 )
+from dihedral.scoring.scorer import Scorer
 
 SQRT3 = math.sqrt(3)
 

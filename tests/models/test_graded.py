@@ -8,11 +8,11 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.elements.monoid import GradedMonoid, parse_levels
 from dihedral.engine import compiled
+from dihedral.learn import Recipe, Trainer
 from dihedral.models import build_model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, CyclicGumbelRelations, GumbelRelations
-from dihedral.monoid import GradedMonoid, parse_levels
-from dihedral.training import Recipe, Trainer
 
 LEVELS = "1, 1/2, 1/4, 0"
 GRADES = parse_levels(LEVELS)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from dihedral import DihedralError, DihedralGroup
-from dihedral.inference.scorer import Scorer
 from dihedral.models import MODELS, Model, build_model, restore_relations
+from dihedral.scoring.scorer import Scorer
 
 ENTITIES, RELATIONS, DIMENSION = 7, 3, 8
 L = DIMENSION // 2

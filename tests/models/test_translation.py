@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dihedral.inference.scorer import Scorer
 from dihedral.models import Model, build_model
 from dihedral.models.translation import TransE
+from dihedral.scoring.scorer import Scorer
 
 
 def transe(entities: list[list[float]], translation: list[float], margin: float) -> Model:

@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
+from dihedral import DihedralError
+from dihedral.engine import compiled
+from dihedral.objectives.logistic import LogisticLoss
+from dihedral.objectives.negatives import SkewNegatives
+from dihedral.objectives.regularisers import make_regulariser
 from tests.objectives.written_out import (
     BATCH,
     BLOCK_MODELS,
@@ -18,13 +25,6 @@ from tests.objectives.written_out import (
     seeded,
     written_out,
 )
-from torch import Tensor
-
-from dihedral import DihedralError
-from dihedral.engine import compiled
-from dihedral.objectives.logistic import LogisticLoss
-from dihedral.objectives.negatives import SkewNegatives
-from dihedral.objectives.regularisers import make_regulariser
 
 L2 = ("l2", 0.1)  # a regulariser and its weight
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tests.objectives.written_out import BATCH, ENTITIES, seeded
 
 from dihedral.graph import GraphIndex
 from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
+from tests.objectives.written_out import BATCH, ENTITIES, seeded
 
 
 def test_negatives_are_uniform_over_all_entities():

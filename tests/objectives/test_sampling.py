@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.objectives.written_out import BATCH, EVERY_KIND, Example, assert_agree, seeded, written_out
 from torch import Tensor
 
 from dihedral.objectives.sampling import draw
 from dihedral.objectives.softmax import SoftmaxLoss
+from tests.objectives.written_out import BATCH, EVERY_KIND, Example, assert_agree, seeded, written_out
 
 SEED = 3
 

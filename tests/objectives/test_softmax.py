@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
+
+from dihedral.objectives.regularisers import make_regulariser
+from dihedral.objectives.softmax import SoftmaxLoss
 from tests.objectives.written_out import (
     BATCH,
     BLOCK_MODELS,
@@ -15,10 +19,6 @@ from tests.objectives.written_out import (
     seeded,
     written_out,
 )
-from torch import Tensor
-
-from dihedral.objectives.regularisers import make_regulariser
-from dihedral.objectives.softmax import SoftmaxLoss
 
 WEIGHT = 0.3
 DURA = make_regulariser("dura", WEIGHT)

@@ -8,9 +8,9 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.learn import Recipe, Trainer
 from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
-from dihedral.training import Recipe, Trainer
 
 SOFTMAX = Recipe(model="dihedral-ste", objective="softmax", dimension=12, epochs=1, batch_size=64, paths=1.0)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.runtime.worker import execute
 
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.evaluation import Evaluator
+from dihedral.learn.objective import build_objective
 from dihedral.models import Model, build_model
 from dihedral.models.registry import _normal_rows
 from dihedral.runtime.distributed import Shard
-from dihedral.training.objective import build_objective
+from tests.runtime.worker import execute
 
 WORKER = Path(__file__).with_name("worker.py")
 SMALL = {"dimension": 16, "regulariser": "none"}

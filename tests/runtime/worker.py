@@ -14,10 +14,10 @@ import torch
 import dihedral as dh
 from dihedral.engine.compiled import disabled
 from dihedral.evaluation.ranking import rank_triples
-from dihedral.inference.scorer import Scorer
+from dihedral.learn import Trainer, load_recipe
 from dihedral.models import build_model
 from dihedral.runtime.distributed import Shard, joined, rank, restarted
-from dihedral.training import Trainer, load_recipe
+from dihedral.scoring.scorer import Scorer
 
 
 def read(name):

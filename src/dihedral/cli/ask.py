@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
+from dihedral.ask.asking import Answer, AnswerFact
+from dihedral.ask.evaluation import WIDTH
 from dihedral.cli.options import Json, Known, ModelFolder, Wide
 from dihedral.cli.output import cell, print_found, print_json, say
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.inference.asking import Answer, AnswerFact
-from dihedral.queries.evaluation import WIDTH
 
 
 def command(

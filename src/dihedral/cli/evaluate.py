@@ -11,7 +11,7 @@ from dihedral.cli.info import print_versions
 from dihedral.cli.options import Columns, Device, Json, ModelFolder, Threads, Wide
 from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data, say
 from dihedral.errors import DihedralError
-from dihedral.training.lineage import versions_of
+from dihedral.update.lineage import versions_of
 
 
 def command(

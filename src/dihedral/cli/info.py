@@ -7,7 +7,7 @@ from typing import Any
 from dihedral.cli.options import Json, ModelFolder, Wide
 from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table, say
 from dihedral.errors import DihedralError
-from dihedral.storage.folder import describe
+from dihedral.store.folder import describe
 
 
 def command(model: ModelFolder, wide: Wide = False, json: Json = False) -> None:

@@ -10,7 +10,7 @@ import typer
 from dihedral.cli.options import Json, Language, ModelFolder
 from dihedral.cli.output import print_json, say
 from dihedral.graph.labels import count_labels
-from dihedral.storage.folder import relabel_model
+from dihedral.store.folder import relabel_model
 
 
 def command(

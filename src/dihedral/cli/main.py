@@ -19,7 +19,7 @@ from dihedral.io.text import visible
 
 COMMANDS: tuple[str, ...] = ("train", "update", "tune", "evaluate", "predict", "missing", "review", "complete")
 COMMANDS += ("classify", "similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve")
-COMMANDS += ("info", "export", "recipes", "reproduce", "demo", "data")
+COMMANDS += ("info", "export", "recipes", "demo", "data")
 """In the order of the help text; each is the function `command`, or the Typer `app`, of its module."""
 
 
@@ -109,10 +109,10 @@ def _options(
         )
 
 
-def main() -> None:
+def main(application: typer.Typer = app) -> None:
     """Run a command. Exit code 0: success; 1: the work failed or was interrupted; 2: invalid arguments or input."""
     try:
-        app()
+        application()
     except TrainingError as error:
         _fail(str(error), 1)
     except DihedralError as error:

@@ -19,9 +19,9 @@ from dihedral.cli.tables import fit
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.sources import ARCHIVES
 from dihedral.graph.triples import SPLITS
-from dihedral.inference.tables import with_labels, write_table
 from dihedral.interpretation.shares import Share
 from dihedral.io.text import visible, visible_json
+from dihedral.predict.tables import with_labels, write_table
 
 console = Console()
 notes = Console(stderr=True)

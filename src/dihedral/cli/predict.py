@@ -10,8 +10,8 @@ import dihedral as dh
 from dihedral.cli.options import Json, Known, ModelFolder, Wide
 from dihedral.cli.output import cell, print_found
 from dihedral.errors import DihedralError
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.questions import CANDIDATES, Among
+from dihedral.predict.predictor import Predictor
+from dihedral.scoring.questions import CANDIDATES, Among
 
 
 def command(

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
+from dihedral.ask.evaluation import WIDTH
 from dihedral.cli.options import Json, ModelFolder, Wide
 from dihedral.cli.output import print_found
-from dihedral.queries.evaluation import WIDTH
 
 
 def command(

@@ -8,7 +8,7 @@ import typer
 
 from dihedral.cli.options import Json, Wide
 from dihedral.cli.output import print_found
-from dihedral.training import load_recipe, recipe_names
+from dihedral.learn import load_recipe, recipe_names
 
 
 def command(

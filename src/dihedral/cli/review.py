@@ -16,7 +16,10 @@ from dihedral.cli.options import ModelFolder, SpreadsheetSafe
 from dihedral.cli.output import counted_bar, remark, say
 from dihedral.cli.rules import Base
 from dihedral.errors import DihedralError
-from dihedral.inference.reviewing import (
+from dihedral.interpretation.explanations import explain
+from dihedral.interpretation.review_files import read_decisions, write_reviews
+from dihedral.io.iris import BASE
+from dihedral.predict.reviewing import (
     Proposal,
     at_least,
     check_min_probability,
@@ -25,11 +28,8 @@ from dihedral.inference.reviewing import (
     left_open,
     make_decision,
 )
-from dihedral.interpretation.explanations import explain
-from dihedral.interpretation.review_files import read_decisions, write_reviews
-from dihedral.io.iris import BASE
-from dihedral.storage.folder import MANIFEST, holds_model, read_manifest, replace_metrics
-from dihedral.storage.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
+from dihedral.store.folder import MANIFEST, holds_model, read_manifest, replace_metrics
+from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 
 # Besides the commands and their first letters.
 WORDS = {"y": "accept", "yes": "accept", "n": "reject", "no": "reject"}

@@ -38,7 +38,7 @@ def command(
     Example: dihedral serve out/demo
     """
     try:
-        from dihedral.serving.server import serve
+        from dihedral.serve.server import serve
     except ModuleNotFoundError as error:
         raise DihedralError(f"serving needs {error.name}: pip install 'dihedral[serve]'") from None
 

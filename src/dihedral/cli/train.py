@@ -14,14 +14,14 @@ from dihedral.cli.output import console, detail, metric_rows, notes, print_json,
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
-from dihedral.inference.predictor import Predictor
+from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, train
+from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
+from dihedral.learn.estimates import duration, seconds_per_epoch
+from dihedral.learn.loggers import Logger, MLflowLogger, TensorBoardLogger
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
-from dihedral.storage.folder import holds_model
-from dihedral.training import Interrupted, Recipe, choose_recipe, load_recipe, train
-from dihedral.training.defaults import DEFAULT_MINUTES, best_recipe
-from dihedral.training.estimates import duration, seconds_per_epoch
-from dihedral.training.loggers import Logger, MLflowLogger, TensorBoardLogger
+from dihedral.store.folder import holds_model
 
 
 def command(

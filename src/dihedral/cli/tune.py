@@ -18,10 +18,10 @@ from dihedral.cli.output import print_found, progress_bar, read_data, remark, sa
 from dihedral.cli.train import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
-from dihedral.training import Recipe, load_recipe, recipe_names
-from dihedral.training.loop import Event
-from dihedral.tuning.grid import Choices, Row, grid_search, paper_grid
-from dihedral.tuning.optuna_search import Search, make_space, open_study, search
+from dihedral.learn import Recipe, load_recipe, recipe_names
+from dihedral.learn.loop import Event
+from dihedral.tune.grid import Choices, Row, grid_search, paper_grid
+from dihedral.tune.optuna_search import Search, make_space, open_study, search
 
 NAMED_BASE = "demo/family"  # the default settings have no name, so the best run is printed as changes to this recipe
 DAY = 24 * 3600.0

@@ -10,8 +10,8 @@ import typer
 from dihedral.cli.options import Columns, Device, Json, ModelFolder, Seed, Threads
 from dihedral.cli.output import print_json, read_data, remark, say
 from dihedral.errors import DihedralError
-from dihedral.training import Interrupted
-from dihedral.training.update import update_folder
+from dihedral.learn import Interrupted
+from dihedral.update.update import update_folder
 
 Facts = list[tuple[str, str, str]]
 

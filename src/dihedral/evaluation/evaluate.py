@@ -6,10 +6,10 @@ from typing import Any
 
 from dihedral.evaluation.metrics import Evaluation, Evaluator
 from dihedral.graph import Graph
-from dihedral.inference.ordering import Ranker
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.questions import Order
-from dihedral.inference.scorer import MEMORY_MB
+from dihedral.predict.predictor import Predictor
+from dihedral.probability.ordering import Ranker
+from dihedral.scoring.questions import Order
+from dihedral.scoring.scorer import MEMORY_MB
 
 
 def evaluate(

@@ -16,10 +16,10 @@ from dihedral.evaluation.ranking import Ranks, rank_triples
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
-from dihedral.inference.ordering import Ranker
-from dihedral.inference.scorer import MEMORY_MB, Scorer
 from dihedral.io.html import table
 from dihedral.io.tabular import Tabular
+from dihedral.probability.ordering import Ranker
+from dihedral.scoring.scorer import MEMORY_MB, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 HITS = (1, 3, 10)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph.steps import Side
-from dihedral.inference.ordering import Ranker
-from dihedral.inference.scorer import MEMORY_MB, Answers, Scorer
+from dihedral.probability.ordering import Ranker
+from dihedral.scoring.scorer import MEMORY_MB, Answers, Scorer
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dihedral.errors import DihedralError
-from dihedral.figures.paper import BLUE, GREY, ORANGE, short
 from dihedral.graph import Graph, Vocabulary
 from dihedral.interpretation.explanations import Explanation
+
+BLUE, ORANGE, GREY = "#2b6ca3", "#d9822b", "#777777"
 
 Place = tuple[float, float]
 
@@ -71,3 +72,13 @@ def _box(axes: Any, place: Place, name: str, colour: str) -> None:
     text = "\n".join(short(line, 22) for line in name.split("\n")[:2])
     axes.text(*place, text, ha="center", va="center", fontsize=8, color="white", zorder=3,
               bbox={"boxstyle": "round,pad=0.4", "facecolor": colour, "edgecolor": "none"})  # fmt: skip
+
+
+def short(name: str, max_length: int = 40) -> str:
+    """Shorten a name to fit a panel, Freebase paths to their last parts, and escape matplotlib's math delimiter."""
+    back = "~" if name.startswith("~") else ""
+    name = name.removeprefix("~")
+    if name.count("/") > 2:
+        name = "…/" + "/".join(name.replace("./", "/").split("/")[-2:])
+    name = name.replace("$", r"\$")
+    return back + (name if len(name) <= max_length else "…" + name[-max_length + 1 :])

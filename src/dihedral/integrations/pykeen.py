@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dihedral.elements.monoid import parse_levels
 from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.triples import Graph, build_graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.inference.predictor import Predictor
 from dihedral.models import Model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
 from dihedral.models.projection import ProjectionRelations
-from dihedral.monoid import parse_levels
+from dihedral.predict.predictor import Predictor
 
 try:
     from pykeen.losses import Loss, SoftplusLoss

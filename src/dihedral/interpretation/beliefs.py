@@ -25,9 +25,9 @@ from dihedral.engine.blocks import block_product, block_queries
 from dihedral.graph import Graph
 from dihedral.graph.steps import inverse_ids
 from dihedral.graph.ways import tiles
-from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.runtime import interruption
 from dihedral.runtime.threads import at_most, for_each
+from dihedral.scoring.scorer import CHUNK, Scorer
 
 NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to

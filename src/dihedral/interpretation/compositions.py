@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dihedral.elements.monoid import GradedMonoid
 from dihedral.engine.blocks import block_product, with_transposes
 from dihedral.graph.steps import inverse_ids
-from dihedral.monoid import GradedMonoid
 
 Codes = NDArray[np.integer]
 

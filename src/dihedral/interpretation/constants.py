@@ -19,11 +19,11 @@ from dihedral.graph import Graph
 from dihedral.graph.patterns import find_reversals
 from dihedral.graph.steps import SIDES, Side, Step
 from dihedral.graph.ways import TILE, tiles
-from dihedral.inference.predictor import Predictor
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
 from dihedral.interpretation.pruning import Pruning
 from dihedral.interpretation.rules import MIN_SCORE
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 
 Ids = NDArray[np.int64]

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples, sort_triples
-from dihedral.inference.tables import write_table
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter, Term
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.iris import BASE, check_base, to_iri
+from dihedral.predict.tables import write_table
 
 SUFFIXES = (".tsv", ".csv", ".parquet", ".nt", ".nq")
 PARTS = ("head", "relation", "tail")

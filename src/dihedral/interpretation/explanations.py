@@ -22,11 +22,11 @@ from dihedral.graph.patterns import Interval, RuleCount, count_rules
 from dihedral.graph.steps import SIDES, Step, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.io.html import table
 from dihedral.models.dihedral import DiscreteRelations
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
+from dihedral.scoring.scorer import CHUNK, Scorer
 
 MIN_SUPPORT = 0.3  # paths with less are not shown
 MAX_BODIES = 1_000_000  # pairs of facts between head and tail that are looked at

@@ -11,10 +11,10 @@ from dihedral.errors import DihedralError
 from dihedral.graph.columns import PARTS, common_columns
 from dihedral.graph.sources import TEXT_SUFFIXES, Source
 from dihedral.graph.text import text_rows
-from dihedral.inference.tables import tab_separated, write_table
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.iris import BASE, check_base, to_iri
-from dihedral.storage.reviews import PAST, Decision, Reviews
+from dihedral.predict.tables import tab_separated, write_table
+from dihedral.store.reviews import PAST, Decision, Reviews
 
 ReviewFormat = Literal["tsv", "ntriples", "nquads"]
 RDF_SUFFIXES: dict[str, ReviewFormat] = {".nt": "ntriples", ".nq": "nquads"}

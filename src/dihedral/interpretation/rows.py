@@ -34,19 +34,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dihedral.elements.group import Elements
+from dihedral.elements.monoid import GradedMonoid
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.group import Elements
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.scorer import CHUNK, Scorer
 from dihedral.interpretation.compositions import best_compositions
 from dihedral.interpretation.pictures import element_picture
 from dihedral.interpretation.shares import Share, chernoff
 from dihedral.io.html import table
-from dihedral.monoid import GradedMonoid
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
+from dihedral.scoring.scorer import CHUNK, Scorer
 
 BATCH = 256  # relations compared with all others at a time
 DIGITS = 9  # of a kappa, so that rounding does not order what is equal

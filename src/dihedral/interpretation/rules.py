@@ -22,13 +22,13 @@ from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, c
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.graph.ways import TILE, tiles
-from dihedral.inference.completion import OnProgress
-from dihedral.inference.predictor import Predictor
-from dihedral.inference.results import Results
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.pruning import Pruning, Steps
 from dihedral.interpretation.rows import algebra
 from dihedral.interpretation.shares import Share
+from dihedral.predict.completion import OnProgress
+from dihedral.predict.predictor import Predictor
+from dihedral.predict.results import Results
 from dihedral.runtime import interruption
 
 Matrix = NDArray[np.float32]

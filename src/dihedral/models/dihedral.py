@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dihedral.elements.monoid import GradedMonoid, levels_text
 from dihedral.errors import DihedralError
 from dihedral.models.model import BlockRelations, Relations
-from dihedral.monoid import GradedMonoid, levels_text
 
 CERTAIN = -1e4  # the logit of an element that is never chosen: noise does not reach it
 

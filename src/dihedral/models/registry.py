@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from dihedral.elements.monoid import parse_levels
 from dihedral.errors import DihedralError, close_matches
 from dihedral.models.bilinear import RESCAL, Analogy, ComplEx, DistMult, HolE, SimplE
 from dihedral.models.dihedral import (
@@ -20,7 +21,6 @@ from dihedral.models.dihedral import (
 from dihedral.models.model import Model, Relations
 from dihedral.models.projection import ProjectionRelations
 from dihedral.models.translation import TransE
-from dihedral.monoid import parse_levels
 from dihedral.runtime.distributed import Shard
 
 PIECE_ROWS = 1 << 16  # rows of the entity table that are drawn at a time

@@ -1,0 +1,376 @@
+"""Evaluation of plans: messages pass from the entities that a query names to its answer variable.
+
+A message holds one log-probability per entity. A step multiplies the messages of the entities that it starts from with
+the rows of probabilities that the step leads to each entity. So a query of any depth costs one product of matrices per
+variable, as in QTO (Bai et al. 2023), and nothing is held for pairs of entities beyond one tile of rows.
+
+Known facts are followed from all entities of a variable with a probability of at least `floor`. Predictions are
+followed only from the `width` most probable ones, and only if they are at least `share` times as probable as the most
+probable one: what follows from others is lost among what follows from that. A message is exact if predictions were
+followed from all entities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dihedral.ask.plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
+from dihedral.errors import DihedralError
+from dihedral.runtime import interruption
+
+WIDTH = 8  # entities of a variable from which predictions are followed
+MAX_WIDTH = 100_000
+SHARE = 0.1  # of the highest probability: predictions are not followed from entities that are less probable
+FLOOR = 1e-4  # entities that are less probable are not followed
+TILE = 1 << 22  # probabilities in memory
+CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
+
+
+class Rows(Protocol):
+    """Where steps lead, with which probability."""
+
+    num_entities: int
+    device: torch.device
+
+    def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """The certain answers of (entities [n], steps [n]), flat: (row in the batch, answer)."""
+
+    def members(self, step: int) -> Tensor:
+        """The entities that known facts of a step leave."""
+
+    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
+        """Log-probabilities that steps [n] lead from entities [n] to each entity: [n, N]; 0 for known facts."""
+
+
+@dataclass(frozen=True)
+class Semantics:
+    """How probabilities combine, and how many entities are followed.
+
+    conjunction: "product" multiplies the probabilities of facts that must all hold; "minimum" takes the lowest (Gödel).
+    ways: "noisy-or" takes the probability that at least one of several ways to an answer holds, as if they were
+    independent; "max" takes that of the most probable way. The negation of p is 1 - p.
+    """
+
+    conjunction: Literal["product", "minimum"] = "product"
+    ways: Literal["noisy-or", "max"] = "noisy-or"
+    width: int = WIDTH
+    floor: float = FLOOR
+    share: float = SHARE
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise DihedralError(f"{name} is {getattr(self, name)!r:.80}; choose {' or '.join(allowed)}")
+        if isinstance(self.width, bool) or not isinstance(self.width, int) or not 1 <= self.width <= MAX_WIDTH:
+            raise DihedralError(f"width is {self.width!r:.80}; it must be a whole number from 1 to {MAX_WIDTH}")
+        for name in ("floor", "share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise DihedralError(f"{name} is {getattr(self, name)!r:.80}; it must be from 0 to less than 1")
+
+    def both(self, messages: Sequence[Tensor]) -> Tensor:
+        return reduce(torch.add if self.conjunction == "product" else torch.minimum, messages)
+
+    def either(self, messages: Sequence[Tensor]) -> Tensor:
+        return reduce(noisy_or if self.ways == "noisy-or" else torch.maximum, messages)
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """What a node says about every entity."""
+
+    likely: Tensor  # [N]: log-probabilities
+    best: Tensor  # [N]: those of the best single choice of the variables below
+    came_from: Tensor | None = None  # [N]: for a step, the entity that it starts from in that choice
+    followed: int = 0  # entities from which predictions were followed
+    candidates: int = 0  # entities with a probability of at least the floor
+    exact: bool = True
+
+
+Messages = dict[Node, Message]
+
+
+def complement(logs: Tensor) -> Tensor:
+    """log(1 - p) of log p, accurate near 0 and near 1."""
+    return torch.where(logs > -0.7, torch.log(-torch.expm1(logs)), torch.log1p(-torch.exp(logs)))
+
+
+def noisy_or(first: Tensor, second: Tensor) -> Tensor:
+    """log(p + q - pq) of log p and log q: complement(complement(first) + complement(second)) in fewer passes."""
+    high, low = torch.maximum(first, second), torch.minimum(first, second)
+    found = high + torch.log1p(-torch.expm1(high) * torch.exp(low - high))
+    return torch.where(low > -math.inf, found, high)
+
+
+@torch.no_grad()
+def evaluate(plans: Sequence[Node], rows: Rows, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
+    """The messages of each plan with those of its nodes; plans that are evaluated together share equal nodes."""
+    for batch in _batches(plans, rows.num_entities):
+        nodes = list(dict.fromkeys(node for plan in batch for node in below(plan)))
+        messages: Messages = {}
+        for level in range(1 + max(map(height, nodes))):
+            interruption.check()
+            here = [node for node in nodes if height(node) == level]
+            messages |= _walk_all([node for node in here if isinstance(node, Walk)], messages, rows, semantics)
+            for node in here:
+                if node not in messages:
+                    messages[node] = _combine(node, messages, rows, semantics)
+        for plan in batch:
+            yield plan, messages
+
+
+def _batches(plans: Sequence[Node], num_entities: int) -> Iterator[list[Node]]:
+    """Plans in batches whose messages fit a few tiles."""
+    batch: list[Node] = []
+    size = 0
+    for plan in plans:
+        count = sum(1 for _ in below(plan)) * num_entities
+        if batch and size + count > 4 * TILE:
+            yield batch
+            batch, size = [], 0
+        batch.append(plan)
+        size += count
+    if batch:
+        yield batch
+
+
+def _combine(node: Node, messages: Messages, rows: Rows, semantics: Semantics) -> Message:
+    """The message of a node that is not a step."""
+    if isinstance(node, (Given, Anything)):
+        likely = torch.full((rows.num_entities,), 0.0 if isinstance(node, Anything) else -math.inf, device=rows.device)
+        if isinstance(node, Given):
+            likely[list(node.entities)] = 0.0
+        return Message(likely, likely, candidates=len(node.entities) if isinstance(node, Given) else len(likely))
+    parts = [messages[part] for part in inputs(node)]
+    exact = all(part.exact for part in parts)
+    if isinstance(node, Either):
+        likely = semantics.either([part.likely for part in parts])
+        best = torch.stack([part.best for part in parts]).amax(0)
+        return _counted(Message(likely, best, exact=exact), semantics)
+    assert isinstance(node, Every)
+    positive, negative = parts[: len(node.parts)], parts[len(node.parts) :]
+    absent = [complement(part.likely) for part in negative]
+    likely = semantics.both([part.likely for part in positive] + absent)
+    best = semantics.both([part.best for part in positive] + absent)
+    return _counted(Message(likely, best, exact=exact), semantics)
+
+
+def _counted(message: Message, semantics: Semantics) -> Message:
+    return replace(message, candidates=int(_alive(message, semantics).sum()))
+
+
+def _alive(message: Message, semantics: Semantics) -> Tensor:
+    """The entities that are probable enough to be followed, as a mask [N]."""
+    return message.likely >= math.log(semantics.floor) if semantics.floor else message.likely > -math.inf
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Sum:
+    """A step in the making: the ways that have been added so far."""
+
+    node: Walk
+    source: Message
+    followed: Tensor  # the entities whose predictions count, sorted
+    rest: Tensor  # the other entities that are probable enough and that known facts of the step leave
+    exact: bool
+    misses: Tensor | None = None  # [N]: log-probabilities that no way holds
+    likely: Tensor | None = None  # [N]: of the most probable way
+    best: Tensor | None = None
+    came_from: Tensor | None = None
+
+    def add(self, ways: Tensor, entities: Tensor, semantics: Semantics) -> None:
+        """Add ways [n, N] from entities [n]; each way is the log-probability of one step."""
+        likely_before, best_before = self.source.likely[entities], self.source.best[entities]
+        joined = _join(ways, likely_before, semantics)
+        same = torch.equal(likely_before, best_before)
+        best, place = _highest(joined if same else _join(ways, best_before, semantics))
+        came_from = entities.int()[place] if len(entities) > 1 else entities.int().expand_as(best)
+        if self.best is None or self.came_from is None:
+            self.best, self.came_from = best, came_from
+        else:
+            better = best > self.best
+            self.best = torch.where(better, best, self.best)
+            self.came_from = torch.where(better, came_from, self.came_from)
+        if semantics.ways == "max" or (self.misses is None and len(self.followed) + len(self.rest) == 1):
+            highest = best if same else joined.amax(0)
+            self.likely = highest if self.likely is None else torch.maximum(self.likely, highest)
+        else:
+            misses = joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
+            self.misses = misses if self.misses is None else self.misses + misses
+
+    def add_known(self, rows: Rows, semantics: Semantics) -> None:
+        """Add the known facts of the other entities."""
+        row, answer = rows.known(self.rest, torch.full_like(self.rest, self.node.step))
+        source = self.rest[row]
+        if self.best is None or self.came_from is None:
+            self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
+            self.came_from = torch.zeros(rows.num_entities, dtype=torch.int32, device=rows.device)
+        self.best, self.came_from = self.best.clone(), self.came_from.clone()  # they may share memory with others
+        likely, best = self.source.likely[source], self.source.best[source]
+        order = torch.argsort(best, stable=True).cpu().numpy()
+        last = np.full(rows.num_entities, -1)
+        last[answer.cpu().numpy()[order]] = order  # of several ways to an answer, the best is written last
+        places = torch.from_numpy(last[last >= 0]).to(rows.device)
+        ends, values = answer[places], best[places]
+        better = values > self.best[ends]
+        self.best[ends[better]] = values[better]
+        self.came_from[ends[better]] = source[places][better].int()
+        if semantics.ways == "max":
+            base = torch.full_like(self.best, -math.inf) if self.likely is None else self.likely
+            self.likely = base.scatter_reduce(0, answer, likely, "amax")
+        else:
+            base = torch.zeros_like(self.best) if self.misses is None else self.misses
+            self.misses = base.index_add(0, answer, complement(likely))
+
+    def message(self, rows: Rows, semantics: Semantics) -> Message:
+        likely = complement(self.misses) if self.misses is not None else self.likely
+        if likely is None or self.best is None:
+            likely = self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
+        found = Message(likely, self.best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
+        return _counted(found, semantics)
+
+
+def _highest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The maximum of each column of values [n, N], and the first row that has it; max(0) takes five times as long."""
+    count = len(values)
+    if count == 1:
+        return values[0], torch.zeros(values.shape[1], dtype=torch.long, device=values.device)
+    highest = values.amax(0)
+    from_last = torch.arange(count, 0, -1, dtype=torch.float32, device=values.device)[:, None]
+    last = torch.where(values == highest, from_last, 0.0).amax(0)
+    return highest, count - last.long()
+
+
+def _join(ways: Tensor, before: Tensor, semantics: Semantics) -> Tensor:
+    """The log-probabilities of ways [n, N] that start with probabilities [n]."""
+    if semantics.conjunction == "product":
+        return ways + before[:, None]
+    return torch.minimum(ways, before[:, None])
+
+
+def _walk_all(nodes: list[Walk], messages: Messages, rows: Rows, semantics: Semantics) -> Messages:
+    """The messages of several steps; equal (entity, step) pairs are scored once."""
+    sums = [_begin(node, messages[node.source], rows, semantics) for node in nodes]
+    if sums:
+        owner = torch.repeat_interleave(
+            torch.arange(len(sums)), torch.tensor([len(each.followed) for each in sums])
+        ).to(rows.device)
+        steps = torch.tensor([each.node.step for each in sums], device=rows.device)[owner]
+        entities = torch.cat([each.followed for each in sums])
+        pairs, place = torch.unique(steps * rows.num_entities + entities, return_inverse=True)
+        size = max(1, TILE // rows.num_entities)
+        for start in range(0, len(pairs), size):
+            interruption.check()
+            tile = pairs[start : start + size]
+            ways = rows.log_probabilities(tile % rows.num_entities, tile // rows.num_entities)
+            inside = ((place >= start) & (place < start + size)).nonzero()[:, 0]
+            _add_tile(sums, owner[inside], place[inside] - start, entities[inside], ways, semantics)
+    for each in sums:
+        if len(each.rest):
+            each.add_known(rows, semantics)
+    return {each.node: each.message(rows, semantics) for each in sums}
+
+
+def _add_tile(
+    sums: list[_Sum], owner: Tensor, place: Tensor, entities: Tensor, ways: Tensor, semantics: Semantics
+) -> None:
+    """Add the rows of a tile [n, N] to the steps that use them; owners are sorted."""
+    numbers, counts = torch.unique_consecutive(owner, return_counts=True)
+    parts = zip(place.split(counts.tolist()), entities.split(counts.tolist()), strict=True)
+    for number, (mine, starts) in zip(numbers.tolist(), parts, strict=True):
+        first, last = int(mine[0]), int(mine[-1])  # they ascend
+        together = last - first < len(mine)
+        rows = ways[first : last + 1] if together else ways.index_select(0, mine)  # ways[mine] takes 4 times as long
+        sums[number].add(rows, starts, semantics)
+
+
+def _begin(node: Walk, source: Message, rows: Rows, semantics: Semantics) -> _Sum:
+    """Which entities of the source are followed."""
+    alive = _alive(source, semantics)
+    followed = alive.nonzero()[:, 0]
+    num_alive, likely = len(followed), source.likely[followed]
+    if semantics.share and num_alive:
+        enough = likely >= likely.max() + math.log(semantics.share)
+        followed, likely = followed[enough], likely[enough]
+    if len(followed) > semantics.width:
+        order = torch.argsort(likely, descending=True, stable=True)  # of equal ones the most frequent entity
+        followed = followed[order[: semantics.width]].sort().values
+    exact = len(followed) == num_alive
+    if exact:
+        return _Sum(node, source, followed, followed[:0], exact)
+    alive[followed] = False
+    members = rows.members(node.step)
+    return _Sum(node, source, followed, members[alive[members]], exact)
+
+
+# --- witnesses -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The best choice of the variables of one answer, and the facts that it needs, as ids."""
+
+    variables: dict[str, int]
+    facts: tuple[tuple[int, int, int], ...]  # (entity, step, entity), from the entities that the query names
+
+
+def trace(plan: Node, messages: Messages, answer: int) -> Witness:
+    """The witness of an answer."""
+    variables: dict[str, int] = {}
+    facts: list[tuple[int, int, int]] = []
+    _trace(plan, messages, answer, variables, facts)
+    return Witness(variables, tuple(dict.fromkeys(facts)))
+
+
+def _trace(
+    node: Node, messages: Messages, entity: int, variables: dict[str, int], facts: list[tuple[int, int, int]]
+) -> None:
+    if isinstance(node, Walk):
+        came_from = messages[node].came_from
+        if came_from is None:
+            return
+        source = int(came_from[entity])
+        _trace(node.source, messages, source, variables, facts)
+        if node.variable is not None:
+            variables[node.variable] = source
+        facts.append((source, node.step, entity))
+    elif isinstance(node, Every):
+        for part in node.parts:
+            _trace(part, messages, entity, variables, facts)
+    elif isinstance(node, Either):
+        _trace(max(node.parts, key=lambda part: float(messages[part].best[entity])), messages, entity, variables, facts)
+
+
+def describe(
+    plan: Node, messages: Messages, step_name: Callable[[int], str], entity_name: Callable[[int], str]
+) -> list[str]:
+    """The plan as lines: each node, below it what it is computed from, with its number of candidates."""
+    lines: list[str] = []
+
+    def show(node: Node, depth: int, sign: str = "") -> None:
+        message = messages[node]
+        if isinstance(node, Given):
+            shown = ", ".join(map(entity_name, node.entities[:3])) + (", ..." if len(node.entities) > 3 else "")
+        elif isinstance(node, Walk):
+            name = f" from ?{node.variable}" if node.variable and not node.variable.startswith("_") else ""
+            shown = f"{step_name(node.step)}{name}"
+        else:
+            shown = {Anything: "any entity", Every: "all of", Either: "one of"}[type(node)]
+        how = "" if not isinstance(node, Walk) else f"; predictions followed from {message.followed}"
+        how += "" if message.exact else ", beam"
+        lines.append(f"{'  ' * depth}{sign}{shown}: {message.candidates} candidates{how}")
+        for number, each in enumerate(inputs(node)):
+            show(each, depth + 1, "not " if isinstance(node, Every) and number >= len(node.parts) else "")
+
+    show(plan, 0)
+    return lines

@@ -1,0 +1,1 @@
+"""The dihedral group and its graded monoid."""

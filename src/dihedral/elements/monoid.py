@@ -1,0 +1,228 @@
+"""Graded elements of D_K: the monoid D_K × (ℕ ∪ {∞}) that a relation's components are taken from.
+
+An element is a pair (g, e) with the matrix 2⁻ᵉ · D_g: g is an element of D_K and e is its grade. Grade ∞ is the zero
+matrix: the component does not concern the relation. Products multiply g and add grades; the transpose inverts g and
+keeps the grade. Grade 0 is D_K itself.
+
+An element is an integer: (g, e) has the id 2K · e + g, and zero has the id -1. Elements of D_K therefore keep the ids
+that they have in `group.DihedralGroup`, and `names[id]` and `matrices[id]` also hold for zero, which is listed last.
+Methods accept integer arrays and work elementwise.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dihedral.elements.group import DihedralGroup, Elements, pack_bits, unpack_bits
+from dihedral.errors import DihedralError
+
+ZERO = -1
+MAX_GRADE = 15  # of a stored element; products have no limit
+_SHORT = {1: "½", 2: "¼", 3: "⅛"}
+
+
+@dataclass(frozen=True)
+class GradedMonoid:
+    """The graded elements of D_K.
+
+    >>> m = GradedMonoid(4)
+    >>> half = m.element("F4^0·½")
+    >>> m.name(m.product(half, half))
+    'O4^0·¼'
+    >>> m.name(m.product(half, m.zero))
+    '0'
+    """
+
+    K: int
+
+    def __post_init__(self) -> None:
+        DihedralGroup(self.K)  # checks K
+
+    @property
+    def group(self) -> DihedralGroup:
+        return DihedralGroup(self.K)
+
+    @property
+    def identity(self) -> int:
+        return 0
+
+    @property
+    def zero(self) -> int:
+        return ZERO
+
+    # --- parts of elements ---------------------------------------------------------------------
+
+    def group_part(self, elements: ArrayLike) -> Elements:
+        """g of each element (g, e); that of zero is the identity."""
+        ids = self._ids(elements)
+        return np.where(ids >= 0, ids % (2 * self.K), 0).astype(self.group.dtype)
+
+    def grades(self, elements: ArrayLike) -> NDArray[np.float64]:
+        """e of each element (g, e): 0, 1, … or ∞."""
+        ids = self._ids(elements)
+        return np.where(ids >= 0, ids // (2 * self.K), np.inf)
+
+    def sizes(self, elements: ArrayLike) -> NDArray[np.float64]:
+        """The size 2⁻ᵉ of each element."""
+        return np.exp2(-self.grades(elements))
+
+    def make(self, group_part: ArrayLike, grades: ArrayLike) -> Elements:
+        """The elements (g, e)."""
+        g, e = np.broadcast_arrays(self.group._ids(group_part), np.asarray(grades, dtype=np.float64))
+        if ((e < 0) | (np.isfinite(e) & (e % 1 != 0)) | np.isnan(e)).any():
+            raise DihedralError("grades are whole numbers of 0 or more, or infinity")
+        finite = np.isfinite(e)
+        return np.where(finite, 2 * self.K * np.where(finite, e, 0).astype(np.int64) + g, ZERO)
+
+    # --- algebra -------------------------------------------------------------------------------
+
+    def product(self, left: ArrayLike, right: ArrayLike) -> Elements:
+        """left · right: group parts multiply, grades add, zero absorbs."""
+        a, b = np.broadcast_arrays(self._ids(left), self._ids(right))
+        size = 2 * self.K
+        parts = self.group.product(self.group_part(a), self.group_part(b)).astype(np.int64)
+        return np.where((a >= 0) & (b >= 0), size * (a // size + b // size) + parts, ZERO)
+
+    def transpose(self, elements: ArrayLike) -> Elements:
+        """The inverse of the group part with the same grade; in D_K the inverse."""
+        a = self._ids(elements)
+        size = 2 * self.K
+        return np.where(a >= 0, a // size * size + self.group.inverse(self.group_part(a)), ZERO)
+
+    def power(self, elements: ArrayLike, exponent: int) -> Elements:
+        """The repeated product; a negative exponent repeats the transpose."""
+        a = self._ids(elements)
+        exponent = operator.index(exponent)
+        parts = self.group.power(self.group_part(a), exponent).astype(np.int64)
+        if exponent == 0:
+            return parts
+        return np.where(a >= 0, a // (2 * self.K) * abs(exponent) * 2 * self.K + parts, ZERO)
+
+    def is_symmetric(self, elements: ArrayLike) -> NDArray[np.bool_]:
+        """Whether the matrix equals its transpose."""
+        return self.group.is_symmetric(self.group_part(elements)) | (self._ids(elements) < 0)
+
+    def is_skew(self, elements: ArrayLike) -> NDArray[np.bool_]:
+        """Whether the matrix equals minus its transpose."""
+        return self.group.is_skew(self.group_part(elements)) | (self._ids(elements) < 0)
+
+    # --- matrices ------------------------------------------------------------------------------
+
+    def matrices(self, max_grade: int = 0) -> NDArray[np.float64]:
+        """The 2x2 matrices of all elements up to a grade, by id, then that of zero: [2K (max_grade + 1) + 1, 2, 2]."""
+        levels = np.exp2(-np.arange(max_grade + 1.0))
+        graded = (levels[:, None, None, None] * self.group.matrices).reshape(-1, 2, 2)
+        return np.concatenate([graded, np.zeros((1, 2, 2))])
+
+    def act(self, codes: ArrayLike, vectors: ArrayLike) -> NDArray[np.float64]:
+        """R x for a row of elements R and vectors x, laid out as in `DihedralGroup.act`."""
+        sizes = self.sizes(codes)
+        return np.concatenate([sizes, sizes], axis=-1) * self.group.act(self.group_part(codes), vectors)
+
+    # --- names and storage ---------------------------------------------------------------------
+
+    def name(self, element: int | np.integer[Any] | Elements) -> str:
+        """F4^1 has grade 0, F4^1·½ grade 1; zero is 0."""
+        a = int(self._ids(element))
+        if a < 0:
+            return "0"
+        grade, part = divmod(a, 2 * self.K)
+        return self.group.name(part) + (f"·{level_name(grade)}" if grade else "")
+
+    def names(self, max_grade: int = 0) -> list[str]:
+        """The names of all elements up to a grade, by id, then that of zero."""
+        return [self.name(a) for a in range(2 * self.K * (max_grade + 1))] + ["0"]
+
+    def element(self, name: str) -> int:
+        """The id of a named element."""
+        if name == "0":
+            return ZERO
+        part, _, level = name.partition("·")
+        return int(self.make(self.group.element(part), grade_of(level) if level else 0))
+
+    def elements(self, grades: tuple[float, ...] = (0,)) -> Elements:
+        """All element ids with these grades, in their order; zero is one element."""
+        ids = [[ZERO] if grade == np.inf else self.make(self.group.elements, grade) for grade in grades]
+        return np.concatenate(ids).astype(np.int64)
+
+    def dtype(self, max_grade: int) -> np.dtype[Any]:
+        """The smallest signed integer type that holds zero and every id up to a grade."""
+        return np.promote_types(np.min_scalar_type(ZERO), np.min_scalar_type(-2 * self.K * (max_grade + 1)))
+
+    def pack(self, codes: ArrayLike, max_grade: int) -> NDArray[np.uint8]:
+        """Codes [..., L] as bits, each row padded to full bytes; D4 with grades 0, 1, 2 and ∞ takes 5 bits each."""
+        return pack_bits(self._ids(codes) + 1, self.bits(max_grade))
+
+    def unpack(self, packed: NDArray[np.uint8], length: int, max_grade: int) -> Elements:
+        """The codes [..., length] of packed bits."""
+        ids = unpack_bits(packed, length, self.bits(max_grade)) - 1
+        return ids.astype(self.dtype(max_grade))
+
+    def bits(self, max_grade: int) -> int:
+        """Bits per element, with zero."""
+        return (2 * self.K * (max_grade + 1)).bit_length()
+
+    def _ids(self, elements: ArrayLike) -> NDArray[np.int64]:
+        a = np.asarray(elements)
+        if a.dtype.kind not in "iu":
+            raise DihedralError(f"graded elements of D_{self.K} are integers, not {a.dtype}")
+        ids = a.astype(np.int64)
+        if ids.size and ids.min() < ZERO:
+            raise DihedralError(f"element {ids.min()} is not a graded element of D_{self.K}; its ids start at {ZERO}")
+        return ids
+
+
+def level_name(grade: float) -> str:
+    """The size 2⁻ᵉ in words: ½ for grade 1, 0 for grade ∞."""
+    if grade == np.inf:
+        return "0"
+    return _SHORT.get(int(grade), str(Fraction(1, 2 ** int(grade))))
+
+
+def grade_of(level: str) -> float:
+    """The grade of a size such as 1, ½, 1/4, 0.125 or 0.
+
+    >>> [grade_of(level) for level in ("1", "½", "1/4", "0")]
+    [0, 1, 2, inf]
+    """
+    text = level.strip()
+    for grade, short in _SHORT.items():
+        if text == short:
+            return grade
+    try:
+        size = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        size = Fraction(-1)
+    if size == 0:
+        return np.inf
+    grade = size.denominator.bit_length() - 1
+    if size.numerator != 1 or size.denominator != 2**grade or grade > MAX_GRADE:
+        raise DihedralError(f"level {level!r:.40} is not valid; levels are 1, 1/2, 1/4, … 1/{2**MAX_GRADE} and 0")
+    return grade
+
+
+def levels_text(grades: tuple[float, ...]) -> str:
+    """The levels of grades as `parse_levels` reads them.
+
+    >>> levels_text((0, 1, np.inf))
+    '1, 1/2, 0'
+    """
+    return ", ".join("0" if grade == np.inf else str(Fraction(1, 2 ** int(grade))) for grade in grades)
+
+
+def parse_levels(text: str) -> tuple[float, ...]:
+    """The grades of comma-separated levels, without repeats, in ascending order.
+
+    >>> parse_levels("1, 1/2, 0")
+    (0, 1, inf)
+    """
+    grades = tuple(sorted({grade_of(level) for level in text.split(",")}))
+    if grades == (np.inf,):
+        raise DihedralError(f"levels is {text!r}; it needs a level other than 0")
+    return grades

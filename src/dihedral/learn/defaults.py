@@ -1,0 +1,95 @@
+"""The recipe for a graph if none is given: chosen by the graph's size and the time to train.
+
+The choice depends on the number of cores but not on their speed, so that a run can be resumed with the same command.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from dihedral.graph import Graph
+from dihedral.objectives.recipe import Recipe, recipe_names
+from dihedral.runtime.threads import num_cores
+
+DEFAULT_MINUTES = 10.0  # of training
+SPARSE = 3.0  # triples per entity: WN18RR has 2 and needs small batches and a strong regulariser
+SMALL = 50_000  # triples
+LEVELS = "1, 1/2, 1/4, 0"
+MAX_EPOCHS = 100
+MIN_EPOCHS = 30  # that the time must suffice for
+CORE, GPU = 3e10, 2e13  # operations per second of the products
+CANDIDATES = 1000  # entities of a sampled softmax besides those of the batch
+
+
+def choose_recipe(
+    graph: Graph,
+    model: str = "dihedral-gumbel",
+    *,
+    minutes: float = DEFAULT_MINUTES,
+    device: str | torch.device = "cpu",
+) -> Recipe:
+    """A recipe that suits the graph and can be trained in the given time; its `about` gives the reasons.
+
+    >>> from dihedral.graph import make_family
+    >>> choose_recipe(make_family(40)).objective
+    'softmax'
+    """
+    triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
+    speed = CORE * num_cores() if torch.device(device).type == "cpu" else GPU
+    # the entities times dimensions that there is time for: a softmax takes 12 operations for each and for each triple
+    products = 60 * minutes * speed / (MIN_EPOCHS * 12 * max(1, triples))
+    dimension = 400 if products >= 400 * min(graph.num_entities, CANDIDATES) else 200
+    recipe = Recipe(name="by size", model="dihedral-gumbel", dimension=dimension, relation_lr=1.0, epochs=MAX_EPOCHS)
+    if products < dimension * min(graph.num_entities, CANDIDATES):
+        weight = 0.1 if density < SPARSE else 0.01
+        recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, patience=3)
+        return _for_model(recipe, model, f"{triples:,} triples leave no time for a softmax over many entities")
+    recipe = recipe.replace(
+        objective="softmax", entity_init=0.01, cooling=0.05, validate_every=5, patience=3,
+        batch_size=_power_of_two(triples / 50, max_size=128 if density < SPARSE else 512),
+        candidates=0 if products >= dimension * graph.num_entities else CANDIDATES,
+    )  # fmt: skip
+    if density < SPARSE:
+        recipe = recipe.replace(regulariser="l2", regulariser_weight=0.5, averaging=0.8)
+        why = f"small batches and strong L2 for {density:.1f} triples per entity"
+    else:
+        weight = 0.05 if triples < SMALL else 0.1
+        recipe = recipe.replace(levels=LEVELS, relation_scale=True, dropout=0.2, averaging=0.9)
+        recipe = recipe.replace(regulariser="dura", regulariser_weight=weight)
+        why = f"DURA {weight} for {density:.1f} triples per entity"
+    return _for_model(recipe, model, why)
+
+
+def best_recipe(graph: Graph) -> str | None:
+    """The tuned recipe for a benchmark of this name, if there is one; of several, that for graded elements."""
+    dihedral = re.compile(rf"best/{re.escape(graph.name.lower())}-d\d")
+    tuned = [name for name in recipe_names() if dihedral.match(name)]
+    return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
+
+
+def _for_model(recipe: Recipe, model: str, why: str) -> Recipe:
+    recipe = recipe.replace(model=model)
+    return recipe.replace(about=_summary(recipe, why))
+
+
+def _summary(recipe: Recipe, why: str) -> str:
+    graded = "graded " if recipe.levels != "1" else ""
+    model = f"{graded}D{recipe.K}-Gumbel" if recipe.model == "dihedral-gumbel" else recipe.model
+    over = "logistic loss" if recipe.objective == "logistic" else "full softmax"
+    over = f"softmax over a sample of {recipe.candidates:,} entities" if recipe.candidates else over
+    factor = ", a learned factor per relation" if recipe.relation_scale else ""
+    return (
+        f"{model}{factor}, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
+        f"at most {recipe.epochs} epochs: {why}"
+    )
+
+
+def _power_of_two(size: float, max_size: int) -> int:
+    """The nearest power of two, from 32 to `max_size`.
+
+    >>> [_power_of_two(size, 1024) for size in (1, 104, 470, 5000)]
+    [32, 128, 512, 1024]
+    """
+    return min((2**i for i in range(5, max_size.bit_length())), key=lambda power: abs(power - size))

@@ -1,0 +1,126 @@
+"""Callbacks that log a run to TensorBoard or MLflow: settings, one row per epoch, and the final metrics."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from dihedral.errors import DihedralError
+from dihedral.learn.loop import Event
+
+LOGGED = ("loss", "valid_mrr", "triples_per_second", "temperature")  # from epoch events
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+
+Scalars = dict[str, float]
+
+
+class Logger(AbstractContextManager[Any]):
+    """A callback and context manager that turns events into four calls; subclasses implement these."""
+
+    def start(self, settings: dict[str, Any], epoch: int) -> None:
+        """A run starts, or resumes after `epoch`; settings are the recipe, the seed and the graph's name."""
+
+    def log(self, values: Scalars, epoch: int) -> None:
+        """Log the values of an epoch."""
+
+    def measured(self, metrics: Scalars) -> None:
+        """Log the metrics of the finished model on valid and test."""
+
+    def close(self, error: BaseException | None) -> None:
+        """The run has ended, possibly with an error."""
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "start":
+            self.start({**event["recipe"], "graph": event["graph"], "seed": event["seed"]}, event["epoch"])
+        elif event["event"] == "epoch":
+            self.log({name: event[name] for name in LOGGED if name in event}, event["epoch"])
+        elif event["event"] == "measured":
+            self.measured(_final(event["metrics"]))
+
+    def __exit__(self, *failure: Any) -> None:
+        self.close(failure[1])  # the exception, between its type and its traceback
+
+
+class TensorBoardLogger(Logger):
+    """Event files in a folder, shown by `tensorboard --logdir FOLDER`.
+
+    with TensorBoardLogger("out/logs/umls") as logger:
+        dh.train(graph, callback=logger)
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise DihedralError("TensorBoardLogger needs tensorboard: pip install 'dihedral[tracking]'") from None
+        self.folder, self.open = Path(folder), SummaryWriter
+        self.writer: Any = None  # opened when a run starts
+
+    def start(self, settings: dict[str, Any], epoch: int) -> None:
+        self.settings = settings
+        # epochs after the checkpoint of a resumed run were logged before it stopped: log them once
+        self.writer = self.open(str(self.folder), purge_step=epoch + 1 if epoch else None)
+        self.writer.add_text("settings", "\n".join(f"    {key} = {value}" for key, value in settings.items()))
+
+    def log(self, values: Scalars, epoch: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, epoch)
+
+    def measured(self, metrics: Scalars) -> None:
+        self.writer.add_hparams(self.settings, metrics, run_name=".")
+
+    def close(self, error: BaseException | None) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+class MLflowLogger(Logger):
+    """A run in an MLflow experiment, which is created if it does not exist.
+
+    tracking_uri: a server or a database, such as sqlite:///mlflow.db; by default MLFLOW_TRACKING_URI.
+
+    MLflow's telemetry is turned off unless MLFLOW_DISABLE_TELEMETRY is already set.
+    """
+
+    def __init__(self, experiment: str, tracking_uri: str | None = None) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before the import, which starts it
+        try:
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ModuleNotFoundError:
+            raise DihedralError("MLflowLogger needs mlflow: pip install 'dihedral[tracking]'") from None
+        self.run: Any = None  # the id of the run, once it has started
+        try:
+            self.client = MlflowClient(tracking_uri)
+            found = self.client.get_experiment_by_name(experiment)
+            self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
+        except (MlflowException, ImportError) as error:  # a database needs sqlalchemy, which mlflow-skinny lacks
+            reason = str(error).strip().split(". ")[0]
+            raise DihedralError(f"MLflow cannot open experiment {experiment!r}: {reason}") from None
+
+    def start(self, settings: dict[str, Any], epoch: int) -> None:
+        run_name = f"{settings['graph']}, {settings['name']}"
+        self.run = self.client.create_run(self.experiment, run_name=run_name).info.run_id
+        for key, value in settings.items():
+            self.client.log_param(self.run, key, value)
+
+    def log(self, values: Scalars, epoch: int) -> None:
+        for name, value in values.items():
+            self.client.log_metric(self.run, name, value, step=epoch)
+
+    def measured(self, metrics: Scalars) -> None:
+        for name, value in metrics.items():
+            self.client.log_metric(self.run, name, value)
+
+    def close(self, error: BaseException | None) -> None:
+        if self.run is not None:
+            stopped = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+            self.client.set_terminated(self.run, stopped if error else "FINISHED")
+
+
+def _final(metrics: dict[str, Any]) -> Scalars:
+    """Metrics by name, such as test/hits_at_10: MLflow does not allow @ in names."""
+    found = {split: metrics[split]["both"] for split in ("valid", "test") if split in metrics}
+    return {f"{split}/{name.replace('@', '_at_')}": both[name] for split, both in found.items() for name in METRICS}

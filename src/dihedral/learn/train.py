@@ -1,0 +1,221 @@
+"""`train`: from a graph and a recipe to a predictor, evaluated and stored."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+
+from dihedral.errors import DihedralError
+from dihedral.evaluation import Evaluator
+from dihedral.graph import Graph
+from dihedral.learn.checkpoint import RunFolder
+from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe
+from dihedral.learn.estimates import num_threads
+from dihedral.learn.identity import find_difference, run_identity
+from dihedral.learn.loop import Callback, Event, Trainer
+from dihedral.models import Model
+from dihedral.objectives.recipe import Recipe, load_recipe
+from dihedral.objectives.recipe_settings import RecipeSettings
+from dihedral.predict.predictor import Predictor, load
+from dihedral.runtime.device import choose_device
+from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
+from dihedral.runtime.threads import at_most
+from dihedral.store.folder import check_options, holds_model
+
+
+def train(
+    graph: Graph,
+    recipe: str | Path | Recipe | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    checkpoint_minutes: float = 1.0,
+    minutes: float | None = None,
+    progress: bool = True,
+    callback: Callback | Sequence[Callback] = (),
+    keep_latents: bool = False,
+    keep_optimiser: bool = False,
+    dtype: str = "float32",
+    shard_mb: float | None = None,
+    **settings: Unpack[RecipeSettings],
+) -> Predictor:
+    """Train a model on a graph and evaluate it on valid and test.
+
+    recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph.
+    settings: replace single settings of the recipe.
+    out: the model's folder; checkpoints and the log are kept in its `training` folder.
+    resume: resume from the last checkpoint in `out`.
+    minutes: limit on the time of training; by default 10 without a recipe, and none with one.
+    keep_optimiser: store the state of the optimiser with the model, so that an update continues with it.
+    progress: show a progress bar in a terminal, a line in a notebook, and elsewhere print a line per validation.
+    callback: one or several functions that are called with every event, such as `dihedral.learn.loggers`.
+    """
+    if recipe is None and minutes is None:
+        minutes = DEFAULT_MINUTES
+    wanted = _find_recipe(graph, recipe, dict(settings), minutes, choose_device(device), progress)
+    check_options(dtype, shard_mb)
+    folder = Path(out) if out is not None else None
+    if folder is None and world_size() > 1:
+        raise DihedralError(f"{world_size()} processes train one model, which needs an output folder; give `out`")
+    callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
+    if rank() > 0:  # rank zero reports for all
+        callbacks, progress = [], False
+
+    def announce(event: Event) -> None:
+        for each in callbacks:
+            each(event)
+
+    with ExitStack() as stack:
+        here = stack.enter_context(joined(choose_device(device)))
+        is_restart = folder is not None and any_rank(_was_begun(folder), here)
+        if folder is not None and holds_model(folder) and not overwrite:
+            if resume or is_restart:
+                return _finished(folder, graph, wanted, seed, here)
+            raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
+        if progress:
+            from dihedral.learn.progress import show_progress
+
+            callbacks.append(stack.enter_context(show_progress()))
+        options: dict[str, Any] = {"checkpoint_minutes": checkpoint_minutes, "minutes": minutes, "callback": announce}
+        trainer = Trainer(graph, wanted, seed=seed, device=here, out=folder, **options)
+        _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
+        with at_most(num_threads(wanted, graph, here)):
+            trainer.run()
+        predictor = finish(trainer)
+        if not keep_optimiser:
+            predictor.optimiser = None  # as large as the model
+        if trainer.shard.is_single:
+            calibrate(predictor, seed)
+        kept = {"latents": keep_latents, "optimiser": keep_optimiser}
+        _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite, **kept)
+        announce({"event": "measured", "metrics": predictor.metrics})
+    return predictor if trainer.shard.is_single or folder is None else load(folder, device=here)
+
+
+def _was_begun(folder: Path) -> bool:
+    """Whether this is rank zero after a restart by torchrun, and the run in the folder belongs to the same launch."""
+    return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
+
+
+def _find_recipe(
+    graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], minutes: float | None,
+    device: torch.device, report: bool,
+) -> Recipe:  # fmt: skip
+    if not isinstance(graph, Graph):
+        raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
+    if recipe is None:
+        model = settings.get("model", "dihedral-gumbel")
+        recipe = choose_recipe(graph, model, minutes=minutes or DEFAULT_MINUTES, device=device)
+        if report:
+            print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
+    return load_recipe(recipe).changed(settings)
+
+
+def _begin(
+    trainer: Trainer, stack: ExitStack, *, resume: bool, is_restart: bool, overwrite: bool, progress: bool
+) -> None:
+    """Lock and prepare the run's folder, if there is one, and restore its checkpoint on a resume."""
+    run = trainer.folder
+    if run is not None:
+        resume = resume or any_rank(is_restart and run.checkpoint.exists(), trainer.device)
+        on_rank_zero(lambda: _prepare(run, stack, resume, overwrite), trainer.device)
+    if resume:
+        trainer.resume()
+        if progress:
+            print(f"resuming after epoch {trainer.state.epoch}", file=sys.stderr)
+
+
+def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) -> None:
+    """Lock a folder against other runs, and clear it for a run that starts over."""
+    if resume:
+        if run.checkpoint.exists():  # otherwise the trainer reports it, and no folder is created
+            stack.enter_context(run.locked())
+            run.begin()
+        return
+    stack.enter_context(run.locked())
+    if run.checkpoint.exists() and not overwrite:
+        raise DihedralError(
+            f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to continue it "
+            "or --overwrite to start over"
+        )
+    run.clear()
+    run.begin()
+
+
+def calibrate(predictor: Predictor, seed: int) -> None:
+    """Fit probabilities; where that is not possible, keep the reason with the model."""
+    try:
+        predictor.calibrate(seed=seed)
+    except DihedralError as error:
+        predictor.metrics["calibration"] = {"reason": str(error)}
+
+
+def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
+    """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
+    entities = trainer.shard.gather(predictor.model.entities.detach())
+    optimiser = predictor.optimiser
+    if optimiser is not None and (sums := trainer.shard.gather(optimiser["entities"])) is not None:
+        optimiser = optimiser | {"entities": sums}
+    run = trainer.folder
+    if run is None:
+        return
+
+    def save() -> None:
+        assert entities is not None
+        model = Model(entities, predictor.model.relations).requires_grad_(False)
+        stored = Predictor(
+            model, trainer.graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents,
+            optimiser=optimiser,
+        )  # fmt: skip
+        if not trainer.shard.is_single:
+            calibrate(stored, trainer.seed)
+        stored.save(run.folder.parent, **options)
+        run.drop_checkpoint()
+
+    on_rank_zero(save, trainer.device)
+
+
+def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int, device: torch.device) -> Predictor:
+    """The model of a finished run, if it is the run that was requested."""
+    predictor = load(folder, device=device)
+    try:
+        found = run_identity(predictor.recipe, predictor.metrics.get("seed", -1), predictor.graph.fingerprint)
+        part = find_difference(found, run_identity(recipe, seed, graph.fingerprint))
+    except DihedralError:  # settings of another version
+        part = "recipe"
+    if part:
+        raise DihedralError(
+            f"folder {str(folder)!r} holds a finished model with another {part}, which cannot be resumed; "
+            "choose another folder or overwrite it (--overwrite)"
+        )
+    return predictor
+
+
+def finish(trainer: Trainer) -> Predictor:
+    """The best model of a run as a predictor, evaluated on valid and test."""
+    model, latents = trainer.best_model()
+    state = trainer.state
+    metrics: dict[str, Any] = {
+        "seed": trainer.seed,
+        "epochs": state.epoch,
+        "best_epoch": state.best_epoch if state.best_epoch >= 0 else state.epoch,
+        "stopped_by": trainer.stopped_by,
+        "train_seconds": round(state.seconds, 3),
+        "device": str(trainer.device),
+        "processes": trainer.shard.world,
+        "torch": torch.__version__,
+    }
+    recipe, sums = trainer.recipe.to_dict(), {name: each.sum for name, each in trainer.optimisers.items()}
+    predictor = Predictor(model, trainer.graph, recipe=recipe, metrics=metrics, latents=latents, optimiser=sums)
+    for split in ("valid", "test"):
+        if len(trainer.graph.split(split)):
+            metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(predictor.scorer).to_dict()
+    return predictor

@@ -1,0 +1,384 @@
+"""Recipes: every setting of a training run in one frozen object, read from TOML."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from dihedral.elements.monoid import parse_levels
+from dihedral.errors import DihedralError, close_matches
+from dihedral.io.files import atomic_path
+from dihedral.models import MODELS, Relations
+from dihedral.models.dihedral import check_group
+from dihedral.objectives.regularisers import REGULARISERS
+
+OBJECTIVES = ("logistic", "softmax")
+PRECISIONS = ("half", "tf32", "float32")
+BUILT_IN = resources.files("dihedral") / "recipes"
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """When a setting applies: a test on another setting."""
+
+    on: str  # the other setting
+    holds: Callable[[Any], bool]  # of its value
+    text: str
+
+
+def _models(has: Callable[[type[Relations]], bool], text: str) -> Condition:
+    names = ", ".join(name for name, model in MODELS.items() if has(model))
+    return Condition("model", lambda name: has(MODELS[name]), f"{text} ({names})")
+
+
+LOGISTIC = Condition("objective", lambda value: value == "logistic", "objective 'logistic'")
+SOFTMAX = Condition("objective", lambda value: value == "softmax", "objective 'softmax'")
+GROUP = _models(lambda model: model.is_discrete, "models over D_K")
+GRADABLE = _models(lambda model: model.is_gradable, "models that choose among elements")
+RECIPROCAL = _models(lambda model: model.can_be_reciprocal, "baselines of 2x2 blocks")
+TEMPERATURE = _models(lambda model: model.uses_temperature, "models with a temperature")
+BILINEAR = _models(lambda model: model.is_bilinear, "bilinear models")
+BLOCKS = _models(lambda model: model.is_block, "models of 2x2 blocks")
+REGULARISED = Condition("regulariser", lambda value: value != "none", "regularisers other than 'none'")
+L2 = Condition("regulariser", lambda value: value == "l2", "regulariser 'l2'")
+N3 = Condition("regulariser", lambda value: value == "n3", "regulariser 'n3'")
+WALKS = Condition("paths", lambda value: value > 0, "paths more than 0")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+POSITIVE = Range("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
+LESS_THAN_1 = Range("less than 1", lambda value: value < 1)
+AT_MOST_1 = Range("at most 1", lambda value: value <= 1)
+TWO_OR_THREE = Range("2 or 3", lambda value: value in (2, 3))
+
+
+def setting(
+    default: Any, help: str, *ranges: Range, when: Collection[Condition] = (), choices: Collection[str] = ()
+) -> Any:
+    """A field of a recipe; its metadata holds the help text, the conditions, the ranges and the choices."""
+    return dataclasses.field(
+        default=default, metadata={"help": help, "when": tuple(when), "ranges": ranges, "choices": tuple(choices)}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is built and trained.
+
+    Settings that the model or the objective ignores are refused unless they have their default value.
+
+    >>> Recipe(model="dihedral-ste", dimension=200).replace(epochs="5").epochs
+    5
+    """
+
+    name: str = setting("unnamed", "Name of the recipe.")
+    about: str = setting("", "What the recipe is for, and where it departs from the paper.")
+
+    # the model
+    model: str = setting("dihedral-gumbel", "The model.", choices=MODELS)
+    K: int = setting(4, "The dihedral group D_K.", POSITIVE, when=[GROUP])
+    levels: str = setting(
+        "1", 'Sizes of elements, separated by commas: 1, 1/2, 1/4, … and 0. "1" is D_K; others give graded elements.',
+        when=[GRADABLE],
+    )  # fmt: skip
+    dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE)
+    entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE)
+    relation_init: float = setting(
+        None,
+        "Spread of the initial relation parameters; by default 0.1 for transe, 0.5 for dihedral-projection, "
+        "1 for the others.",
+        NOT_NEGATIVE,
+    )
+    temperature: float = setting(
+        3.0, "τ₀ of the softmax over group elements; τ = max(temperature_floor, τ₀ exp(-cooling · epoch)).",
+        POSITIVE, when=[TEMPERATURE],
+    )  # fmt: skip
+    temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE])
+    cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE])
+    relation_scale: bool = setting(False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP])
+
+    reciprocal: bool = setting(
+        False, "Learn a second operator per relation, which asks for heads (Lacroix et al., 2018).", when=[RECIPROCAL]
+    )
+
+    # the objective
+    objective: str = setting(
+        "logistic", "logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides.",
+        choices=OBJECTIVES,
+    )  # fmt: skip
+    negatives: int = setting(10, "Sampled negatives per positive.", POSITIVE, when=[LOGISTIC])
+    share_negatives: int = setting(
+        0, "Positives that share one set of negatives, for one matrix product; 0 draws a set for each.",
+        NOT_NEGATIVE, when=[LOGISTIC],
+    )  # fmt: skip
+    skew_probability: float = setting(
+        0.0, "Probability of the extra negative (t, r, h) for a definitely skew-symmetric relation.",
+        NOT_NEGATIVE, AT_MOST_1, when=[LOGISTIC],
+    )  # fmt: skip
+    component_weight: float = setting(
+        0.0, "Weight of the per-component loss of the Case Studies.", NOT_NEGATIVE, when=[LOGISTIC, BLOCKS]
+    )
+    relation_weight: float = setting(
+        0.0, "Weight of a third question, (head, ?, tail), among all relations.", NOT_NEGATIVE, when=[SOFTMAX, BLOCKS]
+    )
+    paths: float = setting(
+        0.0, "Random walks to train on in addition to the edges, as a fraction of the batch.",
+        NOT_NEGATIVE, AT_MOST_1, when=[SOFTMAX, BLOCKS],
+    )  # fmt: skip
+    path_length: int = setting(
+        2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.",
+        TWO_OR_THREE, when=[WALKS],
+    )  # fmt: skip
+    composition_weight: float = setting(
+        0.0, "Weight of the composition loss: products of operators become similar to the relations that they imply.",
+        NOT_NEGATIVE, when=[WALKS],
+    )  # fmt: skip
+    candidates: int = setting(
+        0, "Entities of a step's softmax besides the answers of its batch, drawn at random and weighted for those left "
+        "out; 0 uses all entities.", NOT_NEGATIVE, when=[SOFTMAX],
+    )  # fmt: skip
+    dropout: float = setting(
+        0.0,
+        "Probability that an entry of a query is set to 0 in training.",
+        NOT_NEGATIVE,
+        LESS_THAN_1,
+        when=[SOFTMAX, BILINEAR],
+    )
+    regulariser: str = setting(
+        None, "none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020; objective 'softmax', bilinear models); "
+        "by default l2 if regulariser_weight is more than 0, otherwise none.", choices=REGULARISERS,
+    )  # fmt: skip
+    regulariser_weight: float = setting(
+        0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED]
+    )
+    regularise_negatives: bool = setting(
+        False, "Apply l2 to the entities of the negative triples too, another reading of the paper's λ.",
+        when=[L2, LOGISTIC],
+    )  # fmt: skip
+    regularise_relations: bool = setting(
+        False, "Apply n3 to the relations as well as to the entities.", when=[N3, SOFTMAX, RECIPROCAL]
+    )
+    precision: str = setting(
+        "half", "Precision of the products over all entities on CUDA; a CPU always uses float32.",
+        when=[SOFTMAX], choices=PRECISIONS,
+    )  # fmt: skip
+
+    # the optimiser: Adagrad
+    batch_size: int = setting(1024, "Triples per step.", POSITIVE)
+    epochs: int = setting(100, "Passes over the training triples.", POSITIVE)
+    entity_lr: float = setting(0.1, "Learning rate of the entities and of the factors of relation_scale.", POSITIVE)
+    relation_lr: float = setting(0.1, "Learning rate of the other relation parameters.", POSITIVE)
+    averaging: float = setting(
+        0.0, "Decay of an exponential average of the parameters at the end of each epoch; 0 keeps the last ones.",
+        NOT_NEGATIVE, LESS_THAN_1,
+    )  # fmt: skip
+
+    # selection on valid
+    validate_every: int = setting(10, "Epochs between validations; 0 never validates.", NOT_NEGATIVE)
+    validate_on: int = setting(
+        0, "Valid triples, drawn once with the seed, that a validation ranks; 0 ranks all.", NOT_NEGATIVE
+    )
+    patience: int = setting(
+        0, "Validations without a better MRR before training stops; 0 never stops early.", NOT_NEGATIVE
+    )
+
+    def __post_init__(self) -> None:
+        settings = _resolved({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        for name, condition in _unmet(settings):
+            raise DihedralError(
+                f"{name} is {settings[name]!r} with {condition.on} {settings[condition.on]!r}; it applies only to "
+                f"{condition.text}: remove {name} or change {condition.on}"
+            )
+        _check_values(settings)
+        if not settings["regulariser_weight"]:
+            settings["regulariser"] = "none"
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+    def replace(self, **changes: Any) -> Recipe:
+        """A copy with other settings; text is read as the setting's type.
+
+        Settings of this recipe that no longer apply fall back to their defaults; those among `changes` are refused.
+        """
+        return Recipe(**self._applicable(changes, reset=_FIELDS.keys() - changes.keys()))
+
+    def adapt(self, **changes: Any) -> Recipe:
+        """Like `replace`, but settings among `changes` that do not apply also fall back to their defaults."""
+        return Recipe(**self._applicable(changes, reset=_FIELDS.keys()))
+
+    def _applicable(self, changes: Settings, reset: Collection[str]) -> dict[str, Any]:
+        """This recipe's settings with `changes`, where those in `reset` have their default if they do not apply."""
+        settings = self.to_dict() | _known(changes)
+        if "relation_init" not in changes and self.relation_init == MODELS[self.model].default_init:
+            settings["relation_init"] = None
+        if "regulariser" not in changes and self.regulariser == "none":
+            settings["regulariser"] = None
+        settings = _resolved(settings)
+        while drop := [name for name, _ in _unmet(settings) if name in reset]:
+            settings = _resolved(settings | {name: _FIELDS[name].default for name in drop})
+        return settings
+
+    def changed(self, settings: Settings) -> Recipe:
+        """A copy with other settings that are listed in `about`."""
+        if not settings:
+            return self
+        new = self.replace(**settings)
+        listed = ", ".join(f"{key} = {getattr(new, key)}" for key in settings if key != "about")
+        if "about" in settings or not listed:
+            return new
+        return new.replace(about=f"{new.about}; here with {listed}".lstrip("; "))
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Settings) -> Recipe:
+        return cls(**_known(settings))
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
+_TYPES: dict[str, type] = dict(get_type_hints(Recipe))
+
+
+def _known(settings: Settings) -> dict[str, Any]:
+    """The settings, if all of them exist."""
+    for key in settings:
+        if key == "lr":
+            raise DihedralError("recipe setting 'lr' does not exist; set entity_lr and relation_lr")
+        if key not in _FIELDS:
+            raise DihedralError(f"recipe setting {key!r} does not exist{close_matches(key, _FIELDS)}")
+    return dict(settings)
+
+
+def _resolved(settings: Settings) -> dict[str, Any]:
+    """The settings in their types, with known choices, and with the defaults that depend on other settings."""
+    read: dict[str, Any] = {
+        name: value if value is None and _FIELDS[name].default is None else _read(name, value)
+        for name, value in settings.items()
+    }
+    if read["regulariser"] is None:
+        read["regulariser"] = "l2" if read["regulariser_weight"] else "none"
+    for name, field in _FIELDS.items():
+        choices = field.metadata["choices"]
+        if choices and read[name] not in choices:
+            offered = f"{', '.join(choices)}{close_matches(read[name], choices)}"
+            raise DihedralError(f"{name} is {read[name]!r}; choose one of {offered}")
+    if read["relation_init"] is None:
+        read["relation_init"] = MODELS[read["model"]].default_init
+    return read
+
+
+def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
+    """Settings that differ from their default although they do not apply, each with the first condition not met."""
+    found = []
+    for name, field in _FIELDS.items():
+        conditions = field.metadata["when"] if settings[name] != field.default else ()
+        if name == "regulariser" and settings[name] == "dura":
+            conditions = (SOFTMAX, BILINEAR)
+        found += [(name, condition) for condition in conditions if not condition.holds(settings[condition.on])][:1]
+    return found
+
+
+def _check_values(settings: Settings) -> None:
+    """Refuse values out of range."""
+    for name, field in _FIELDS.items():
+        for allowed in field.metadata["ranges"]:
+            if not allowed.holds(settings[name]):
+                raise DihedralError(f"{name} is {settings[name]}; it must be {allowed.text}")
+    check_group(MODELS[settings["model"]], settings["K"])
+    parse_levels(settings["levels"])
+    if settings["dimension"] % 2:
+        raise DihedralError(f"dimension is {settings['dimension']}; it is 2L, so it must be even")
+    if settings["reciprocal"] and settings["paths"]:
+        raise DihedralError(
+            f"paths is {settings['paths']} with reciprocal = true; walks need one operator per relation"
+        )
+    for name in ("component_weight", "regularise_negatives"):
+        if settings["share_negatives"] and settings[name]:
+            raise DihedralError(
+                f"{name} is {settings[name]} with share_negatives {settings['share_negatives']}; "
+                "it needs a set of negatives for each positive: set share_negatives = 0"
+            )
+
+
+def _read(key: str, value: Any) -> Any:
+    """A value in the setting's type; text, as from a command line, is parsed."""
+    kind = _TYPES[key]
+    if kind is str and isinstance(value, str):
+        return value
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if kind is bool and text in ("true", "false"):
+            return text == "true"
+        with contextlib.suppress(ValueError):
+            value = kind(value) if kind is not bool else value
+    fits = isinstance(value, bool) if kind is bool else isinstance(value, (int, kind)) and not isinstance(value, bool)
+    if kind is str or not fits or (kind is float and not math.isfinite(value)):
+        raise DihedralError(f"{key} is {value!r}; it must be {_KIND_NAMES[kind]}")
+    return kind(value)
+
+
+_KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def load_recipe(source: str | Path | Recipe) -> Recipe:
+    """A recipe by name (`paper/wn18rr-d4-ste`) or from a TOML file; a Recipe is returned as it is."""
+    if isinstance(source, Recipe):
+        return source
+    path = Path(source)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise DihedralError(f"recipe file {str(source)!r} does not exist")
+        return _parse(path.read_bytes(), path.stem, str(source))
+    known = recipe_names()
+    if str(source) not in known:
+        raise DihedralError(
+            f"recipe {str(source)!r} is unknown{close_matches(str(source), known)} "
+            "(`dihedral recipes` lists them; a file must end in .toml)"
+        )
+    return _parse(BUILT_IN.joinpath(f"{source}.toml").read_bytes(), str(source), str(source))
+
+
+def write_recipe(recipe: Recipe, path: Path) -> None:
+    """Write a recipe as a TOML file with every setting, because defaults may change."""
+    # numbers, booleans and strings have the same syntax in JSON and TOML
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in recipe.to_dict().items()]
+    with atomic_path(path) as partial:
+        partial.write_text("".join(lines), encoding="utf-8")
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes that come with the library."""
+    return sorted(
+        f"{group.name}/{file.name.removesuffix('.toml')}"
+        for group in BUILT_IN.iterdir()
+        if group.is_dir()
+        for file in group.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def _parse(text: bytes, name: str, where: str) -> Recipe:
+    try:
+        settings = tomllib.loads(text.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DihedralError(f"recipe {where!r} is not TOML: {error}") from None
+    return Recipe.from_dict({"name": name, **settings})

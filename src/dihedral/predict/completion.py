@@ -1,0 +1,252 @@
+"""Batch completion: answers to many questions, and the most probable facts missing from a graph, as tables.
+
+Scores are computed in tiles, so memory does not grow with the number of questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.errors import DihedralError, check_triples
+from dihedral.graph.steps import SIDES, Side
+from dihedral.graph.ways import wilson_interval
+from dihedral.predict.predictor import Predictor
+from dihedral.probability.calibration import given_missing
+from dihedral.probability.proposals import propose, select
+from dihedral.probability.sampling import is_among
+from dihedral.scoring.questions import (
+    Among,
+    Known,
+    Order,
+    Part,
+    Question,
+    check_names,
+    check_options,
+    missing_part,
+    unknown_names,
+)
+
+OnProgress = Callable[[int, int], None]
+
+
+def complete(
+    predictor: Predictor,
+    questions: Sequence[Question],
+    *,
+    top: int = 10,
+    known: Known = "include",
+    among: Among = None,
+    order: Order = "auto",
+    skip_unknown: bool = False,
+    on_progress: OnProgress | None = None,
+) -> pa.Table:
+    """The best answers of each question: one row per answer, with the question's number (from 1) and the answer's rank.
+
+    These are the answers that `predictor.predict` gives one by one.
+
+    skip_unknown: leave out questions with unknown names; otherwise the error lists all of these names.
+    """
+    check_options(top, known, order=order)
+    check_triples(questions)
+    unknown = unknown_names(predictor.graph, questions)
+    if not skip_unknown:
+        check_names(predictor.graph, unknown)
+    skipped = {number - 1 for numbers in unknown.values() for number in numbers}
+    groups: dict[tuple[Part, str], list[int]] = {}  # by the part asked for, and the relation if entities are limited
+    for number, question in enumerate(questions):
+        if number in skipped:
+            continue
+        try:
+            part = missing_part(*question)
+            check_options(top, known, among=among, part=part)
+        except DihedralError as error:
+            raise DihedralError(f"question {number + 1}: {error}") from None
+        limited_by = str(question[1]) if among not in (None, "all") else ""
+        groups.setdefault((part, limited_by), []).append(number)
+    found: list[pa.Table] = []
+    done = 0
+    for (part, limited_by), numbers in groups.items():
+        here = [questions[number] for number in numbers]
+        if part == "relation":
+            found.append(_relations(predictor, here, numbers, top, known))
+        else:
+            allowed = predictor.allowed(among, limited_by, part) if limited_by else None
+            found.append(_entities(predictor, here, numbers, part, top, known, allowed, order))
+        done += len(numbers)
+        if on_progress:
+            on_progress(done, len(questions) - len(skipped))
+    if not found:
+        return _SCHEMA.empty_table()
+    return pa.concat_tables(found).sort_by([("question", "ascending"), ("rank", "ascending")])
+
+
+_SCHEMA = pa.schema(
+    [("question", pa.int64()), ("rank", pa.int64()), ("head", pa.string()), ("relation", pa.string()),
+     ("tail", pa.string()), ("score", pa.float32()), ("probability", pa.float32()), ("known", pa.bool_())]
+)  # fmt: skip
+
+
+def _entities(
+    predictor: Predictor, questions: list[Question], numbers: list[int], side: Side, top: int, known: Known,
+    allowed: Tensor | None, order: Order,
+) -> pa.Table:  # fmt: skip
+    anchors = [str(question[0 if side == "tail" else 2]) for question in questions]
+    entities, steps = predictor.question_ids(side, anchors, [str(question[1]) for question in questions])
+    options: dict[str, Any] = {"known": known, "allowed": allowed, "order": order}
+    ids, scores, likely = predictor.best_answers(side, entities, steps, top, **options)
+    row, place = torch.nonzero(scores > float("-inf"), as_tuple=True)
+    answers, given, relations = ids[row, place], entities[row], (steps % predictor.graph.num_relations)[row]
+    columns = [given, relations, answers] if side == "tail" else [answers, relations, given]
+    question = torch.tensor(numbers)[row.cpu()] + 1
+    listed = np.array(likely, dtype=object)[row.cpu().numpy(), place.cpu().numpy()]
+    return _table(predictor, torch.stack(columns, dim=1), scores[row, place], listed, question, place)
+
+
+def _relations(predictor: Predictor, questions: list[Question], numbers: list[int], top: int, known: Known) -> pa.Table:
+    rows = []
+    for number, (head, _, tail) in zip(numbers, questions, strict=True):
+        for rank, p in enumerate(predictor.predict(head=head, tail=tail, top=top, known=known), start=1):
+            rows.append({"question": number + 1, "rank": rank, **p._asdict()})
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _table(
+    predictor: Predictor, triples: Tensor, scores: Tensor, likely: NDArray[Any], question: Tensor,
+    place: Tensor,
+) -> pa.Table:  # fmt: skip
+    """Answers [n, 3] by id as a table of names."""
+    graph = predictor.graph
+    head, relation, tail = triples.T
+    is_known = predictor.known.contains(*triples.to(predictor.device).T)
+    names = [
+        vocabulary.array.take(pa.array(ids.cpu().numpy()))
+        for vocabulary, ids in ((graph.entities, head), (graph.relations, relation), (graph.entities, tail))
+    ]
+    columns = [
+        pa.array(question.cpu().numpy()), pa.array(place.cpu().numpy() + 1), *names,
+        pa.array(scores.float().cpu().numpy()),
+        pa.array(likely, pa.float32()),
+        pa.array(is_known.cpu().numpy()),
+    ]  # fmt: skip
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+
+@torch.no_grad()
+def missing_facts(
+    predictor: Predictor,
+    *,
+    relations: Sequence[str] = (),
+    top: int = 100,
+    among: Among = "signature",
+    min_precision: float | None = None,
+    missing: int | None = None,
+    about: NDArray[np.int64] | None = None,
+    exclude: Sequence[tuple[str, str, str]] = (),
+    on_progress: OnProgress | None = None,
+) -> pa.Table:
+    """The most probable facts that the graph does not hold, best first; by score if the model is not calibrated.
+
+    relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`).
+    min_precision: end the list where fewer than this share of its facts are expected to hold.
+    missing: how many facts are missing from the graph; by default as many as valid holds.
+    about: only facts with one of these entities, by id, as head or as tail. exclude: facts to leave out, such as those
+    that reviewers rejected.
+    The columns precision, precision_low and precision_high give the share of the facts down to a row that are expected
+    to hold, and its 95 % confidence interval from the proposals on valid; there is none for a part of the facts, nor
+    after a correction by decisions (`Predictor.use_reviews`), which `missing` replaces.
+    """
+    check_options(top, "exclude")
+    _check_missing(predictor, min_precision, missing)
+    graph, calibration = predictor.graph, predictor.calibration
+    if calibration is not None and missing is not None:
+        calibration = replace(calibration, offsets=None)
+    relations = (relations,) if isinstance(relations, str) else relations
+    numbers = list(dict.fromkeys(map(graph.relations.id, relations))) or list(range(graph.num_relations))
+    is_left = _filter(predictor, about, exclude)
+    best, best_scores = torch.empty(0, 3, dtype=torch.int64), torch.empty(0)
+    order = np.zeros((2, 0))  # what they are ordered by, and z, which is the same without a correction
+    for done, relation in enumerate(numbers, start=1):
+        heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
+        if len(graph.index.members(relation)):
+            triples, scores = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
+            left = is_left(triples)
+            triples, scores = triples[left], scores[left]
+            value = z = scores.double().numpy()
+            if calibration is not None:
+                least = order[1].min() if len(best) == top and calibration.offsets is None else -np.inf
+                triples, scores, _, z = select(predictor.evidence, calibration.proposals, triples, scores, least)
+                value = calibration.order(z, relation)
+            best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
+            order = np.concatenate([order, np.stack([value, z])], axis=1)
+            kept = np.argsort(-order[0], kind="stable")[:top]
+            best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
+        if on_progress:
+            on_progress(done, len(numbers))
+    place = torch.arange(len(best))
+    likely = np.full(len(best), None) if calibration is None else calibration.at(order[1], best[:, 1].numpy())
+    if calibration is not None and missing is not None:
+        likely = given_missing(likely, missing / len(graph.valid))
+    table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)
+    table = table.drop_columns(["question", "known"])
+    interval = not relations and missing is None and about is None and getattr(calibration, "offsets", None) is None
+    return _with_precision(predictor, table, min_precision, with_interval=interval)
+
+
+def _check_missing(predictor: Predictor, min_precision: float | None, missing: int | None) -> None:
+    if min_precision is not None and not 0 <= min_precision <= 1:
+        raise DihedralError(f"min_precision is {min_precision}; it must be between 0 and 1")
+    if min_precision is not None and predictor.calibration is None:
+        raise DihedralError("min_precision needs probabilities, which this model does not have")
+    if missing is not None and missing < 1:
+        raise DihedralError(f"missing is {missing}; give the number of facts that are missing, 1 or more")
+
+
+def _filter(
+    predictor: Predictor, about: NDArray[np.int64] | None, exclude: Sequence[tuple[str, str, str]]
+) -> Callable[[Tensor], Tensor]:
+    """Which triples [n, 3] may be listed; excluded facts with names that the model does not know do not matter."""
+    entities, relations = predictor.graph.entities, predictor.graph.relations
+    known = [(h, r, t) for h, r, t in exclude if h in entities and r in relations and t in entities]
+    gone = np.array([(entities.id(h), relations.id(r), entities.id(t)) for h, r, t in known], np.int32).reshape(-1, 3)
+    member = torch.ones(len(entities), dtype=torch.bool)
+    if about is not None:
+        member[:] = False
+        member[torch.from_numpy(about)] = True
+
+    def is_left(triples: Tensor) -> Tensor:
+        kept = member[triples[:, 0]] | member[triples[:, 2]]
+        return kept & torch.from_numpy(~is_among(triples, gone, len(entities)))
+
+    return is_left
+
+
+def _with_precision(
+    predictor: Predictor, table: pa.Table, min_precision: float | None, *, with_interval: bool
+) -> pa.Table:
+    """Add the expected precision of the list down to each row, and end the list where it gets too low."""
+    calibration = predictor.calibration
+    if calibration is None:
+        nothing = pa.nulls(len(table), pa.float32())
+        columns = [nothing] * 3
+    else:
+        likely = table["probability"].to_numpy().astype(np.float64)
+        precision = likely.cumsum() / np.arange(1, len(likely) + 1)
+        columns = [pa.array(precision, pa.float32()), *[pa.nulls(len(table), pa.float32())] * 2]
+        if with_interval:
+            similar = np.array([calibration.num_similar(p) for p in likely.tolist()])
+            columns[1:] = [pa.array(each, pa.float32()) for each in wilson_interval(precision, similar)]
+        if min_precision is not None:
+            enough = np.flatnonzero(precision >= min_precision)
+            length = int(enough[-1]) + 1 if len(enough) else 0
+            table, columns = table.slice(0, length), [each.slice(0, length) for each in columns]
+    for name, column in zip(("precision", "precision_low", "precision_high"), columns, strict=True):
+        table = table.append_column(name, column)
+    return table

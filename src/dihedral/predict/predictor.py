@@ -1,0 +1,572 @@
+"""The predictor: names on top of a scorer, with the known facts of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dihedral.ask import Query
+from dihedral.ask.answer_calibration import fit_answers, read_answers
+from dihedral.ask.asking import Answer, Answers, Facts, find_answers, follow_path, read_query, read_semantics
+from dihedral.ask.evaluation import WIDTH
+from dihedral.ask.transitions import Transitions
+from dihedral.errors import DihedralError, check_triples, close_matches
+from dihedral.graph import Graph, GraphIndex, KnownAnswers
+from dihedral.graph.signatures import Signatures
+from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
+from dihedral.graph.triples import SPLITS, Triples
+from dihedral.io.html import table
+from dihedral.models import Model
+from dihedral.predict.paths import path_vectors
+from dihedral.predict.results import Results
+from dihedral.probability.additive import AdditiveModel
+from dihedral.probability.calibration import Calibration, fit_calibration, measure_judgements
+from dihedral.probability.corrections import Corrections, fit_corrections
+from dihedral.probability.evidence import CountedRules, Evidence
+from dihedral.probability.ordering import POOL, as_triples, by_probability, compare_orders
+from dihedral.runtime.device import choose_device
+from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
+from dihedral.scoring.scorer import Scorer
+from dihedral.store.card import write_card
+from dihedral.store.export import export_model
+from dihedral.store.folder import Dtype, StoredModel, load_model, save_model
+from dihedral.store.reviews import Reviews
+
+
+class Prediction(NamedTuple):
+    """A triple with its score; `known` says whether any split of the graph holds it."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+    probability: float | None = None  # that it holds, as if it were not known; None if the model is not calibrated
+
+
+class Similar(NamedTuple):
+    """An entity with a similar vector."""
+
+    entity: str
+    similarity: float  # cosine
+
+
+class Judgement(NamedTuple):
+    """Whether a triple is classified as true, and its probability if true and false are equally likely."""
+
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
+
+
+class PathAnswer(NamedTuple):
+    """Where a path leads; `through` holds the entities between, if the search went step by step."""
+
+    entity: str
+    score: float
+    through: tuple[str, ...]
+
+
+class Predictor:
+    """A trained model that answers questions by name.
+
+    >>> from dihedral import make_family, train
+    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+    >>> len(predictor.predict(head="man_0000", relation="spouse", top=3))
+    3
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        graph: Graph,
+        *,
+        recipe: dict[str, Any] | None = None,
+        metrics: dict[str, Any] | None = None,
+        latents: dict[str, Tensor] | None = None,
+        optimiser: dict[str, Tensor] | None = None,
+    ) -> None:
+        """
+        latents: the training parameters behind the relations. optimiser: Adagrad's sums, by the name of the parameter.
+        """
+        self.scorer = Scorer(model)
+        self.graph = graph
+        self.recipe = recipe or {}
+        self.metrics = metrics or {}
+        self.latents, self.optimiser = latents, optimiser
+        self.known = KnownAnswers(graph, self.device)
+        self._calibration: Calibration | None = None
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.model.relations.kind}, 2L={self.model.dimension}, {self.graph!r})"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.model.relations.kind} model, {self.model.dimension} numbers per entity"
+        rows = [[split, *(self.metrics[split]["both"][key] for key in ("mrr", "hits@1", "hits@10"))]
+                for split in ("valid", "test") if split in self.metrics]  # fmt: skip
+        measured = table(("", "MRR", "Hits@1", "Hits@10"), rows, title)
+        return measured + self.graph._repr_html_()
+
+    @property
+    def model(self) -> Model:
+        return self.scorer.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.scorer.device
+
+    @cached_property
+    def train_index(self) -> GraphIndex:
+        """The training facts by entity and signed step, on the model's device."""
+        return self.graph.train_index.to(self.device)
+
+    # --- names and ids -------------------------------------------------------------------------
+
+    def triple_ids(self, triples: Sequence[tuple[str, str, str]]) -> Tensor:
+        """Named triples as ids: int64 [n, 3]."""
+        check_triples(triples)
+        entities, relations = self.graph.entities, self.graph.relations
+        ids = [[entities.id(head), relations.id(relation), entities.id(tail)] for head, relation, tail in triples]
+        return torch.tensor(ids, dtype=torch.int64, device=self.device).view(-1, 3)
+
+    def question_ids(self, side: Side, anchors: Sequence[str], relations: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Named questions (anchor, relation, ?) or (?, relation, anchor) as entities [n] and steps [n]."""
+        if side not in SIDES:
+            raise DihedralError(f"side is {side!r}; choose head or tail")
+        if len(anchors) != len(relations):
+            raise DihedralError(
+                f"{len(anchors)} entities and {len(relations)} relations are given; give one per question"
+            )
+        entities = torch.from_numpy(self.graph.entities.ids(anchors)).long().to(self.device)
+        ids = torch.from_numpy(self.graph.relations.ids(relations)).long().to(self.device)
+        return entities, question_steps(ids, side, self.graph.num_relations)
+
+    def candidates(self, among: Among, relation: int, side: Side) -> Tensor:
+        """The entities that may answer a question about a relation, in order.
+
+        "signature" are those whose facts fit that side of the relation; "range" are those that a known fact has there;
+        a list of names are those; "all" or None are all.
+        """
+        step = inverse_ids(question_steps(relation, side, self.graph.num_relations), self.graph.num_relations)
+        if among is None or among == "all":
+            return torch.arange(self.graph.num_entities)
+        if not isinstance(among, str):
+            return torch.from_numpy(self.graph.entities.ids(list(among))).long().unique()
+        if among == "range":
+            return self.graph.index.members(step).long()
+        if among == "signature":
+            return torch.from_numpy(self.signatures.candidates(step))
+        raise DihedralError(f"among is {among!r}; choose {', '.join(CANDIDATES)}, or give a list of entities")
+
+    @cached_property
+    def signatures(self) -> Signatures:
+        """Which entities fit which side of which relation, by all known facts."""
+        return Signatures(self.graph.index)
+
+    def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
+        """The same as a mask [N] on the model's device; None if all may answer."""
+        number = self.graph.relations.id(relation)
+        if among is None or among == "all":
+            return None
+        mask = torch.zeros(self.graph.num_entities, dtype=torch.bool)
+        mask[self.candidates(among, number, side)] = True
+        return mask.to(self.device)
+
+    def members(self, relation: str, entity: str) -> list[str]:
+        """The known heads of (?, relation, entity), such as the members of a type."""
+        _, members = self.known(*self.question_ids("head", [entity], [relation]))
+        return [self.graph.entities[i] for i in members.tolist()]
+
+    def align(self, graph: Graph) -> Graph:
+        """Another graph's triples with this model's ids; a name that the model does not know is an error."""
+        if graph.entities == self.graph.entities and graph.relations == self.graph.relations:
+            return graph
+
+        def renumber(triples: Triples) -> Triples:
+            return np.stack([entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]], axis=1)
+
+        for own, other in ((self.graph.entities, graph.entities), (self.graph.relations, graph.relations)):
+            unknown = other.without(own)
+            if unknown:
+                raise DihedralError(
+                    f"the model does not know {len(unknown)} of the {len(other)} {own.kind} names of {graph.name!r}, "
+                    f"such as {unknown[0]!r}{close_matches(unknown[0], own)}"
+                )
+        entity = self.graph.entities.ids(list(graph.entities))
+        relation = self.graph.relations.ids(list(graph.relations))
+        train, valid, test = (renumber(graph.split(split)) for split in SPLITS)
+        return Graph(self.graph.entities, self.graph.relations, train, valid, test, graph.name, graph.notes)
+
+    # --- predictions ---------------------------------------------------------------------------
+
+    def score(self, head: str, relation: str, tail: str) -> float:
+        """φ(h, r, t) = hᵀRt."""
+        return float(self.scorer.score(self.triple_ids([(head, relation, tail)]))[0])
+
+    def predict(
+        self,
+        *,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        top: int = 10,
+        known: Known = "include",
+        among: Among = None,
+        order: Order = "auto",
+    ) -> Results[Prediction]:
+        """The best completions of a triple, best first. Give two of head, relation and tail.
+
+        known: "include" marks facts that the graph holds, "exclude" leaves them out.
+        order: "probability" or "score"; "auto" is the one that ranked the valid triples better (`order`).
+        among: "signature" answers only with entities whose facts fit that side of the relation, "range" only with those
+        that a known fact has there, a list of names, such as `members("isa", "Virus")`, only with those; "all" or None
+        do not limit the answers.
+        """
+        part = missing_part(head, relation, tail)
+        check_options(top, known, among=among, part=part, order=order)
+        if part == "relation":
+            return self._predict_relation(str(head), str(tail), top, known)
+        anchor = str(head if part == "tail" else tail)
+        allowed = self.allowed(among, str(relation), part)
+        options: dict[str, Any] = {"top": top, "known": known, "allowed": allowed, "order": order}
+        return self.predict_many(part, [anchor], [str(relation)], **options)[0]
+
+    def predict_many(
+        self,
+        side: Side,
+        anchors: Sequence[str],
+        relations: Sequence[str],
+        *,
+        top: int = 10,
+        known: Known = "include",
+        allowed: Tensor | None = None,
+        order: Order = "auto",
+    ) -> list[Results[Prediction]]:
+        """The same for many questions (anchor, relation, ?) or (?, relation, anchor) at once, in one product.
+
+        >>> from dihedral import make_family, train
+        >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+        >>> found = predictor.predict_many("tail", ["man_0000", "man_0001"], ["spouse", "child"], top=3)
+        >>> [len(each) for each in found]
+        [3, 3]
+        """
+        check_options(top, known, order=order)
+        entities, steps = self.question_ids(side, anchors, relations)
+        options: dict[str, Any] = {"known": known, "allowed": allowed, "order": order}
+        ids, scores, likely = self.best_answers(side, entities, steps, top, **options)
+        names, kinds = self.graph.entities, self.graph.relations
+        row, answer = self.known(entities, steps)
+        place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # one number per (question, entity)
+        is_known = torch.isin(place + ids, row * len(names) + answer)
+        which = steps % self.graph.num_relations
+        columns = (entities, which, ids, scores, is_known)
+        answers = [
+            [
+                Prediction(names[a], kinds[r], names[i], score, fact, p)  # full names, even if asked by prefix
+                if side == "tail"
+                else Prediction(names[i], kinds[r], names[a], score, fact, p)
+                for i, score, fact, p in zip(*found, strict=True)
+                if score > float("-inf")
+            ]
+            for a, r, *found in zip(*(column.tolist() for column in columns), likely, strict=True)
+        ]
+        return [Results(each, self.graph) for each in answers]
+
+    def best_answers(
+        self, side: Side, entities: Tensor, steps: Tensor, top: int, *, known: Known = "include",
+        allowed: Tensor | None = None, order: Order = "auto",
+    ) -> tuple[Tensor, Tensor, list[list[float | None]]]:  # fmt: skip
+        """The best answers of questions (entities [n], steps [n]): ids [n, k], scores [n, k] and probabilities.
+
+        If fewer than k entities may answer, the rest have a score of -inf.
+        """
+        chosen = self.resolve_order(order)
+        exclude = self.known if known == "exclude" else None
+        pool = top if chosen == "score" else max(top, POOL)
+        ids, scores = self.scorer.top(entities, steps, pool, exclude=exclude, allowed=allowed)
+        if self.calibration is None:
+            return ids, scores, np.full(tuple(scores.shape), None).tolist()
+        triples = as_triples(side, entities, steps % self.graph.num_relations, ids)
+        places, likely = by_probability(self.calibration, self.evidence, triples, scores)
+        if chosen == "score":
+            return ids, scores, likely.tolist()
+        places = places[:, :top]
+        here = places.to(self.device)
+        return ids.gather(1, here), scores.gather(1, here), np.take_along_axis(likely, places.numpy(), 1).tolist()
+
+    @property
+    def order(self) -> str:
+        """The order of answers that ranked the valid triples better: "probability" or "score"."""
+        if self.calibration is None:
+            return "score"
+        return str(self.metrics["calibration"].get("answers", {}).get("order", "score"))
+
+    def resolve_order(self, order: str) -> Order:
+        """Whether answers are ordered by probability or by score; an error if that is not possible."""
+        if order not in ORDERS:
+            raise DihedralError(f"order is {order!r:.80}; choose {', '.join(ORDERS)}")
+        if order == "probability" and self.calibration is None:
+            raise DihedralError(f"order is 'probability', but this model has none: {self.why_not_calibrated}")
+        by_probability = order == "probability" or (order == "auto" and self.order == "probability")
+        return "probability" if by_probability else "score"
+
+    def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> Results[Prediction]:
+        names, kinds = self.graph.entities, self.graph.relations
+        h, t = names.id(head), names.id(tail)
+        relations = torch.arange(len(kinds), device=self.device)
+        heads, tails = torch.full_like(relations, h), torch.full_like(relations, t)
+        scores = self.scorer.score(torch.stack([heads, relations, tails], dim=1))
+        is_known = self.known.contains(heads, relations, tails)
+        order = scores.argsort(descending=True)
+        if known == "exclude":
+            order = order[~is_known[order]]
+        best = order[:top]
+        found = [
+            Prediction(names[h], kinds[i], names[t], float(scores[i]), bool(is_known[i]), p)
+            for i, p in zip(
+                best.tolist(), self.probabilities(heads[best], best, tails[best], scores[best]), strict=True
+            )
+        ]
+        return Results(found, self.graph)
+
+    def ask(self, question: str | Query | Mapping[str, Any], **options: Any) -> Results[Answer]:
+        """The answers of a query of several facts, the best first.
+
+        question: SPARQL (`ask.sparql`), a `Query`, or the content of its JSON form. `ask_many` has the options.
+        """
+        return Results(self.ask_many([question], **options)[0].answers, self.graph)
+
+    def ask_many(
+        self,
+        questions: Sequence[str | Query | Mapping[str, Any]],
+        *,
+        top: int | None = None,
+        known: Known = "include",
+        facts: Facts = "all",
+        **semantics: Any,
+    ) -> list[Answers]:
+        """The answers of many queries, and how each was found; what queries share is computed once.
+
+        top: number of answers; by default the query's own limit, or 10.
+        known: "exclude" leaves out answers that known facts alone give.
+        facts: the facts that are certain: "all" that the graph holds, or those of "train".
+        semantics: conjunction, ways, width, share and floor of `ask.evaluation.Semantics`.
+        """
+        if facts not in ("all", "train"):
+            raise DihedralError(f"facts is {facts!r:.80}; choose all or train")
+        check_options(top or 1, known)
+        prefixes = self.graph.entities.prefixes
+        rows = Transitions(self.scorer, self.known.index if facts == "all" else self.train_index)
+        options: dict[str, Any] = {"top": top, "known": known, "semantics": read_semantics(semantics)}
+        options |= {"model": self._answer_model, "fact_probabilities": self._fact_probabilities}
+        queries = [read_query(question, prefixes) for question in questions]
+        return list(find_answers(self.graph, rows, queries, **options))
+
+    @property
+    def _answer_model(self) -> AdditiveModel | None:
+        """The probabilities of answers to queries; None if the graph was too small to fit them."""
+        content = self.metrics.get("calibration", {}).get("queries")
+        try:
+            return read_answers(content) if content else None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
+
+    def _fact_probabilities(self, triples: Tensor) -> list[Any]:
+        heads, relations, tails = triples.unbind(1)
+        return self.probabilities(heads, relations, tails, self.scorer.score(triples))
+
+    def query(
+        self,
+        start: str,
+        via: Sequence[str],
+        *,
+        top: int = 10,
+        mode: Literal["beam", "product"] = "beam",
+        width: int = WIDTH,
+    ) -> Results[PathAnswer]:
+        """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
+
+        mode: "beam" goes step by step, takes known facts as certain and follows predictions from the `width` most
+        probable entities after each step; scores are logarithms of the values that `ask` gives. "product" multiplies
+        the relations and scores all entities once.
+        """
+        if mode not in ("beam", "product"):
+            raise DihedralError(f"mode is {mode!r}; choose beam or product")
+        for name, value in (("top", top), ("width", width)):
+            if value < 1:
+                raise DihedralError(f"{name} is {value}; it must be 1 or more")
+        names = self.graph.entities
+        anchor, steps = names.id(start), parse_steps(via, self.graph.relations)
+        if mode == "product":
+            vectors = path_vectors(
+                self.scorer, *(torch.tensor(each, device=self.device) for each in ([anchor], [steps]))
+            )
+            values, ids = (vectors @ self.scorer.candidates.T)[0].topk(min(top, len(names)))
+            pairs = zip(ids.tolist(), values.tolist(), strict=True)
+            return Results((PathAnswer(names[i], value, ()) for i, value in pairs), self.graph)
+        found = follow_path(Transitions(self.scorer, self.known.index), anchor, steps, top, width)
+        answers = (PathAnswer(names[i], value, tuple(names[m] for m in through)) for i, value, through in found)
+        return Results(answers, self.graph)
+
+    def similar(self, entity: str, *, top: int = 10) -> Results[Similar]:
+        """The entities whose vectors have the highest cosine with that of an entity."""
+        if top < 1:
+            raise DihedralError(f"top is {top}; ask for at least 1 entity")
+        vectors = self.scorer.entities
+        own = self.graph.entities.id(entity)
+        cosines = torch.nn.functional.cosine_similarity(vectors, vectors[[own]])
+        cosines[own] = -2.0  # itself comes last
+        best = cosines.topk(min(top, len(cosines) - 1))
+        names = self.graph.entities
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return Results((Similar(names[i], value) for i, value in pairs), self.graph)
+
+    def fold_in(self, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
+        """A predictor that also knows new entities, placed by their facts (`update.folding`)."""
+        from dihedral.update.folding import fold_in
+
+        return fold_in(self, names, facts, seed=seed)
+
+    def update(self, *, add: Any = None, remove: Any = None, **options: Any) -> Predictor:
+        """A predictor of the changed graph: facts to add and to remove (`update.update`, with its options)."""
+        from dihedral.update.update import update
+
+        return update(self, add=add, remove=remove, **options)
+
+    # --- probabilities -------------------------------------------------------------------------
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The models of probabilities, if they were fitted (`calibrate`)."""
+        found = self.metrics.get("calibration", {})
+        if self._calibration is None and (not isinstance(found, dict) or "models" in found):
+            try:
+                fitted = Calibration.from_dict(found["models"], self.graph.num_relations)
+                corrections = Corrections.from_dict(found["reviews"]) if "reviews" in found else None
+                offsets = corrections.offsets(self.graph.relations) if corrections else None
+                self._calibration = replace(fitted, offsets=offsets)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
+        return self._calibration
+
+    @property
+    def why_not_calibrated(self) -> str:
+        """Why the model has no probabilities."""
+        found = self.metrics.get("calibration", {})
+        old = "they were fitted by another version" if "curves" in found else "it was not calibrated"
+        return str(found.get("reason", f"{old}; call calibrate()"))
+
+    def calibrate(self, *, seed: int = 0) -> None:
+        """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
+        calibration = fit_calibration(self.scorer, self.graph, seed, self._names_at_split)
+        measured = measure_judgements(self.scorer, self.graph, calibration, seed + 1)
+        answers = compare_orders(self.scorer, self.graph, calibration, seed=seed)
+        of_queries = fit_answers(self.scorer, self.graph, seed)
+        self.metrics["calibration"] = {
+            "models": calibration.to_dict(), "judgements": {"test": measured}, "answers": answers,
+            "queries": of_queries.to_dict() if of_queries else None,
+        }  # fmt: skip
+        self._calibration = None  # read again as it is stored
+        vars(self).pop("evidence", None)
+
+    @property
+    def _names_at_split(self) -> tuple[int, int] | None:
+        """The numbers of entities and relations when valid was drawn; None if no update is recorded."""
+        versions = self.metrics.get("versions")
+        first = versions[0] if isinstance(versions, list) and versions else None  # from a file
+        counts = [first.get(key) for key in ("entities", "relations")] if isinstance(first, dict) else []
+        entities, relations = counts if len(counts) == 2 else (None, None)
+        return (entities, relations) if isinstance(entities, int) and isinstance(relations, int) else None
+
+    def use_reviews(self, reviews: Reviews) -> None:
+        """Correct the probabilities by what reviewers decided (`probability.corrections`); saved with the model."""
+        if self.calibration is None:
+            raise DihedralError(f"decisions correct probabilities, and there are none: {self.why_not_calibrated}")
+        corrections = fit_corrections(reviews.standing().values())
+        if not corrections.accepted + corrections.rejected:
+            raise DihedralError("no accepted or rejected fact has a probability; there is nothing to correct by")
+        self.correct(corrections.to_dict())
+
+    def correct(self, corrections: dict[str, Any]) -> None:
+        """Use corrections of the probabilities, as `use_reviews` stores them."""
+        self.metrics["calibration"] |= {"reviews": corrections}
+        self._calibration = None
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the model and all known facts say about a proposed fact; rules only if the model is calibrated."""
+        rules = self.calibration.rules if self.calibration else CountedRules.none()
+        return Evidence(self.scorer, self.graph.index, rules, self.signatures)
+
+    def probabilities(self, heads: Tensor, relations: Tensor, tails: Tensor, scores: Tensor) -> list[Any]:
+        """Probabilities of scored triples [...] as proposals, or None for each if the model is not calibrated."""
+        if self.calibration is None:
+            return np.full(tuple(scores.shape), None).tolist()
+        triples = torch.stack([heads, relations, tails], dim=-1).view(-1, 3).cpu()
+        found = self.calibration.probabilities(self.evidence, triples, scores.flatten())
+        return found.reshape(tuple(scores.shape)).tolist()
+
+    def classify(self, triples: Sequence[tuple[str, str, str]]) -> Results[Judgement]:
+        """True or false for each triple; a known fact is judged as if it were not known."""
+        calibration = self.calibration
+        if calibration is None:
+            raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
+        ids = self.triple_ids(triples).cpu()
+        likely = calibration.probabilities(self.evidence, ids, judge=True)
+        named = self.graph.labels(ids.numpy())
+        judged = (Judgement(*triple, p >= 0.5, p) for triple, p in zip(named, likely.tolist(), strict=True))
+        return Results(judged, self.graph)
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        dtype: Dtype = "float32",
+        shard_mb: float | None = None,
+        latents: bool = False,
+        optimiser: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Write a model folder with a model card.
+
+        latents: keep the training parameters behind the codes.
+        optimiser: keep the state of the optimiser and those parameters, so that an update continues with them.
+        """
+        latents = latents or optimiser
+        if latents and self.latents is None:
+            raise DihedralError("this predictor holds no training latents to save")
+        if optimiser and self.optimiser is None:
+            raise DihedralError("this predictor holds no state of an optimiser to save; train it with keep_optimiser")
+        stored = StoredModel(
+            self.model, self.graph, self.recipe, self.metrics,
+            self.latents if latents else None, self.optimiser if optimiser else None,
+        )  # fmt: skip
+        save_model(Path(folder), stored, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
+        write_card(Path(folder), self.model, self.graph, self.recipe, self.metrics)
+
+    def export(self, path: str | Path) -> list[Path]:
+        """Write entity vectors and relation codes for other programs: .npz, .parquet, or .txt (word2vec).
+
+        Returns the files written. Parquet and text put relations into NAME.relations.* next to the file.
+        """
+        return export_model(Path(path), self.model, self.graph)
+
+
+def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
+    """Open a model folder."""
+    stored = load_model(Path(folder), device=choose_device(device))
+    return Predictor(
+        stored.model, stored.graph, recipe=stored.recipe, metrics=stored.metrics, latents=stored.latents,
+        optimiser=stored.optimiser,
+    )  # fmt: skip

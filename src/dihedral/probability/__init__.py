@@ -1,0 +1,1 @@
+"""The probability that a proposed fact or a judged triple holds."""

@@ -1,0 +1,213 @@
+"""Probabilities: from evidence to the share of proposals, or of judged triples, that hold.
+
+Two models of the same kind (`probability.additive`) are fitted on the valid triples, with the evidence of the training
+facts (`probability.evidence`):
+
+- Proposals: facts that the graph does not hold (`probability.proposals`). The probability is the share of such
+  proposals that hold if as many facts are missing from the graph as the valid split holds. If more are missing it is
+  too low, if fewer are missing it is too high. This is the probability of answers to a question and of missing facts.
+  Facts of test are neither true nor false in the fit: they are left out, as in filtered ranking.
+- Judgements: true and false in equal parts, where a false triple has one entity replaced by another that fits that side
+  of the relation. This is the probability of a yes or no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.graph.triples import Triples
+from dihedral.probability.additive import AdditiveModel, fit_additive
+from dihedral.probability.evidence import FEATURES, CountedRules, Evidence
+from dihedral.probability.sampling import sample_proposals
+from dihedral.scoring.scorer import Scorer
+
+BINS = 15
+DRAWS = 20  # of which triples hold, for the error that is due to chance
+MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no probabilities
+MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
+MAX_TRIES = 20  # to draw a triple that is not a known fact
+GROWTH = 1.3  # of the bins of proposals, from the most probable down
+TIE = 1e-9  # how much z counts where probabilities are equal
+CUTS = 60  # probabilities for which the number of proposals is kept
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The fitted models, and how many proposals they were fitted on at each probability."""
+
+    rules: CountedRules
+    proposals: AdditiveModel
+    judgements: AdditiveModel
+    cuts: list[tuple[float, int]]  # a probability, and the number of proposals on valid with at least that, ascending
+    offsets: NDArray[np.float64] | None = None  # [R]: the correction by decisions (`probability.corrections`)
+
+    def to_dict(self) -> dict[str, Any]:
+        models = {name: getattr(self, name).to_dict() for name in ("rules", "proposals", "judgements")}
+        return {"features": list(FEATURES), **models, "cuts": [list(cut) for cut in self.cuts]}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], relations: int) -> Calibration:
+        if tuple(content["features"]) != FEATURES:
+            raise ValueError(f"expected the features {', '.join(FEATURES)}")
+        kinds, width = ("proposals", "judgements"), len(FEATURES)
+        proposals, judgements = (AdditiveModel.from_dict(content[kind], width, relations) for kind in kinds)
+        cuts = [(float(probability), int(count)) for probability, count in content["cuts"]]
+        return cls(CountedRules.from_dict(content["rules"]), proposals, judgements, cuts)
+
+    def probabilities(
+        self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
+    ) -> NDArray[np.float64]:
+        """The probabilities of triples [n, 3] as proposals, or as judgements."""
+        return self.estimate(evidence, triples, scores, judge=judge)[0]
+
+    def estimate(
+        self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The probabilities, and the values z behind them, which also order triples of equal probability.
+
+        A fact about an entity and itself is at most as probable as such facts are frequent in its relation.
+        """
+        model = self.judgements if judge else self.proposals
+        head, relation, tail = triples.cpu().numpy().T
+        z = model.logits(evidence.features(triples, scores), relation)
+        found = model.at(z) if judge else self.at(z, relation)
+        for place in np.flatnonzero(head == tail).tolist():
+            found[place] = min(found[place], evidence.reversal_shares(int(relation[place]))[1])
+        return found, z
+
+    def at(self, z: NDArray[np.float64], relations: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probabilities of proposals with the values z, corrected if reviewers decided about some."""
+        found = self.proposals.at(z)
+        return found if self.offsets is None else given_missing(found, np.exp(self.offsets[relations]))
+
+    def order(self, z: NDArray[np.float64], relation: int) -> NDArray[np.float64]:
+        """What proposals of a relation are ordered by among those of others: the corrected probability, then z."""
+        if self.offsets is None:
+            return z
+        likely = self.proposals.at(z).clip(TIE, 1 - TIE)
+        found: NDArray[np.float64] = np.log(likely / (1 - likely)) + self.offsets[relation] + TIE * z
+        return found
+
+    def num_similar(self, probability: float) -> int:
+        """The number of proposals on valid that were at least as probable."""
+        places = [cut[0] for cut in self.cuts]
+        rounded = probability * (1 - 1e-4)  # it may have been stored with fewer digits
+        where = min(int(np.searchsorted(places, rounded)), len(self.cuts) - 1)
+        return self.cuts[where][1]
+
+
+def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[int, int] | None = None) -> Calibration:
+    """Models fitted on valid; an error if valid is too small or the graph too large.
+
+    names: the numbers of entities and relations when valid was drawn, if others were added since.
+    """
+    if graph.num_triples > MAX_FACTS:
+        raise DihedralError(
+            f"the graph has {graph.num_triples:,} triples; probabilities are fitted up to {MAX_FACTS:,}"
+        )
+    if len(graph.valid) < MIN_TRUE:
+        raise DihedralError(f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_TRUE} or more")
+    evidence = Evidence(scorer, graph.train_index, CountedRules.count(graph.train_index))
+    triples, features, held = sample_proposals(evidence, graph, seed, names)
+    true, false = false_triples(evidence, graph, graph.valid, seed)
+    if min(int(held.sum()), len(true)) < MIN_TRUE:
+        raise DihedralError(
+            f"{held.sum()} of the {len(graph.valid)} valid triples are among the model's proposals; "
+            f"probabilities need {MIN_TRUE} or more"
+        )
+    relations = triples[:, 1].numpy()
+    proposals, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
+    judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
+    truth = np.arange(len(judged)) < len(true)
+    features = evidence.features(judged)
+    judgements, _ = fit_additive(features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed)
+    return Calibration(evidence.rules, proposals, judgements, _cuts(unseen))
+
+
+def given_missing(probabilities: NDArray[np.float64], ratio: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities if `ratio` times as many facts are missing as valid holds: their odds are that many times as high.
+
+    >>> given_missing(np.array([0.5, 0.9]), 3.0).round(3).tolist()
+    [0.75, 0.964]
+    """
+    odds = ratio * probabilities
+    result: NDArray[np.float64] = odds / (odds + 1 - probabilities)
+    return result
+
+
+def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
+    ascending = np.sort(probabilities)
+    places = np.unique(np.geomspace(1, len(ascending), CUTS).round().astype(int))
+    values = np.unique(ascending[-places])
+    counts = len(ascending) - np.searchsorted(ascending, values)
+    return [(float(f"{value:.6g}"), int(count)) for value, count in zip(values, counts, strict=True)]
+
+
+def false_triples(evidence: Evidence, graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triples, Triples]:
+    """The triples, and one false triple for each, with one side replaced by an entity that fits it.
+
+    A triple for which none was found is left out.
+    """
+    rng = np.random.default_rng(seed)
+    false = triples.copy()
+    column = rng.choice([0, 2], len(triples))
+    step = triples[:, 1] + np.where(column == 0, 0, graph.num_relations)
+    open_ = np.arange(len(triples))
+    for _ in range(MAX_TRIES):
+        for one in np.unique(step[open_]).tolist():
+            here, candidates = open_[step[open_] == one], evidence.signatures.candidates(one)
+            if len(candidates):  # a relation without training facts has none
+                false[here, column[here]] = rng.choice(candidates, len(here))
+        edges = graph.index.locate(*torch.from_numpy(false[open_].astype(np.int64)).unbind(1))
+        open_ = open_[edges.numpy() >= 0]
+        if not len(open_):
+            break
+    kept = np.delete(np.arange(len(triples)), open_)
+    return triples[kept], false[kept]
+
+
+def reliability(
+    probabilities: NDArray[np.float64], truth: NDArray[np.bool_], bins: int = BINS
+) -> list[dict[str, float]]:
+    """For each bin with triples: how many, their mean probability, and the share that is true."""
+    place = (probabilities * bins).astype(int).clip(max=bins - 1)
+    rows = []
+    for number in range(bins):
+        here = place == number
+        if here.any():
+            rows.append({"triples": int(here.sum()), "probability": float(probabilities[here].mean()),
+                         "true": float(truth[here].mean())})  # fmt: skip
+    return rows
+
+
+def expected_error(rows: list[dict[str, float]]) -> float:
+    """Expected calibration error: the mean distance of probability and true share, weighted by triples."""
+    total = sum(row["triples"] for row in rows)
+    return sum(row["triples"] * abs(row["probability"] - row["true"]) for row in rows) / max(total, 1)
+
+
+def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, seed: int = 1) -> dict[str, Any]:
+    """The reliability of judgements on test, with the facts of train and valid known."""
+    evidence = Evidence(scorer, graph.index.select(graph.index.splits <= 1), calibration.rules)
+    true, false = false_triples(evidence, graph, graph.test, seed)
+    judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
+    truth = np.arange(len(judged)) < len(true)
+    found = calibration.probabilities(evidence, judged, judge=True)
+    rows = reliability(found, truth)
+    drawn = (np.random.default_rng(seed + number).random(len(found)) < found for number in range(DRAWS))
+    by_chance = [expected_error(reliability(found, each)) for each in drawn]
+    return {
+        "triples": len(truth),
+        "expected_calibration_error": expected_error(rows),
+        "error_by_chance": float(np.mean(by_chance)),  # that correct probabilities have with as many triples
+        "accuracy": float(((found >= 0.5) == truth).mean()) if len(truth) else 0.0,
+        "reliability": rows,
+    }

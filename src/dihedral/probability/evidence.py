@@ -1,0 +1,244 @@
+"""Evidence for a proposed fact: the model's score, and what the known facts say about it.
+
+Each kind of evidence is a number that rises with the odds that the fact holds:
+
+- score: φ(h, r, t)
+- rule: the highest confidence of a counted rule of one or two steps that joins h and t and implies r
+- further tail: how often an entity with as many tails of r as h has one more; near zero for a functional relation
+- further head: the same for the heads of t
+- reverse: if (t, r, h) is known, how often r holds in both directions
+- head fit, tail fit: how well h and t fit their sides of r (`graph.signatures`)
+
+A fact that is already known is treated as if it were not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dihedral.graph.index import GraphIndex
+from dihedral.graph.patterns import find_chains, find_reversals
+from dihedral.graph.signatures import Signatures
+from dihedral.graph.steps import inverse_ids
+from dihedral.graph.ways import TILE, distinct, tiles
+from dihedral.runtime import interruption
+from dihedral.scoring.scorer import Scorer
+
+FEATURES = ("score", "rule", "further tail", "further head", "reverse", "head fit", "tail fit")
+Features = NDArray[np.float32]  # [n, len(FEATURES)]
+Values = NDArray[np.float32]  # [n]
+
+MIN_RULE_SUPPORT = 2
+RULE_PRIOR = 5.0  # body pairs without support that each rule starts with
+MIN_CONFIDENCE = 0.05
+MAX_RULES = 30  # per relation: those with the highest confidence
+MAX_COUNT = 50  # entities with more answers count as having this many
+MAX_FURTHER = 1.0  # log-odds of one more answer; higher ones rest on few entities and change with every fact
+CHUNK = 2048  # entities from which rules are followed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRules:
+    """Rules of one or two signed steps that imply each relation, with their smoothed confidence."""
+
+    heads: NDArray[np.int64]  # [n]: the relation implied; sorted
+    bodies: NDArray[np.int64]  # [n, 2]: signed steps; a second step of -1 means that there is none
+    confidence: NDArray[np.float64]  # [n]
+
+    @classmethod
+    def count(cls, facts: GraphIndex) -> CountedRules:
+        relations = facts.num_relations
+        reversals = find_reversals(facts, min_support=MIN_RULE_SUPPORT)
+        counted = reversals.support.tocoo()
+        other, head = (each.astype(np.int64) for each in counted.coords)
+        alone = np.stack([other + relations, np.full_like(other, -1)], axis=1)
+        chains = find_chains(facts, min_support=MIN_RULE_SUPPORT, inverses=True)
+        parts = [
+            (head, alone, counted.data, reversals.size[other]),
+            (chains.rules[:, 2], chains.rules[:, :2], chains.support, chains.body),
+        ]
+        heads, bodies, support, body = (np.concatenate(part) for part in zip(*parts, strict=True))
+        confidence = support / (body + RULE_PRIOR)
+        order = np.lexsort((-confidence, heads))
+        heads, bodies = heads[order].astype(np.int64), bodies[order].astype(np.int64)
+        confidence = confidence[order]
+        rank = np.arange(len(heads)) - np.searchsorted(heads, heads)
+        kept = (rank < MAX_RULES) & (confidence >= MIN_CONFIDENCE)
+        return cls(heads[kept], bodies[kept], confidence[kept])
+
+    @classmethod
+    def none(cls) -> CountedRules:
+        return cls.from_dict({"heads": [], "bodies": [], "confidence": []})
+
+    def of(self, relation: int) -> list[tuple[list[int], float]]:
+        """The bodies that imply a relation and their confidence, best first."""
+        first, last = np.searchsorted(self.heads, [relation, relation + 1])
+        bodies = ([each for each in body if each >= 0] for body in self.bodies[first:last].tolist())
+        return list(zip(bodies, self.confidence[first:last].tolist(), strict=True))
+
+    def implied(self, facts: GraphIndex, step: int, entities: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values]:
+        """What rules imply as answers of (entity, step, ?): row · N + answer, sorted, and the highest confidence."""
+        relation, backwards = step % facts.num_relations, step >= facts.num_relations
+        keys, values = [], []
+        for steps, confidence in self.of(relation):
+            if backwards:
+                steps = [int(inverse_ids(each, facts.num_relations)) for each in reversed(steps)]
+            found = _follow(facts, steps, entities)
+            keys.append(found)
+            values.append(np.full(len(found), confidence, np.float32))
+        if not keys:
+            return np.zeros(0, np.int64), np.zeros(0, np.float32)
+        joined, where = np.unique(np.concatenate(keys), return_index=True)  # rules come with the best first
+        return joined, np.concatenate(values)[where]
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = [float(f"{value:.4g}") for value in self.confidence]
+        return {"heads": self.heads.tolist(), "bodies": self.bodies.tolist(), "confidence": shown}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> CountedRules:
+        bodies = np.array(content["bodies"], np.int64).reshape(-1, 2)
+        return cls(np.array(content["heads"], np.int64), bodies, np.array(content["confidence"], np.float64))
+
+
+class Evidence:
+    """The evidence that a model and the known facts give; counts are made once per relation, on demand."""
+
+    def __init__(
+        self, scorer: Scorer, facts: GraphIndex, rules: CountedRules, signatures: Signatures | None = None
+    ) -> None:
+        self.scorer, self.facts, self.rules = scorer, facts, rules
+        self.signatures = signatures or Signatures(facts)
+        self._rates: dict[int, Values] = {}
+        self._reversed: dict[int, tuple[float, float]] = {}
+
+    def features(self, triples: Tensor, scores: Tensor | None = None, *, of_rules: bool = True) -> Features:
+        """The evidence for triples [n, 3]; their scores [n] may be given.
+
+        of_rules: look up which rules imply each triple; otherwise each has the highest confidence of its relation.
+        """
+        scores = self.scorer.score(triples) if scores is None else scores
+        found = np.zeros((len(triples), len(FEATURES)), np.float32)
+        found[:, 0] = scores.float().cpu().numpy()
+        ids = triples.cpu().numpy().astype(np.int64)
+        for relation in np.flatnonzero(np.bincount(ids[:, 1])).tolist():
+            mine = np.flatnonzero(ids[:, 1] == relation)
+            found[mine, 1:] = self._of_relation(relation, ids[mine, 0], ids[mine, 2], of_rules)
+        return found
+
+    def _of_relation(
+        self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64], of_rules: bool
+    ) -> Features:
+        facts, backwards = self.facts, relation + self.facts.num_relations
+        step = torch.full((len(heads),), relation)
+        head, tail = torch.from_numpy(heads), torch.from_numpy(tails)
+        known = (facts.locate(head, step, tail) >= 0).numpy()
+        reversed_too = (facts.locate(tail, step, head) >= 0).numpy()
+        both_ways, loops = _logit(np.array(self.reversal_shares(relation)))
+        reverse = np.where(heads == tails, loops, np.where(reversed_too, both_ways, 0.0))
+        counts = [self._counts(step_, entities) - known for step_, entities in ((relation, heads), (backwards, tails))]
+        roles = zip((relation, backwards), (heads, tails), counts, strict=True)
+        further = [self._further(step_, entities, count) for step_, entities, count in roles]
+        fits = self.signatures.fit(relation)[heads], self.signatures.fit(backwards)[tails]
+        if of_rules:
+            rule = self._rule_confidence(relation, heads, tails)
+        else:
+            rule = np.full(len(heads), max((confidence for _, confidence in self.rules.of(relation)), default=0.0))
+        columns = np.log(0.001 + rule), *further, reverse, *fits
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def _further(self, step: int, entities: NDArray[np.int64], counts: NDArray[np.int64]) -> Values:
+        """The log-odds that entities with these counts of answers have one more; low for those that fit no role."""
+        candidates = self.signatures.candidates(step)
+        if not len(candidates):  # the relation has no facts
+            return np.full(len(entities), _logit(np.array(0.5 / (self.facts.num_entities + 1))))
+        rates = self._rates_of(step)[counts.clip(0, MAX_COUNT)]
+        place = np.searchsorted(candidates, entities).clip(max=len(candidates) - 1)
+        outside = 0.5 / (self.facts.num_entities - len(candidates) + 1)
+        return _logit(np.where(candidates[place] == entities, rates, outside)).clip(max=MAX_FURTHER)
+
+    def _counts(self, step: int, entities: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many answers (entity, step, ?) has among the facts [n]."""
+        distinct, place = np.unique(entities, return_inverse=True)
+        row, _ = self.facts.answers(torch.from_numpy(distinct), torch.full((len(distinct),), step))
+        counts: NDArray[np.int64] = np.bincount(row.numpy(), minlength=len(distinct))[place]
+        return counts
+
+    def _rates_of(self, step: int) -> Values:
+        """The share of the candidates of a role with at least k answers that have at least k + 1, for each k."""
+        if step not in self._rates:
+            counts = self._counts(step, self.facts.members(step).numpy())
+            at_least = np.bincount(counts.clip(0, MAX_COUNT + 1), minlength=MAX_COUNT + 2)[::-1].cumsum()[::-1]
+            at_least[0] = len(self.signatures.candidates(step))
+            self._rates[step] = ((at_least[1:] + 0.5) / (at_least[:-1] + 1)).astype(np.float32)
+        return self._rates[step]
+
+    def reversal_shares(self, relation: int) -> tuple[float, float]:
+        """The share of a relation's pairs that hold reversed too, and of its facts about an entity and itself."""
+        if relation not in self._reversed:
+            heads = self.facts.members(relation)
+            row, tails = self.facts.answers(heads, torch.full_like(heads, relation))
+            heads = heads[row]
+            two = heads != tails
+            back = self.facts.locate(tails[two], torch.full_like(tails[two], relation), heads[two]) >= 0
+            counts = (int(back.sum()), len(back)), (int((~two).sum()), len(two))
+            both_ways, loops = ((true + 0.5) / (total + 1) for true, total in counts)
+            self._reversed[relation] = both_ways, loops
+        return self._reversed[relation]
+
+    def _rule_confidence(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Values:
+        """The highest confidence of a rule that joins each head and tail; 0 without one."""
+        found, open_ = np.zeros(len(heads), np.float32), np.arange(len(heads))
+        for body, confidence in self.rules.of(relation):  # rules come with the best first
+            joined = _joins(self.facts, body, heads[open_], tails[open_])
+            found[open_[joined]] = confidence
+            open_ = open_[~joined]
+        return found
+
+
+def _joins(facts: GraphIndex, body: list[int], heads: NDArray[np.int64], tails: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether one or two steps lead from each head to its tail, looked up from the one with fewer facts."""
+    h, t = torch.from_numpy(heads), torch.from_numpy(tails)
+    forwards, back = (torch.full_like(h, each) for each in (body[0], int(inverse_ids(body[-1], facts.num_relations))))
+    if len(body) == 1:
+        return (facts.locate(h, forwards, t) >= 0).numpy()
+    found = torch.zeros(len(h), dtype=torch.bool)
+    ahead, behind = facts.counts(h, forwards), facts.counts(t, back)
+    nearer = ahead <= behind
+    for here, start, step, end, last in (
+        (nearer.nonzero()[:, 0], h, forwards, t, body[1]),
+        ((~nearer).nonzero()[:, 0], t, back, h, int(inverse_ids(body[0], facts.num_relations))),
+    ):
+        for part in tiles(torch.minimum(ahead, behind)[here].numpy(), TILE):
+            interruption.check()
+            asked = here[part]
+            row, middle = facts.answers(start[asked], step[asked])
+            joined = facts.locate(middle, torch.full_like(middle, last), end[asked][row]) >= 0
+            found[asked[row[joined]]] = True
+    return found.numpy()
+
+
+def _follow(facts: GraphIndex, body: list[int], entities: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where one or two steps lead from entities: the distinct row · N + end, sorted."""
+    start = torch.from_numpy(entities)
+    row, ends = facts.answers(start, torch.full_like(start, body[0]))
+    found = [(row * facts.num_entities + ends).numpy()]
+    if len(body) == 2:
+        counts, found = facts.counts(ends, torch.full_like(ends, body[1])), []
+        for part in tiles(counts.numpy(), TILE):
+            interruption.check()
+            place, there = facts.answers(ends[part], torch.full_like(ends[part], body[1]))
+            found.append(distinct((row[part][place] * facts.num_entities + there).numpy()))
+    return distinct(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+
+def _logit(share: NDArray[Any]) -> NDArray[Any]:
+    share = share.clip(1e-4, 1 - 1e-4)
+    result: NDArray[Any] = np.log(share / (1 - share))
+    return result

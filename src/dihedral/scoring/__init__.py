@@ -1,0 +1,1 @@
+"""Scores of candidates, ids in and ids out."""

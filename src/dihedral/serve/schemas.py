@@ -1,0 +1,551 @@
+"""Request and response schemas of the HTTP API, as described by /openapi.json."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from dihedral.ask.evaluation import WIDTH
+from dihedral.graph.triples import Split
+from dihedral.store.reviews import MAX_NOTE, MAX_REVIEWER
+
+MAX_TOP = 1000
+MAX_RELATIONS = 2000  # in one answer
+MAX_BATCH_ITEMS = 256  # questions or triples in one request
+MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few megabytes
+MAX_STEPS = 16
+MAX_ATOMS = 16  # facts of a query
+MAX_WIDTH = 256  # entities of a variable from which predictions are followed
+MAX_NEIGHBOURS, MAX_SHOWN = 500, 1000  # of one answer, and in a drawing
+MAX_NEW_ENTITIES, MAX_NEW_FACTS = 100, 1000  # of a fold-in
+
+Name = Annotated[str, Field(min_length=1)]  # no maximum length: the limit on the body bounds it
+ModelName = Annotated[str | None, Field(description="Name of the model. Default: the first model.")]
+Top = Annotated[int, Field(ge=1, le=MAX_TOP, description="Maximum number of answers.")]
+Steps = Annotated[
+    list[Name], Field(min_length=1, max_length=MAX_STEPS, description="Relations in order; ~name is the inverse.")
+]
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+class RequestModel(BaseModel):
+    """Rejects unknown fields, so that a misspelled one is an error; one error, however many there are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_unknown_field(cls, content: Any) -> Any:
+        if isinstance(content, dict):
+            unknown = next((name for name in content if name not in cls.model_fields), None)
+            if unknown is not None:
+                known = ", ".join(cls.model_fields)
+                raise PydanticCustomError(
+                    "plain", "{text}", {"text": f"field {unknown!r:.100} is not known; {known} are"}
+                )
+        return content
+
+
+class PredictQuestion(RequestModel):
+    """Two of head, relation and tail; the third is predicted."""
+
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+    top: Top = 10
+    known: Literal["include", "exclude"] = Field("include", description="Whether to include facts of any split.")
+    among: Literal["signature", "range", "all"] = Field(
+        "all",
+        description="Only entities whose facts fit this side of the relation (signature), or that occur on it (range).",
+    )
+    order: Literal["auto", "probability", "score"] = Field(
+        "auto", description="Order of the answers; auto is the one that ranked the valid triples better."
+    )
+
+
+class PredictRequest(PredictQuestion):
+    """One question."""
+
+    model: ModelName = None
+
+
+class PredictBatchRequest(RequestModel):
+    """A batch of questions."""
+
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
+
+
+def _body_kind(content: Any) -> str:
+    batch = isinstance(content, PredictBatchRequest) or (isinstance(content, dict) and "questions" in content)
+    return "batch" if batch else "single"
+
+
+PredictBody = Annotated[
+    Annotated[PredictRequest, Tag("single")] | Annotated[PredictBatchRequest, Tag("batch")], Discriminator(_body_kind)
+]
+
+
+class Triple(RequestModel):
+    head: Name
+    relation: Name
+    tail: Name
+
+
+class ClassifyRequest(RequestModel):
+    """Triples to classify as true or false."""
+
+    triples: list[Triple] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
+
+
+class ExplainRequest(Triple):
+    """A triple to explain, known or predicted."""
+
+    top: Annotated[int, Field(ge=1, le=50, description="Maximum number of paths and of similar facts.")] = 5
+    model: ModelName = None
+
+
+class PathQueryRequest(RequestModel):
+    """A path of relations that starts at an entity."""
+
+    start: Name
+    via: Steps
+    top: Top = 10
+    mode: Literal["beam", "product"] = Field(
+        "beam", description="beam: step by step, with the intermediate entities; product: all steps at once, faster."
+    )
+    model: ModelName = None
+
+
+class AskRequest(RequestModel):
+    """A query of several facts."""
+
+    query: str | dict[str, Any] = Field(description="SPARQL, or the JSON form of a query.")
+    top: Top | None = Field(None, description="Maximum number of answers. Default: the limit of the query, or 10.")
+    known: Literal["include", "exclude"] = Field(
+        "include", description="Whether to include answers that known facts alone give."
+    )
+    facts: Literal["all", "train"] = Field("all", description="The facts that are certain.")
+    conjunction: Literal["product", "minimum"] = Field("product", description="How facts that must all hold combine.")
+    ways: Literal["noisy-or", "max"] = Field("noisy-or", description="How several ways to an answer combine.")
+    width: int = Field(
+        WIDTH, ge=1, le=MAX_WIDTH, description="Entities of a variable from which predictions are followed."
+    )
+    model: ModelName = None
+
+    @field_validator("query", mode="before")
+    @classmethod
+    def _is_text_or_object(cls, query: Any) -> Any:
+        if not isinstance(query, (str, dict)):
+            raise PydanticCustomError("query_type", "it is not a query")
+        return query
+
+
+class FoldInRequest(RequestModel):
+    """Questions about entities that the model does not know, and the facts that place them. Nothing is stored."""
+
+    entities: list[Name] = Field(min_length=1, max_length=MAX_NEW_ENTITIES, description="The new entities.")
+    facts: list[Triple] = Field(
+        min_length=1, max_length=MAX_NEW_FACTS, description="Each names a new entity, as head or as tail."
+    )
+    questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    model: ModelName = None
+
+
+class NeighbourhoodRequest(RequestModel):
+    """An entity whose neighbours to draw."""
+
+    name: Name
+    relation: Name | None = Field(None, description="Only neighbours through this relation.")
+    top: int = Field(50, ge=1, le=MAX_NEIGHBOURS, description="Maximum number of neighbours to add.")
+    shown: list[Name] = Field([], max_length=MAX_SHOWN, description="Entities that are drawn already.")
+    model: ModelName = None
+
+
+class ComposeRequest(RequestModel):
+    """Relations and inverses to multiply."""
+
+    steps: Steps
+    top: Top = 5
+    model: ModelName = None
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+class ErrorResponse(BaseModel):
+    """What is wrong with the request, in one sentence, and similar names if a name is unknown."""
+
+    detail: str
+    suggestions: list[str] = []
+
+
+class ModelResponse(BaseModel):
+    model: str  # the name of the model that answers
+    labels: dict[str, str] = {}  # of the entities and relations in the answer, by name
+
+
+class Fact(BaseModel):
+    head: str
+    relation: str
+    tail: str
+
+
+class Prediction(Fact):
+    score: float
+    probability: float | None = None  # that it holds, as if it were not known; if the model is calibrated
+    known: bool  # in any split
+
+
+class PredictResponse(ModelResponse):
+    predictions: list[Prediction]
+
+
+class MissingFact(Fact):
+    rank: int
+    score: float
+    probability: float | None = None  # that it holds, if the model is calibrated
+    precision: float | None = None  # the share of the facts down to this one that are expected to hold
+    precision_low: float | None = None  # its 95 % confidence interval
+    precision_high: float | None = None
+    decision: Literal["accept"] | None = None  # of a reviewer; rejected facts are not listed
+
+
+class MissingResponse(ModelResponse):
+    facts: list[MissingFact]
+
+
+class PredictBatchResponse(ModelResponse):
+    answers: list[list[Prediction]]
+
+
+class Judgement(Fact):
+    true: bool
+    probability: float
+
+
+class ClassifyResponse(ModelResponse):
+    judgements: list[Judgement]
+
+
+class Interval(BaseModel):
+    """The counts are estimates from a sample of the ways along a body."""
+
+    sample: int  # ways
+    low: float  # the 95 % confidence interval of the confidence
+    high: float
+
+
+class SupportingPath(BaseModel):
+    relations: list[str]
+    entities: list[str]
+    support: float
+    confidence: float | None  # null if there are no other pairs
+    pairs: int
+    interval: Interval | None = None  # null if confidence and pairs are exact
+
+
+class SimilarFact(Fact):
+    similarity: float
+
+
+class ExplainResponse(Fact, ModelResponse):
+    known: bool  # in any split
+    split: Split | None  # the split that contains it
+    score: float
+    probability: float | None
+    ranks: dict[str, float]
+    supported: bool
+    paths: list[SupportingPath]
+    complete: bool  # whether all paths between head and tail were looked at
+    kinds: int  # of paths that were looked at: their sequences of relations
+    best_support: float | None  # of all kinds; null if there are none
+    unsupported: str | None  # what was looked for, if nothing was found
+    similar_facts: list[SimilarFact]
+    elements: dict[str, float]
+
+
+class PathAnswer(BaseModel):
+    entity: str
+    score: float
+    through: list[str]
+
+
+class PathQueryResponse(ModelResponse):
+    answers: list[PathAnswer]
+
+
+class AnswerFact(Fact):
+    known: bool
+    probability: float | None  # 1 if it is known; null if the model is not calibrated
+
+
+class Answer(BaseModel):
+    """An answer with its witness: the best choice of the other variables, and the facts that it rests on."""
+
+    entity: str
+    value: float  # orders the answers of one query
+    probability: float | None  # that it holds; null where it could not be fitted
+    known: bool  # known facts alone give it
+    variables: dict[str, str]
+    facts: list[AnswerFact]
+
+
+class AskResponse(ModelResponse):
+    query: dict[str, Any]  # the JSON form of the query
+    answers: list[Answer]
+    plan: list[str]  # a line per step, with its number of candidates
+    exact: bool  # no variable had more entities than predictions were followed from
+
+
+class Share(BaseModel):
+    """A share of components, weighted by their contribution to scores, against chance."""
+
+    share: float
+    chance: float  # the share expected by chance
+    kappa: float  # (share - chance) / (1 - chance)
+    p: float  # a bound on the probability of such a share by chance
+    significant: bool  # p is at most 0.01 after the correction for all comparisons of the answer
+    count: float  # the unweighted share
+
+
+class Counted(BaseModel):
+    """A rule counted in the training facts; pairs with head = tail are left out."""
+
+    support: int  # pairs for which it holds
+    pairs: int  # pairs that it is about
+    confidence: float | None  # support / pairs
+    interval: Interval | None = None  # null if the counts are exact
+
+
+class NearestRelation(BaseModel):
+    relation: str
+    agreement: Share
+    counted: Counted | None  # null for products of more than two relations
+
+
+class RelationSummary(BaseModel):
+    name: str
+    facts: int
+    mutual: Counted  # pairs that the relation holds in both directions
+    symmetry: Share | None
+    skewness: Share | None
+    inverses: list[NearestRelation]
+
+
+class RelationsResponse(ModelResponse):
+    total: int  # of the model
+    relations: list[RelationSummary]
+
+
+class Rule(BaseModel):
+    kind: str
+    body: list[str]
+    head: str
+    score: float
+    agreement: Share
+    support: int
+    body_pairs: int
+    pca_pairs: int
+    head_facts: int
+    confidence: float
+    pca_confidence: float
+    head_coverage: float
+    interval: Interval | None = None  # null if the counts are exact
+    order_matters: bool | None
+    examples: list[list[str]]
+
+
+class RelationResponse(RelationSummary, ModelResponse):
+    K: int | None  # null if the model has no group elements; `elements` is then empty
+    elements: dict[str, int]
+    components: list[str]  # the element of each component
+    carried: list[float]  # the share of the scores of its facts that each component carries
+    compositions: list[Rule] | None  # null if the rules are not mined yet and `mine` is false
+
+
+class ComposeResponse(ModelResponse):
+    steps: list[str]
+    K: int
+    elements: dict[str, int]
+    identity: Share
+    symmetry: Share
+    skewness: Share
+    nearest: list[NearestRelation]
+
+
+class RulesResponse(ModelResponse):
+    mined: bool  # false if the rules are not mined yet and `mine` is false; there are none then
+    rules: list[Rule]
+
+
+class EntitySummary(BaseModel):
+    name: str
+    facts: int
+
+
+class EntitiesResponse(ModelResponse):
+    total: int
+    entities: list[EntitySummary]
+
+
+class SearchMatch(BaseModel):
+    kind: Literal["entity", "relation"]
+    name: str
+    facts: int
+    about: str  # its description or type, if it has one
+
+
+class SearchResponse(ModelResponse):
+    matches: list[SearchMatch]
+
+
+class EntityFact(BaseModel):
+    direction: Literal["out", "in"]
+    relation: str
+    entity: str
+    split: Split
+
+
+class SimilarEntity(BaseModel):
+    entity: str
+    similarity: float  # cosine
+
+
+class EntityResponse(ModelResponse):
+    name: str
+    about: str  # its description or type, if it has one
+    total: int  # known facts
+    num_relations: int  # of these
+    facts: list[EntityFact]  # of as many relations as possible, if there are too many
+    similar: list[SimilarEntity]
+
+
+class KnownFact(Fact):
+    split: Split
+
+
+class RelationCount(BaseModel):
+    relation: str
+    facts: int
+
+
+class NeighbourhoodResponse(ModelResponse):
+    name: str
+    neighbours: int  # distinct ones, through the relation where one is given
+    drawn: int  # of these, together with those in `shown`
+    entities: list[EntitySummary]  # to add: the entity itself, unless it is shown already, then its neighbours
+    facts: list[KnownFact]  # of the entity and of what is added, between all that are shown; at most 2,000
+    num_facts: int  # how many there are
+    complete: bool  # whether all facts between neighbours were looked for; hubs have too many
+    relations: list[RelationCount]  # of the entity, those with the most facts first
+
+
+class MapType(BaseModel):
+    name: str
+    entities: int  # on the map
+
+
+class MapResponse(ModelResponse):
+    """Entities in two dimensions, by descending number of facts; lists of equal length."""
+
+    method: Literal["pca", "umap"]
+    methods: list[Literal["pca", "umap"]]  # that this server has
+    total: int  # entities of the model
+    variance: list[float]  # the share of the variance that each axis holds; empty for umap
+    names: list[str]
+    x: list[float]  # between -1 and 1
+    y: list[float]
+    facts: list[int]
+    types: list[MapType]  # the largest ones, from the labels or from a relation such as isa
+    type: list[int]  # a place in `types`, or -1
+
+
+class ModelSummary(BaseModel):
+    name: str
+    kind: str
+    K: int | None
+    dimension: int
+    graph: str
+    entities: int
+    relations: int
+    facts: int
+
+
+class ModelsResponse(BaseModel):
+    default: str
+    models: list[ModelSummary]
+
+
+class InfoResponse(ModelSummary):
+    prefixes: dict[str, str]  # namespaces of names that are IRIs: a request may use ex:ann for http://example.org/ann
+    recipe: dict[str, Any]
+    metrics: dict[str, Any]
+    curve: list[dict[str, Any]]
+
+
+class HealthResponse(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+# --- reviews --------------------------------------------------------------------------------------
+
+
+class ReviewRequest(RequestModel):
+    """A decision about a fact that the graph does not hold. Undo without a fact takes back the reviewer's latest."""
+
+    decision: Literal["accept", "reject", "skip", "undo"]
+    reviewer: str = Field(min_length=1, max_length=MAX_REVIEWER, description="Who decides.")
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+    note: str = Field("", max_length=MAX_NOTE)
+    model: ModelName = None
+
+
+class ReviewDecision(BaseModel):
+    decision: Literal["accept", "reject", "skip"]
+    reviewer: str
+    time: str  # UTC
+    note: str = ""
+
+
+class ReviewFact(Fact):
+    score: float | None = None
+    probability: float | None = None  # that it holds, if the model is calibrated
+    decision: ReviewDecision | None = None  # that stands, or else the skip of this reviewer
+
+
+class ReviewCounts(BaseModel):
+    """Of all facts of the model."""
+
+    accepted: int
+    rejected: int
+    skipped: int  # by any reviewer, and not decided by another
+
+
+class EntityType(BaseModel):
+    name: str
+    entities: int
+
+
+class ReviewResponse(ModelResponse):
+    found: bool  # false if the missing facts have not been looked for and `find` is false; there are none then
+    total: int  # facts that match, on all pages
+    facts: list[ReviewFact]
+    counts: ReviewCounts
+    types: list[EntityType]  # the largest types of entities
+    writable: bool = True  # whether this server takes decisions
+
+
+class DecidedResponse(ModelResponse):
+    """What is known about the fact after the decision, which is on the disk."""
+
+    fact: ReviewFact
+    undone: ReviewDecision | None = None
+    counts: ReviewCounts

@@ -1,0 +1,175 @@
+"""The server process: listening socket, reloading of models, and graceful shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+
+import anyio
+import scipy.sparse  # noqa: F401  here, because the library would import it during a request
+import torch
+import uvicorn
+from fastapi import FastAPI
+
+from dihedral.engine import compiled
+from dihedral.errors import DihedralError
+from dihedral.serve.app import create_app, set_threads
+from dihedral.serve.batching import Batcher
+from dihedral.serve.connections import Connection
+from dihedral.serve.guard import check_key
+from dihedral.serve.served_model import open_model, read_models
+from dihedral.serve.workers import MAX_SECONDS
+
+OnReady = Callable[[list[str], str], None]  # names of the models, address
+Note = Callable[[str], None]
+MAX_SHUTDOWN_SECONDS = 8  # for current requests to be answered: their work stops earlier (`workers.MAX_STOP_SECONDS`)
+SWITCH_SECONDS = 0.0001  # a busy thread lets the event loop take over after this time; Python's default is 5 ms
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+
+def serve(
+    models: list[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    fd: int | None = None,
+    api_key: str | None = None,
+    allow_hosts: Sequence[str] = (),
+    max_seconds: float = MAX_SECONDS,
+    max_per_client: int | None = None,
+    on_ready: OnReady = lambda names, address: None,
+    note: Note = lambda text: None,
+) -> None:
+    """Serve models, each given as `name=DIR` or `DIR`, until Ctrl-C or SIGTERM. SIGHUP reloads them.
+
+    fd: an inherited listening socket, instead of host and port.
+    allow_hosts: names by which requests may address this server, and then no others but those of this machine. Without
+    them a server on a loopback address answers only to the names of this machine, others to all names.
+    max_seconds: for one request. max_per_client: requests of one address at a time; by default unlimited.
+    Decisions of reviewers are taken only with a key, or from this machine alone.
+    on_ready: called with the names of the models and the address.
+    note: called with messages for the operator.
+    """
+    check_key(api_key)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: None)  # ignored while the models are loading
+    with listen(host, port) if fd is None else inherit(fd) as listener:
+        address = listener.getsockname()[0]
+        is_loopback = ipaddress.ip_address(address).is_loopback
+        hosts = None
+        if is_loopback or allow_hosts:
+            own = f"[{address}]" if ":" in address else address
+            hosts = frozenset((*LOOPBACK_HOSTS, own, *map(str.lower, allow_hosts)))
+        if api_key is None and not is_loopback:
+            note("note: other machines can send requests without a key; set --api-key")
+        set_threads()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        if compiled.available():  # load the kernels now: during a request that would hold up all others
+            compiled.count_ranks(torch.zeros(1, 1), torch.zeros(1))
+        gc.collect()
+        gc.freeze()  # a full collection holds up all requests: leave out the modules, which live until the end
+        app = create_app(  # the only reference to the models, so that a replaced one is freed
+            read_models(models), api_key=api_key, hosts=hosts, max_seconds=max_seconds, max_per_client=max_per_client,
+            takes_decisions=api_key is not None or (is_loopback and not allow_hosts),
+        )  # fmt: skip
+        config = uvicorn.Config(
+            app, http=Connection, ws="none", log_level="error", access_log=False, server_header=False,
+            timeout_graceful_shutdown=MAX_SHUTDOWN_SECONDS,
+        )  # fmt: skip
+        # uvicorn shuts down gracefully and then raises these signals again; a requested stop must exit with 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        Server(config, app, on_ready, note).run(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which also reloads models on SIGHUP and closes connections on shutdown."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, on_ready: OnReady, note: Note) -> None:
+        super().__init__(config)
+        self.app, self.on_ready, self.note = app, on_ready, note
+        self.reload_lock = asyncio.Lock()
+        self.reloads: set[asyncio.Task[None]] = set()
+        self.started_in_terminal = sys.stderr.isatty()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
+        for listener in sockets or []:
+            self.on_ready(list(self.app.state.batchers), address_of(listener))
+
+    def _on_sighup(self) -> None:
+        if self.started_in_terminal and not sys.stderr.isatty():  # the terminal was closed: stop
+            self.should_exit = True
+            return
+        task = asyncio.get_running_loop().create_task(self._reload())
+        self.reloads.add(task)
+        task.add_done_callback(self.reloads.discard)
+
+    async def _reload(self) -> None:
+        async with self.reload_lock:
+            await reload_models(self.app, self.note)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.default_headers.append((b"connection", b"close"))  # also in responses under way
+        self.app.state.requests.stop()
+        await super().shutdown(sockets)
+
+
+async def reload_models(app: FastAPI, note: Note) -> None:
+    """Load each model from its folder again and replace the old one; current requests finish with the old one.
+
+    If loading fails, the old model stays.
+    """
+    batchers: dict[str, Batcher] = app.state.batchers
+    for name, batcher in list(batchers.items()):
+        folder = batcher.served.folder
+        if folder is None:
+            continue
+        try:
+            served = await anyio.to_thread.run_sync(open_model, name, folder, limiter=anyio.CapacityLimiter(1))
+        except Exception as error:  # noqa: BLE001  whatever it is, the server keeps the old model
+            note(f"model {name!r} was not reloaded: {str(error) or repr(error)}")
+        else:
+            batchers[name] = Batcher(served, batcher.on_batch)
+            note(f"model {name!r} was reloaded")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 selects a free port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the protocol is explicit because asyncio disables Nagle's delay of 40 ms only for sockets declared as TCP
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DihedralError(f"cannot listen at {host}:{port}: {reason}; choose another --host or --port") from None
+    listener.listen(128)
+    return listener
+
+
+def inherit(fd: int) -> socket.socket:
+    """A listening socket that this process inherited."""
+    try:
+        listener = socket.socket(fileno=fd)
+        listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise DihedralError(f"--fd {fd} is not a socket: {error.strerror}; pass a listening socket") from None
+    if not listening or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        listener.close()
+        raise DihedralError(f"--fd {fd} is not listening for TCP connections; pass a listening socket")
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,263 @@
+"""Reviews: what people decided about proposed facts, in the journal `reviews.jsonl` beside a model.
+
+Facts are stored by name, so decisions survive updates of the model. Nothing is ever overwritten: a later decision of a
+reviewer replaces an earlier one, and an undo takes back the latest. If several reviewers decided about a fact, the
+latest accept or reject stands; nobody can take back or skip away what another has decided.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from dihedral.errors import DihedralError
+from dihedral.io.files import atomic_path
+from dihedral.io.journal import Append, Journal
+
+FILE = "reviews.jsonl"
+MAX_REVIEWER, MAX_NOTE = 100, 2000  # characters
+UNDO = "undo"
+
+Fact = tuple[str, str, str]
+Verdict = Literal["accept", "reject", "skip"]
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+PAST = {"accept": "accepted", "reject": "rejected", "skip": "skipped"}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a reviewer decided about a fact. The probabilities are those at that time, if the model had any."""
+
+    fact: Fact
+    decision: str  # one of VERDICTS
+    reviewer: str
+    time: str  # UTC
+    note: str = ""
+    probability: float | None = None  # as it was shown
+    uncorrected: float | None = None  # without the correction by earlier decisions (`probability.corrections`)
+
+    def to_dict(self) -> dict[str, Any]:
+        head, relation, tail = self.fact
+        content: dict[str, Any] = {"head": head, "relation": relation, "tail": tail, "decision": self.decision}
+        content |= {"reviewer": self.reviewer, "time": self.time}
+        optional = {"note": self.note, "probability": self.probability, "uncorrected": self.uncorrected}
+        return content | {name: value for name, value in optional.items() if value not in (None, "")}
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> Decision | None:
+        """The decision in a line of the journal; None if the line is no decision."""
+        texts = [row.get(name) for name in ("head", "relation", "tail", "decision", "reviewer", "time")]
+        note = row.get("note", "")
+        if not all(isinstance(text, str) for text in (*texts, note)) or row["decision"] not in (*VERDICTS, UNDO):
+            return None
+        head, relation, tail, decision, reviewer, time = map(str, texts)
+        likely = [_probability(row.get(name)) for name in ("probability", "uncorrected")]
+        return cls((head, relation, tail), decision, reviewer, time, note, *likely)
+
+
+def _probability(value: Any) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= 1 else None
+
+
+class Reviews:
+    """The decisions beside a model. Every call sees what other processes have written meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journal = Journal(folder / FILE)
+        self._lock = threading.RLock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._by_fact: dict[Fact, list[Decision]] = {}  # those not taken back, in order
+        self._by_reviewer: dict[str, list[Decision]] = {}
+        self._standing: dict[Fact, Decision] = {}
+
+    @property
+    def path(self) -> Path:
+        return self.journal.path
+
+    # --- reading -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        with self._lock:
+            self._refresh()
+            yield
+
+    def _refresh(self) -> None:
+        rows, replaced = self.journal.read()
+        if replaced:
+            self._forget()
+        for row in rows:
+            decision = Decision.from_dict(row)
+            if decision is not None:
+                self._apply(decision)
+
+    def _apply(self, decision: Decision) -> None:
+        about = self._by_fact.setdefault(decision.fact, [])
+        own = self._by_reviewer.setdefault(decision.reviewer, [])
+        if decision.decision != UNDO:
+            about.append(decision)
+            own.append(decision)
+        else:
+            undone = next((each for each in reversed(own) if each.fact == decision.fact), None)
+            if undone is None:
+                return
+            _remove_last(about, undone)
+            _remove_last(own, undone)
+        latest = {each.reviewer: each for each in about}
+        verdicts = [each for each in about if latest[each.reviewer] is each and each.decision != "skip"]
+        stands = max(reversed(verdicts), key=lambda each: each.time, default=None)  # of the same time, the last one
+        if self._standing.get(decision.fact) is not stands:
+            self._standing.pop(decision.fact, None)
+            if stands is not None:
+                self._standing[decision.fact] = stands
+
+    def standing(self) -> dict[Fact, Decision]:
+        """The accept or reject that stands for each fact, in the order in which they were made."""
+        with self._current():
+            return dict(self._standing)
+
+    def facts(self, verdict: Verdict) -> list[Fact]:
+        """The facts with a verdict; with "skip", those that a reviewer skipped and nobody decided."""
+        with self._current():
+            if verdict == "skip":
+                return [fact for fact, all_ in self._by_fact.items() if all_ and fact not in self._standing]
+            return [fact for fact, decision in self._standing.items() if decision.decision == verdict]
+
+    def probabilities(self) -> dict[Fact, float]:
+        """The probability that the latest decision about a fact has, of those with one."""
+        with self._current():
+            all_ = [each for about in self._by_fact.values() for each in about]
+            return {each.fact: each.probability for each in all_ if each.probability is not None}
+
+    def opinion(self, fact: Fact, reviewer: str) -> Decision | None:
+        """The latest decision of one reviewer about a fact."""
+        with self._current():
+            return self._opinion(fact, reviewer)
+
+    def opinions(self, reviewer: str) -> dict[Fact, Decision]:
+        """The latest decisions of one reviewer."""
+        with self._current():
+            return {each.fact: each for each in self._by_reviewer.get(reviewer, ())}
+
+    def _opinion(self, fact: Fact, reviewer: str) -> Decision | None:
+        return next((each for each in reversed(self._by_fact.get(fact, ())) if each.reviewer == reviewer), None)
+
+    def disputed(self) -> set[Fact]:
+        """The facts that one reviewer accepts and another rejects."""
+        with self._current():
+            latest = {fact: {each.reviewer: each.decision for each in all_} for fact, all_ in self._by_fact.items()}
+            return {fact for fact, of in latest.items() if {"accept", "reject"} <= set(of.values())}
+
+    # --- writing -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[Append]:
+        with self._lock, self.journal.locked() as append, self._current():
+            yield append
+
+    def add(self, *decisions: Decision) -> int:
+        """Keep decisions; they are on the disk when this returns. The same decision again changes nothing.
+
+        Returns how many were new.
+        """
+        left, count = [_checked(each) for each in decisions], 0
+        if not left:
+            return 0
+        with self._writing() as append:
+            while left:
+                first = {each.fact: each for each in reversed(left)}  # of several about a fact, one after the other
+                new = [each for each in left if first[each.fact] is each and not self._holds(each)]
+                if new:
+                    append([each.to_dict() for each in new])
+                    self._refresh()
+                left, count = [each for each in left if first[each.fact] is not each], count + len(new)
+        return count
+
+    def _holds(self, decision: Decision) -> bool:
+        """Whether this is what the reviewer has decided already, and nobody has decided otherwise since."""
+        known = self._opinion(decision.fact, decision.reviewer)
+        standing = self._standing.get(decision.fact)
+        return _same(decision, known) and (decision.decision == "skip" or standing is known)
+
+    def undo(self, reviewer: str, fact: Fact | None = None) -> Decision:
+        """Take back the latest decision of a reviewer, or that about a fact; returns what was taken back."""
+        reviewer = check_reviewer(reviewer)
+        with self._writing() as append:
+            own = self._by_reviewer.get(reviewer, [])
+            undone = next((each for each in reversed(own) if fact is None or each.fact == fact), None)
+            if undone is None:
+                about = "" if fact is None else f" about {fact!r:.300}"
+                raise DihedralError(f"reviewer {reviewer!r} has made no decision{about} that can be undone")
+            append([Decision(undone.fact, UNDO, reviewer, now()).to_dict()])
+        return undone
+
+    def copy_to(self, folder: Path) -> None:
+        """Put a copy of the journal beside another model, which has none."""
+        if (folder / FILE).exists():
+            raise DihedralError(f"{str(folder / FILE)!r} exists; decisions are never overwritten")
+        if self.path.exists():
+            with self._writing(), atomic_path(folder / FILE) as partial:
+                partial.write_bytes(self.path.read_bytes())
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def utc(text: str) -> str:
+    """A time in UTC; one without a zone is taken as UTC, and no time stays none.
+
+    >>> utc("2020-01-01T02:00:00+02:00")
+    '2020-01-01T00:00:00.000+00:00'
+    """
+    if not text:
+        return ""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DihedralError(f"time is {text!r:.80}; write it as {now()}") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def clean(text: str) -> str:
+    """Text as one line that UTF-8 can hold.
+
+    >>> clean(" seen\\tin the\\n archive ")
+    'seen in the archive'
+    """
+    return " ".join(text.split()).encode("utf-8", "replace").decode()
+
+
+def check_reviewer(name: str) -> str:
+    name = clean(name)
+    if not 0 < len(name) <= MAX_REVIEWER:
+        raise DihedralError(f"reviewer is {name!r:.120}; give a name of 1 to {MAX_REVIEWER} characters")
+    return name
+
+
+def _checked(decision: Decision) -> Decision:
+    if decision.decision not in VERDICTS:
+        raise DihedralError(f"decision is {decision.decision!r:.80}; choose {', '.join(VERDICTS)}")
+    note = clean(decision.note)
+    if len(note) > MAX_NOTE:
+        raise DihedralError(f"the note has {len(note):,} characters; it may have at most {MAX_NOTE:,}")
+    shown, uncorrected = decision.probability, decision.uncorrected
+    reviewer = check_reviewer(decision.reviewer)
+    return Decision(decision.fact, decision.decision, reviewer, utc(decision.time) or now(), note, shown, uncorrected)
+
+
+def _same(decision: Decision, known: Decision | None) -> bool:
+    return known is not None and (known.decision, known.note) == (decision.decision, decision.note)
+
+
+def _remove_last(decisions: list[Decision], one: Decision) -> None:
+    place = max(i for i, each in enumerate(decisions) if each is one)
+    del decisions[place]

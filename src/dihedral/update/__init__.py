@@ -1,0 +1,1 @@
+"""Changes of graphs and of the models trained on them."""

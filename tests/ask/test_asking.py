@@ -1,0 +1,109 @@
+"""Predictor.ask: names, witnesses, and which facts are known."""
+
+from __future__ import annotations
+
+import pytest
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.ask import Fact, Query, Variable
+from dihedral.ask.asking import AnswerFact, of_facts
+from dihedral.ask.plan import compile_query, is_only_way
+from dihedral.ask.sparql import parse_sparql
+from dihedral.models import build_model
+
+X, Y = Variable("x"), Variable("y")
+
+
+def test_the_three_forms_of_a_query_have_the_same_answers(predictor):
+    pytest.importorskip("rdflib")
+    query = Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "parent", X), limit=4)
+    text = "SELECT ?x WHERE { <man_0000> <spouse> ?y . ?y <parent> ?x } LIMIT 4"
+    found = predictor.ask(query)
+    assert len(found) == 4
+    assert found == predictor.ask(query.to_dict()) == predictor.ask(text)
+
+
+def test_a_path_query_is_the_same_query(predictor):
+    path = predictor.query("man_0000", ["spouse", "parent"], top=5)
+    asked = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "parent", X)), top=5)
+    assert [(each.entity, each.through) for each in path] == [(each.entity, (each.variables["y"],)) for each in asked]
+
+
+def test_known_answers_rest_on_known_facts(predictor):
+    known = {tuple(fact) for fact in predictor.graph.labels(predictor.graph.known)}
+    found = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "child", X)), top=40)
+    for answer in found:
+        assert [fact.known for fact in answer.facts] == [fact[:3] in known for fact in answer.facts]
+        assert answer.known == all(fact.known for fact in answer.facts)
+        assert all(fact.probability == 1 for fact in answer.facts if fact.known)
+        assert len(answer.facts) == 2 and answer.facts[0].tail == answer.facts[1].head == answer.variables["y"]
+        assert 0 < answer.value <= 1
+    values = [answer.value for answer in found]
+    assert values == sorted(values, reverse=True)
+    assert any(answer.known for answer in found)
+    new = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "child", X)), top=40, known="exclude")
+    assert not any(answer.known for answer in new)
+
+
+def test_only_training_facts_are_known_on_request(predictor):
+    head, relation, tail = next(iter(predictor.graph.labels(predictor.graph.test)))
+    query = Query(X, Fact(head, relation, X))
+    for facts, expected in (("all", True), ("train", False)):
+        found = {answer.entity: answer.known for answer in predictor.ask(query, top=1000, facts=facts)}
+        assert found[tail] == expected
+
+
+def test_a_negation_lowers_what_it_names(predictor):
+    head, relation, tail = next(iter(predictor.graph.labels(predictor.graph.train)))
+    with_it = Query(X, Fact(head, relation, X))
+    without = Query(X, Fact(head, relation, X) & ~Fact(head, relation, X))
+    assert tail in {answer.entity for answer in predictor.ask(with_it, top=1000) if answer.known}
+    assert tail not in {answer.entity for answer in predictor.ask(without, top=1000)}
+
+
+def test_many_queries_at_once_have_the_answers_of_single_ones(predictor):
+    queries = [Query(X, Fact(name, "spouse", Y) & Fact(Y, "parent", X)) for name in list(predictor.graph.entities)[:9]]
+    together = predictor.ask_many(queries)
+    assert [[a.entity for a in each.answers] for each in together] == [
+        [a.entity for a in predictor.ask(query)] for query in queries
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top": 0}, "top is 0"),
+        ({"known": "some"}, "known is 'some'"),
+        ({"facts": "valid"}, "facts is 'valid'; choose all or train"),
+        ({"depth": 3}, "'depth' is not an option of a query"),
+        ({"width": -1}, "width is -1"),
+    ],
+)
+def test_invalid_options_are_named(predictor, options, message):
+    with pytest.raises(DihedralError, match=message):
+        predictor.ask(Query(X, Fact("man_0000", "spouse", X)), **options)
+
+
+def test_a_model_that_is_not_calibrated_gives_values_only(family):
+    model = build_model("dihedral-ste", family.num_entities, family.num_relations, dimension=8)
+    found = dh.Predictor(model, family).ask(Query(X, Fact("man_0000", "spouse", X)))
+    assert found and all(answer.probability is None and answer.value > 0 for answer in found)
+    for answer in found:
+        assert [fact.probability for fact in answer.facts] == [1.0 if fact.known else None for fact in answer.facts]
+
+
+def test_the_answer_to_one_fact_is_as_probable_as_the_fact(predictor):
+    for answer in predictor.ask(Query(X, Fact("man_0000", "sibling", X)), top=20):
+        assert answer.known or answer.probability == answer.facts[0].probability
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("<a> <r> ?x . <b> <r> ?x", 0.2), ("<a> <r>/<r> ?x", 0.5), ("VALUES ?x { <a> <b> }", 0.5)]
+)
+def test_an_answer_is_not_more_probable_than_what_it_needs(text, expected):
+    pytest.importorskip("rdflib")
+    graph = dh.Graph.from_labels([("a", "r", "b"), ("b", "r", "c")])
+    plan = compile_query(parse_sparql(f"SELECT ?x WHERE {{ {text} }}"), graph.entities, graph.relations)
+    facts = [AnswerFact("a", "r", "x", False, likely) for likely in (0.2, 0.4)]
+    assert (of_facts(0.5, facts) if is_only_way(plan) else 0.5) == expected

@@ -1,0 +1,83 @@
+"""Recipes chosen by the size of a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dihedral as dh
+from dihedral.graph import Graph
+from dihedral.learn import choose_recipe
+from dihedral.learn.defaults import best_recipe
+
+
+def graph_of(entities, triples, name="mine"):
+    """Random triples in which every entity has a name."""
+    generator = np.random.default_rng(0)
+    train = np.stack(
+        [generator.integers(entities, size=triples), generator.integers(3, size=triples),
+         generator.integers(entities, size=triples)], axis=1,
+    ).astype(np.int32)  # fmt: skip
+    names = [f"e{i}" for i in range(entities)]
+    return Graph.from_labels([(names[h], f"r{r}", names[t]) for h, r, t in train.tolist()], name=name)
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr("dihedral.learn.defaults.num_cores", lambda: 2)
+
+
+def test_the_softmax_is_over_all_entities_if_there_is_time_and_else_over_a_sample():
+    few, many = graph_of(500, 3_000), graph_of(30_000, 100_000)
+    assert choose_recipe(few).candidates == 0 and "full softmax" in choose_recipe(few).about
+    sampled = choose_recipe(many)
+    assert sampled.candidates == 1000 and "softmax over a sample of 1,000 entities" in sampled.about
+    assert choose_recipe(many, minutes=1000).candidates == 0
+    assert choose_recipe(many, device="cuda").candidates == 0
+
+
+def test_less_time_means_fewer_dimensions_and_then_sampled_negatives():
+    graph = graph_of(5_000, 100_000)
+    chosen = [choose_recipe(graph, minutes=minutes) for minutes in (30, 3, 1)]
+    assert [recipe.dimension for recipe in chosen] == [400, 200, 200]
+    assert [recipe.objective for recipe in chosen] == ["softmax", "softmax", "logistic"]
+    assert "leave no time for a softmax" in chosen[-1].about
+
+
+def test_sparse_graphs_get_small_batches_and_a_stronger_regulariser():
+    sparse, dense = choose_recipe(graph_of(8_000, 16_000)), choose_recipe(graph_of(1_000, 16_000))
+    assert sparse.batch_size < dense.batch_size
+    assert sparse.regulariser_weight > dense.regulariser_weight
+    assert "triples per entity" in sparse.about
+
+
+def test_training_stops_when_valid_no_longer_improves():
+    assert choose_recipe(graph_of(500, 6_000)).patience > 0
+
+
+def test_a_tuned_recipe_for_a_benchmark_is_known_by_its_name(family):
+    assert best_recipe(graph_of(10, 20, name="FB15k")) == "best/fb15k-d4-graded"
+    assert best_recipe(graph_of(10, 20, name="FB15k-237")) == "best/fb15k-237-d16-graded"
+    assert best_recipe(family) is None
+
+
+def test_training_without_a_recipe_says_in_one_line_what_was_chosen(family, capfd):
+    predictor = dh.train(family, epochs=1)
+    _, said = capfd.readouterr()
+    assert said.splitlines()[0] == "settings chosen for a graph of this size; `predictor.recipe` holds them"
+    assert predictor.recipe["about"].startswith(choose_recipe(family).about)
+    assert predictor.recipe["epochs"] == 1 and predictor.recipe["objective"] == "softmax"
+    dh.train(family, epochs=1, progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_choice_is_good_on_a_small_family():
+    predictor = dh.train(dh.make_family(300), device="cpu", progress=False)
+    assert predictor.metrics["test"]["both"]["mrr"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "least"), [("umls", 0.90), ("family", 0.95)])
+def test_the_choice_is_good_on_small_benchmarks(name, least, benchmark_graph):
+    graph = dh.load_graph(name) if name == "family" else benchmark_graph(name)
+    assert dh.train(graph, device="cpu", progress=False).metrics["test"]["both"]["mrr"] > least

@@ -1,0 +1,205 @@
+"""Batch completion and missing facts: the same answers as one question at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.predict.completion import complete, missing_facts
+from dihedral.predict.predictor import Predictor
+from dihedral.probability import proposals
+
+QUESTIONS = [
+    ("man_0000", "spouse", None), (None, "parent", "man_0001"), ("man_0002", None, "man_0003"),
+    ("man_0004", "parent", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("known", ["include", "exclude"])
+def test_a_table_of_answers_equals_single_predictions(predictor, known):
+    rows = complete(predictor, QUESTIONS, top=4, known=known).to_pylist()
+    for number, (head, relation, tail) in enumerate(QUESTIONS):
+        expected = predictor.predict(head=head, relation=relation, tail=tail, top=4, known=known)
+        found = [row for row in rows if row["question"] == number + 1]
+        assert found
+        assert [row["rank"] for row in found] == list(range(1, len(found) + 1))
+        triples = [(row["head"], row["relation"], row["tail"], row["known"]) for row in found]
+        assert triples == [(*p[:3], p.known) for p in expected]
+        assert [r["score"] for r in found] == pytest.approx([p.score for p in expected], abs=1e-5)
+        assert [r["probability"] for r in found] == pytest.approx([p.probability for p in expected], abs=1e-5)
+
+
+def test_answers_can_be_limited_to_the_range_of_a_relation(predictor, family):
+    parents = {t for _, r, t in family.labels(family.known) if r == "parent"}
+    rows = complete(predictor, [("man_0004", "parent", None)], top=40, among="range").to_pylist()
+    assert {row["tail"] for row in rows} == parents
+    assert {p.tail for p in predictor.predict(head="man_0004", relation="parent", top=40, among="range")} == parents
+
+
+def test_answers_can_be_limited_to_the_members_of_a_type(predictor, family):
+    members = predictor.members("parent", "man_0001")
+    expected = {h for h, r, t in family.labels(family.known) if (r, t) == ("parent", "man_0001")}
+    assert members and set(members) == expected
+    found = predictor.predict(head="man_0004", relation="sibling", top=40, among=members)
+    assert {p.tail for p in found} == set(members)
+
+
+def test_missing_facts_are_the_most_probable_triples_that_are_not_known(predictor, family):
+    found = missing_facts(predictor, top=25, among="all").to_pylist()
+    known = set(family.labels(family.known))
+    everything = [
+        p
+        for head in family.entities
+        for relation in family.relations
+        for p in predictor.predict(head=head, relation=relation, top=family.num_entities, known="exclude")
+        if p.head != p.tail
+    ]
+    best = sorted((p.probability for p in everything), reverse=True)[:25]
+    assert [row["probability"] for row in found] == pytest.approx(best, abs=1e-5)
+    assert not known & {(row["head"], row["relation"], row["tail"]) for row in found}
+    assert [row["rank"] for row in found] == list(range(1, 26))
+
+
+@pytest.mark.parametrize("relations", [(), ["parent", "spouse"], "parent"])
+def test_missing_facts_do_not_depend_on_the_tiles(predictor, monkeypatch, relations):
+    together = missing_facts(predictor, top=10, relations=relations)
+    monkeypatch.setattr(proposals, "TILE", 100)
+    apart = missing_facts(predictor, top=10, relations=relations)
+    assert apart["score"].to_pylist() == pytest.approx(together["score"].to_pylist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("among", ["range", "signature"])
+def test_missing_facts_stay_among_the_candidates_of_their_relation(predictor, family, among):
+    facts = list(family.labels(family.known))
+    found = missing_facts(predictor, relations=["parent"], top=10_000, among=among).to_pylist()
+    heads, tails = ({fact[column] for fact in facts if fact[1] == "parent"} for column in (0, 2))
+    proposed = {(row["head"], row["tail"]) for row in found}
+    inside = {(head, tail) for head, tail in proposed if head in heads and tail in tails}
+    assert inside and (inside == proposed) == (among == "range")  # forty people all fit both sides of `parent`
+    assert not {(head, "parent", tail) for head, tail in proposed} & set(facts)
+
+
+def test_the_expected_precision_is_the_mean_probability_down_to_a_row(predictor):
+    rows = missing_facts(predictor, top=50).to_pylist()
+    likely = [row["probability"] for row in rows]
+    for number, row in enumerate(rows, start=1):
+        assert row["precision"] == pytest.approx(sum(likely[:number]) / number, abs=1e-5)
+        assert row["precision_low"] <= row["precision"] <= row["precision_high"]
+    limit = rows[20]["precision"]
+    shorter = missing_facts(predictor, top=50, min_precision=limit - 1e-6).to_pylist()
+    assert len(shorter) >= 21 and shorter == rows[: len(shorter)]
+    assert len(shorter) == 50 or rows[len(shorter)]["precision"] < limit
+    assert missing_facts(predictor, top=50, min_precision=1.0).num_rows == 0
+
+
+def test_more_missing_facts_mean_higher_probabilities_in_the_same_order(predictor, family):
+    plain = dh.missing_facts(predictor, top=20).to_pylist()
+    more = dh.missing_facts(predictor, top=20, missing=3 * len(family.valid)).to_pylist()
+    assert [row["tail"] for row in more] == [row["tail"] for row in plain]
+    for before, after in zip(plain, more, strict=True):
+        odds = [p / (1 - p) for p in (before["probability"], after["probability"])]
+        assert odds[1] == pytest.approx(3 * odds[0], rel=1e-3)
+        assert after["precision_low"] is None
+    with pytest.raises(DihedralError, match="missing is 0"):
+        dh.missing_facts(predictor, missing=0)
+
+
+def test_a_list_of_one_relation_has_no_interval(predictor):
+    row = dh.missing_facts(predictor, relations=["spouse"], top=1).to_pylist()[0]
+    assert row["precision"] is not None and row["precision_low"] is None
+
+
+def test_a_precision_needs_probabilities(predictor, family):
+    bare = dh.Predictor(predictor.model, family)
+    assert missing_facts(bare, top=3)["probability"].null_count == 3
+    with pytest.raises(DihedralError, match="needs probabilities, which this model does not have"):
+        missing_facts(bare, min_precision=0.5)
+    with pytest.raises(DihedralError, match="min_precision is 2; it must be between 0 and 1"):
+        missing_facts(predictor, min_precision=2)
+
+
+def test_progress_ends_with_the_number_of_questions_or_relations(predictor):
+    seen: list[tuple[int, int]] = []
+    complete(predictor, QUESTIONS, on_progress=lambda *counts: seen.append(counts))
+    assert seen[-1] == (4, 4) and seen == sorted(seen)
+    seen.clear()
+    missing_facts(predictor, relations=["parent", "spouse"], on_progress=lambda *counts: seen.append(counts))
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_no_questions_give_an_empty_table(predictor):
+    table = complete(predictor, [])
+    assert table.num_rows == 0 and table.schema == complete(predictor, QUESTIONS).schema
+
+
+@pytest.mark.parametrize(
+    ("questions", "options", "message"),
+    [
+        ([("man_0000", "spouse", None), ("man_0000", None, None)], {}, "question 2: 1 of head, relation and tail are"),
+        ([("man_0000", "spouze", None)], {}, "relation 'spouze' is not among"),
+        (
+            [("man_0000", None, "man_0001")],
+            {"among": "range"},
+            "question 1: among limits entities, but the",
+        ),
+        (
+            [("man_0000", "spouse", None)],
+            {"among": "domain"},
+            "among is 'domain'; choose signature, range, all, or",
+        ),
+    ],
+)
+def test_invalid_questions_are_named_in_the_error(predictor, questions, options, message):
+    with pytest.raises(DihedralError, match=message):
+        complete(predictor, questions, **options)
+
+
+WITH_UNKNOWN = [
+    ("man_0000", "spouse", None), ("man_9999", "spouse", None), ("man_0002", "likes", None),
+    (None, "parent", "man_0001"), ("man_9999", None, "nobody"),
+]  # fmt: skip
+
+
+def test_all_unknown_names_are_reported_with_the_numbers_of_their_questions(predictor):
+    with pytest.raises(DihedralError) as refused:
+        complete(predictor, WITH_UNKNOWN)
+    assert str(refused.value) == (
+        "3 names are unknown: entity 'man_9999' (questions 2, 5), entity 'nobody' (question 5), relation 'likes' "
+        "(question 3); correct them, or leave these questions out with --skip-unknown (skip_unknown=True)"
+    )
+    with pytest.raises(DihedralError, match=r"^question 2: relation 'spuse' is not among .*; did you mean 'spouse'"):
+        complete(predictor, [QUESTIONS[0], ("man_0000", "spuse", None)])
+
+
+def test_questions_with_unknown_names_can_be_skipped(predictor):
+    seen = []
+    table = complete(predictor, WITH_UNKNOWN, skip_unknown=True, on_progress=lambda *counts: seen.append(counts))
+    alone = complete(predictor, [WITH_UNKNOWN[0], WITH_UNKNOWN[3]])
+    assert set(table["question"].to_pylist()) == {1, 4} and seen[-1] == (2, 2)
+    assert table.drop_columns("question").equals(alone.drop_columns("question"))
+    assert len(complete(predictor, WITH_UNKNOWN[1:3], skip_unknown=True)) == 0
+
+
+def test_a_long_list_of_unknown_names_is_shortened(predictor):
+    with pytest.raises(DihedralError, match=r"60 names are unknown: .* and 10 more; correct them"):
+        complete(predictor, [(f"nobody {i}", "spouse", None) for i in range(60)])
+    with pytest.raises(DihedralError, match=r"^questions 1, 2, 3, 4, 5 and 3 more: entity 'nobody' is not among"):
+        complete(predictor, [("nobody", "spouse", None)] * 8)
+
+
+def test_missing_facts_about_some_entities_without_some_facts(predictor):
+    entities = predictor.graph.entities
+    about = np.array([entities.id("man_0000"), entities.id("man_0001")])
+    found = missing_facts(predictor, top=20, about=about)
+    facts = list(zip(*(found[part].to_pylist() for part in ("head", "relation", "tail")), strict=True))
+    assert len(facts) == 20 and all({"man_0000", "man_0001"} & {head, tail} for head, _, tail in facts)
+    left = missing_facts(predictor, top=20, about=about, exclude=[*facts[:5], ("nobody", "spouse", "man_0000")])
+    assert left["tail"].to_pylist()[:15] == found["tail"].to_pylist()[5:]
+
+
+def test_a_relation_by_name_and_by_label_is_listed_once(predictor):
+    labelled = Predictor(predictor.model, predictor.graph.with_labels({"sibling": "brother or sister of"}))
+    twice = missing_facts(labelled, relations=["sibling", "brother or sister of"], top=10)
+    assert twice.equals(missing_facts(labelled, relations=["sibling"], top=10))

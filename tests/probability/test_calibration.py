@@ -1,0 +1,161 @@
+"""Probabilities: fitted on valid, well calibrated on test, for proposals and for judgements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.graph.index import GraphIndex
+from dihedral.graph.ways import wilson_interval
+from dihedral.probability.calibration import (
+    Calibration,
+    _cuts,
+    expected_error,
+    false_triples,
+    reliability,
+)
+from dihedral.probability.evidence import CountedRules, Evidence
+from dihedral.probability.sampling import draw, is_among, sides_of
+
+
+@pytest.fixture(scope="module")
+def umls(benchmark_graph):
+    return benchmark_graph("umls")
+
+
+@pytest.fixture(scope="module")
+def trained(umls):
+    return dh.train(umls, "demo/umls", epochs=15, progress=False, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def evidence(trained, umls):
+    return Evidence(trained.scorer, umls.train_index, CountedRules.count(umls.train_index))
+
+
+def test_false_triples_are_not_facts_and_differ_on_one_side(umls, evidence):
+    true, false = false_triples(evidence, umls, umls.test, seed=3)
+    facts = set(map(tuple, umls.known.tolist()))
+    assert len(true) == len(false) > 0.8 * len(umls.test)
+    assert not facts & set(map(tuple, false.tolist()))
+    changed = true != false
+    assert (changed.sum(axis=1) <= 1).all() and not changed[:, 1].any()
+
+
+def test_judgements_of_umls_are_well_calibrated_on_test(trained):
+    measured = trained.metrics["calibration"]["judgements"]["test"]
+    assert measured["expected_calibration_error"] < 0.05
+    assert measured["accuracy"] > 0.95
+    assert sum(row["triples"] for row in measured["reliability"]) == measured["triples"]
+
+
+def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
+    known = GraphIndex.build([umls.train, umls.valid], umls.num_entities, umls.num_relations)
+    evidence = Evidence(trained.scorer, known, trained.calibration.rules)
+    sides = sides_of(evidence)
+    triples, scores = draw(evidence, sides, dict.fromkeys(sides, 1.0))
+    likely = trained.calibration.probabilities(evidence, triples, scores)
+    order = np.argsort(-likely, kind="stable")
+    held = is_among(triples, umls.test, umls.num_entities)[order]
+    for cut in (100, 300, 500, 1000, 2000):
+        assert likely[order[:cut]].mean() == pytest.approx(held[:cut].mean(), abs=0.06)
+    assert held[:100].mean() > 0.95
+
+
+def test_the_expected_error_is_the_mean_distance_of_probability_and_true_share():
+    rows = reliability(np.array([0.1, 0.1, 0.9, 0.9]), np.array([False, True, True, True]))
+    assert expected_error(rows) == pytest.approx((2 * 0.4 + 2 * 0.1) / 4)
+
+
+def test_wilson_intervals_agree_with_those_of_a_table():
+    low, high = wilson_interval(np.array([0.5, 0.9]), np.array([10, 100]))
+    assert low == pytest.approx([0.2366, 0.8256], abs=1e-4) and high == pytest.approx([0.7634, 0.9448], abs=1e-4)
+
+
+def test_similar_proposals_are_those_at_least_as_probable(trained):
+    tied = Calibration(*(getattr(trained.calibration, name) for name in ("rules", "proposals", "judgements")),
+                       _cuts(np.array([0.1] * 50 + [0.3] * 20 + [0.490909] * 11)))  # fmt: skip
+    for probability, count in ((0.1, 81), (0.3, 31), (0.490909, 11), (float(np.float32(0.490909)), 11), (0.2, 31)):
+        assert tied.num_similar(probability) == count
+
+
+def test_predictions_have_probabilities_before_and_after_saving(trained, tmp_path):
+    trained.save(tmp_path / "model")
+    found = []
+    for predictor in (trained, dh.load(tmp_path / "model")):
+        answers = predictor.predict(head="virus", relation="causes", top=5)
+        relations = predictor.predict(head="virus", tail="disease_or_syndrome", top=3)
+        found.append([p.probability for p in [*answers, *relations]])
+        assert all(0 <= p <= 1 for p in found[-1])
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
+def test_most_true_and_most_false_triples_are_classified_correctly(trained, umls, evidence):
+    true, false = false_triples(evidence, umls, umls.test, seed=5)
+    called = [j.true for j in trained.classify(list(umls.labels(np.concatenate([true, false]))))]
+    right = np.mean(called[: len(true)]), 1 - np.mean(called[len(true) :])
+    assert min(right) > 0.9
+
+
+def test_a_person_is_not_married_to_herself():
+    """The model scores (x, spouse, x) highly, because `spouse` is near the identity."""
+    predictor = dh.train(dh.make_family(300), "demo/family", epochs=15, progress=False, device="cpu")
+    loops = [(name, "spouse", name) for name in list(predictor.graph.entities)[:50]]
+    assert not any(judgement.true for judgement in predictor.classify(loops))
+    answers = predictor.predict(head=loops[0][0], relation="spouse", top=300)
+    (itself,) = [answer for answer in answers if answer.tail == answer.head]
+    assert itself.probability < 0.05
+
+
+def test_a_known_fact_is_judged_nearly_as_if_it_were_not_known(trained, umls):
+    fact = umls.test[:1]
+    without = umls.replace(test=umls.test[1:])
+    names = list(umls.labels(fact))
+    bare = dh.Predictor(trained.model, without, metrics=trained.metrics)
+    assert trained.classify(names)[0].probability == pytest.approx(
+        bare.classify(names)[0].probability, abs=0.1
+    )  # only its fit is counted
+
+
+def test_a_model_that_is_not_calibrated_has_no_probabilities(predictor, family):
+    bare = dh.Predictor(predictor.model, family)
+    assert bare.calibration is None
+    assert bare.predict(head="man_0000", relation="spouse", top=1)[0].probability is None
+    with pytest.raises(DihedralError, match=r"no probabilities: it was not calibrated; call calibrate\(\)"):
+        bare.classify([("man_0000", "spouse", "man_0001")])
+    old = dh.Predictor(predictor.model, family, metrics={"calibration": {"curves": {"slope": []}}})
+    assert old.calibration is None
+    with pytest.raises(DihedralError, match="fitted by another version"):
+        old.classify([("man_0000", "spouse", "man_0001")])
+
+
+def test_models_survive_a_round_trip_through_their_dictionary(trained, umls):
+    again = Calibration.from_dict(trained.calibration.to_dict(), umls.num_relations)
+    assert again.to_dict() == trained.calibration.to_dict()
+    with pytest.raises(ValueError, match="offsets for 4 relations"):
+        Calibration.from_dict(trained.calibration.to_dict(), 4)
+
+
+def test_too_few_valid_triples_give_no_probabilities_and_a_reason(monkeypatch):
+    monkeypatch.setattr("dihedral.probability.calibration.MIN_TRUE", 30)
+    graph = dh.load_graph([(f"e{i}", "r", f"e{i + 1}") for i in range(40)])
+    predictor = dh.train(graph, "demo/umls", epochs=1, progress=False, device="cpu")
+    assert predictor.calibration is None
+    assert predictor.metrics["calibration"]["reason"] == "the graph has 0 valid triples; probabilities need 30 or more"
+    with pytest.raises(DihedralError, match="has 0 valid triples; probabilities need 30 or more"):
+        predictor.calibrate()
+
+
+def test_a_relation_without_training_facts_has_probabilities(monkeypatch):
+    monkeypatch.setattr("dihedral.graph.signatures.MAX_ROLES", 1)  # as in a graph of many relations
+    family = dh.make_family(60, seed=1)
+    train, valid = (list(family.labels(part)) for part in (family.train, family.valid))
+    siblings = [fact for fact in train if fact[1] == "sibling"]
+    graph = dh.Graph.from_labels([fact for fact in train if fact[1] != "sibling"], valid + siblings[:20])
+    predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=2), progress=False, device="cpu")
+    assert predictor.calibration is not None
+    found = predictor.predict(head="man_0000", tail="man_0001", top=6)
+    assert {each.relation for each in found} == set(graph.relations)
+    assert all(0 <= each.probability <= 1 for each in found)

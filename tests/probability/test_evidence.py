@@ -1,0 +1,108 @@
+"""What the known facts say about a proposed fact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral.models import build_model
+from dihedral.probability.evidence import FEATURES, MAX_FURTHER, CountedRules, Evidence
+from dihedral.scoring.scorer import Scorer
+
+PEOPLE = 12
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Couples with a home each: `spouse` holds both ways, everyone has one home, and spouses live together."""
+    facts = []
+    for i in range(0, PEOPLE, 2):
+        facts += [(f"p{i}", "spouse", f"p{i + 1}"), (f"p{i + 1}", "spouse", f"p{i}")]
+        facts += [(f"p{i}", "lives_in", f"c{i // 4}"), (f"p{i + 1}", "lives_in", f"c{i // 4}")]
+    facts += [(f"p{i}", "parent", f"p{i + 2}") for i in range(0, PEOPLE - 2)]
+    return dh.load_graph(facts, valid=0, test=0)
+
+
+@pytest.fixture(scope="module")
+def evidence(graph):
+    model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
+    return Evidence(Scorer(model), graph.train_index, CountedRules.count(graph.train_index))
+
+
+def of(evidence, graph, *triples):
+    ids = [[graph.entities.id(h), graph.relations.id(r), graph.entities.id(t)] for h, r, t in triples]
+    rows = evidence.features(torch.tensor(ids))
+    return [dict(zip(FEATURES, row.tolist(), strict=True)) for row in rows]
+
+
+def test_rules_agree_with_counting_by_hand(graph):
+    rules = CountedRules.count(graph.train_index)
+    spouse, lives_in = graph.relations.id("spouse"), graph.relations.id("lives_in")
+    bodies = [tuple(body) for body, head in zip(rules.bodies.tolist(), rules.heads, strict=True) if head == lives_in]
+    assert (spouse, lives_in) in bodies  # the home of the spouse
+    place = [i for i, (head, body) in enumerate(zip(rules.heads, rules.bodies.tolist(), strict=True))
+             if head == lives_in and body == [spouse, lives_in]]  # fmt: skip
+    assert rules.confidence[place[0]] == pytest.approx(PEOPLE / (PEOPLE + 5))
+
+
+def test_implied_answers_equal_walks_in_the_graph(graph):
+    rules, facts = CountedRules.count(graph.train_index), graph.train_index
+    lives_in = graph.relations.id("lives_in")
+    entities = np.arange(graph.num_entities)
+    forwards, confidence = rules.implied(facts, lives_in, entities)
+    assert (np.diff(forwards) > 0).all()
+    best: dict[tuple[int, int], float] = {}
+    for head, body, value in zip(rules.heads, rules.bodies.tolist(), rules.confidence, strict=True):
+        if head == lives_in:
+            paths = facts.matrix(body[0]) if body[1] < 0 else facts.matrix(body[0]) @ facts.matrix(body[1])
+            for pair in zip(*paths.nonzero(), strict=True):
+                best[pair] = max(best.get(pair, 0.0), value)
+    assert {divmod(key, graph.num_entities) for key in forwards.tolist()} == set(best)
+    assert [best[divmod(key, graph.num_entities)] for key in forwards.tolist()] == pytest.approx(confidence.tolist())
+    backwards, _ = rules.implied(facts, lives_in + graph.num_relations, entities)
+    assert {divmod(key, graph.num_entities)[::-1] for key in backwards.tolist()} == set(best)
+
+
+def test_a_second_home_is_less_likely_than_a_first_one(evidence, graph):
+    second, known = of(evidence, graph, ("p0", "lives_in", "c1"), ("p0", "lives_in", "c0"))
+    assert second["further tail"] < -2  # nobody has two
+    assert known["further tail"] == MAX_FURTHER  # as if it were not known: every person has one
+
+
+@pytest.mark.parametrize("genres", [5, 8])
+def test_one_more_popular_genre_does_not_change_the_odds_of_a_further_film(genres):
+    facts = [(f"f{film}", "genre", f"g{genre}") for genre in range(genres) for film in range(60)]
+    graph = dh.load_graph([*facts, ("f60", "genre", "g0")], valid=0, test=0)
+    model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
+    (found,) = of(Evidence(Scorer(model), graph.train_index, CountedRules.none()), graph, ("f60", "genre", "g1"))
+    assert found["further head"] == MAX_FURTHER
+
+
+def test_a_reversed_fact_counts_for_a_symmetric_relation_and_against_a_directed_one(evidence, graph):
+    triples = ("p1", "spouse", "p0"), ("p2", "parent", "p0"), ("p4", "parent", "p0")
+    spouse, parent, neither = of(evidence, graph, *triples)
+    assert spouse["reverse"] > 2 and parent["reverse"] < -2 and neither["reverse"] == 0
+
+
+def test_a_fact_about_an_entity_and_itself_counts_as_seldom_as_it_occurs(evidence, graph):
+    (loop,) = of(evidence, graph, ("p0", "parent", "p0"))
+    assert loop["reverse"] < -2
+
+
+def test_features_do_not_depend_on_the_company(evidence, graph):
+    triples = [("p1", "spouse", "p0"), ("p0", "lives_in", "c1"), ("p3", "lives_in", "c2"), ("p5", "parent", "p1")]
+    together = of(evidence, graph, *triples)
+    assert together == [of(evidence, graph, triple)[0] for triple in triples]
+
+
+def test_an_entity_of_another_type_has_no_further_answer(benchmark_graph):
+    graph = benchmark_graph("family-neural-lp")
+    model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
+    found = Evidence(Scorer(model), graph.train_index, CountedRules.none())
+    outside = np.setdiff1d(np.arange(graph.num_entities), found.signatures.candidates(0))[:1]
+    inside = found.signatures.candidates(0)[:1]
+    triples = torch.tensor([[int(outside[0]), 0, 5], [int(inside[0]), 0, 5]])
+    first, second = found.features(triples)[:, FEATURES.index("further tail")]
+    assert first < -5 < second

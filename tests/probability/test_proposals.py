@@ -1,0 +1,60 @@
+"""Facts that could be missing from a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dihedral.probability import proposals
+from dihedral.probability.evidence import CountedRules, Evidence
+from dihedral.probability.proposals import propose
+
+
+@pytest.fixture
+def evidence(predictor, family):
+    return Evidence(predictor.scorer, family.train_index, CountedRules.count(family.train_index))
+
+
+def best_by_hand(evidence, graph, relation, heads, tails, count):
+    """The best unknown tails of each head and heads of each tail, one question at a time."""
+    known = {tuple(pair) for pair in graph.train[graph.train[:, 1] == relation][:, [0, 2]].tolist()}
+    triples = torch.tensor([[h, relation, t] for h in heads for t in tails])
+    scores, found = evidence.scorer.score(triples).view(len(heads), len(tails)), set()
+    for i, h in enumerate(heads):
+        for j, t in enumerate(tails):
+            if (h, t) in known:
+                scores[i, j] = float("-inf")
+    for matrix, turned in ((scores, False), (scores.T, True)):
+        for i, row in enumerate(matrix):
+            for j in row.topk(min(count, len(row))).indices.tolist():
+                found.add((heads[j], tails[i]) if turned else (heads[i], tails[j]))
+    return {pair for pair in found if pair not in known and pair[0] != pair[1]}
+
+
+def test_proposals_are_the_best_unknown_pairs_and_those_that_rules_imply(evidence, family, monkeypatch):
+    monkeypatch.setattr(proposals, "PER_ENTITY", 2)
+    relation, everyone = family.relations.id("parent"), np.arange(family.num_entities)
+    found, scores = propose(evidence, relation, everyone, everyone)
+    assert scores.numpy() == pytest.approx(evidence.scorer.score(found).numpy(), abs=1e-4)
+    pairs = {(h, t) for h, _, t in found.tolist()}
+    assert len(pairs) == len(found) and set(found[:, 1].tolist()) == {relation}
+    people = everyone.tolist()
+    by_score = best_by_hand(evidence, family, relation, people, people, 2)
+    keys, confidence = evidence.rules.implied(family.train_index, relation, everyone)
+    known = {(h, t) for h, r, t in family.train.tolist() if r == relation}
+    implied = {divmod(key, len(people)) for key in keys[confidence >= proposals.MIN_CONFIDENCE].tolist()}
+    assert pairs == by_score | {(h, t) for h, t in implied if h != t and (h, t) not in known}
+
+
+def test_proposals_stay_among_the_given_entities(evidence, family):
+    relation, heads, tails = family.relations.id("parent"), np.array([1, 4, 9]), np.array([2, 5])
+    found, _ = propose(evidence, relation, heads, tails)
+    assert set(found[:, 0].tolist()) <= {1, 4, 9} and set(found[:, 2].tolist()) <= {2, 5}
+
+
+def test_a_share_of_the_entities_is_drawn_at_random(evidence, family):
+    relation, everyone = family.relations.id("parent"), np.arange(family.num_entities)
+    full = {tuple(row) for row in propose(evidence, relation, everyone, everyone)[0].tolist()}
+    part, _ = propose(evidence, relation, everyone, everyone, share=0.3)
+    assert 0 < len(part) < len(full) and {tuple(row) for row in part.tolist()} <= full

@@ -1,0 +1,68 @@
+"""The map of entities over HTTP: which entities it holds, their points, types and labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import dihedral as dh
+from dihedral.serve import entity_map
+from dihedral.serve.app import create_app
+from dihedral.serve.projection import project
+from dihedral.serve.served_model import ServedModel, open_model
+
+ANIMALS = [(f"{kind}{i}", "isa", kind) for kind, count in (("dog", 9), ("cat", 6)) for i in range(count)]
+ANIMALS += [(name, "rdf:type", "animal") for name, _, _ in ANIMALS] + [("dog0", "chases", f"cat{i}") for i in range(6)]
+
+
+@pytest.fixture(scope="module")
+def animals():
+    graph = dh.Graph.from_labels(ANIMALS)
+    recipe = dh.Recipe(dimension=8, epochs=1)
+    served = ServedModel("animals", dh.train(graph, recipe, progress=False, device="cpu"))
+    with TestClient(create_app({"animals": served}), raise_server_exceptions=False) as client:
+        yield client
+
+
+def test_all_entities_are_on_the_map_of_a_small_graph(client, models):
+    found, served = client.get("/v1/map").json(), models["family"]
+    graph = served.graph
+    assert found["method"] == "pca" and "pca" in found["methods"] and found["total"] == graph.num_entities
+    order = graph.by_degree.tolist()
+    assert found["names"] == [graph.entities[i] for i in order]
+    assert found["facts"] == served.num_facts[order].tolist()
+    expected = project(served.predictor.scorer.entities[order])
+    assert np.stack([found["x"], found["y"]], axis=1) == pytest.approx(expected.points, abs=1e-4)
+    assert found["variance"] == pytest.approx(expected.variance)
+    assert found["types"] == [] and set(found["type"]) == {-1}
+
+
+def test_a_large_graph_has_its_entities_with_the_most_facts(family_folder, monkeypatch):
+    monkeypatch.setitem(entity_map.MAX_POINTS, "pca", 10)
+    served = open_model("few", family_folder)
+    found = entity_map.entity_map(served, "pca")
+    assert found.total == 80 and len(found.names) == len(found.x) == len(found.y) == len(found.type) == 10
+    assert found.names == [served.graph.entities[i] for i in served.busiest[:10]]
+    assert entity_map.entity_map(served, "pca") is found  # computed once
+
+
+def test_an_entity_has_its_most_special_type(animals):
+    found = animals.get("/v1/map").json()
+    kinds = dict(zip(found["names"], found["type"], strict=True))
+    types = {row["name"]: row["entities"] for row in found["types"]}
+    assert types == {"animal": 0, "dog": 9, "cat": 6}
+    names = [row["name"] for row in found["types"]]
+    assert names[kinds["dog3"]] == "dog" and names[kinds["cat1"]] == "cat" and kinds["animal"] == -1
+
+
+def test_the_map_has_labels(labelled_folder):
+    found = entity_map.entity_map(open_model("labelled", labelled_folder), "pca")
+    assert found.labels == {"man_0000": "Jürgen Müller", "man_0001": "José", "man_0002": "José"}
+
+
+def test_a_method_that_is_not_there_is_an_error(client):
+    answer = client.get("/v1/map", params={"method": "umap"})
+    if "umap" not in client.get("/v1/map").json()["methods"]:
+        assert answer.status_code == 422 and "umap-learn" in answer.json()["detail"]
+    assert client.get("/v1/map", params={"method": "tsne"}).status_code == 422

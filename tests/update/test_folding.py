@@ -1,0 +1,144 @@
+"""Fold-in: a new entity is placed by its facts, and everything else stays the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dihedral as dh
+from dihedral import DihedralError
+from dihedral.models import build_model
+from dihedral.update.folding import _Placement, fold_in, make_context
+
+
+@pytest.fixture(scope="module")
+def without_virus(benchmark_graph):
+    """A model of umls trained without the facts of one entity, and those facts."""
+    umls = benchmark_graph("umls")
+    virus = umls.entities.id("virus")
+    touching = (umls.train[:, 0] == virus) | (umls.train[:, 2] == virus)
+    facts = [fact for fact in umls.labels(umls.train[touching]) if fact[0] != fact[2]]
+    others = dh.Graph(umls.entities, umls.relations, umls.train[~touching], umls.valid[:0], umls.test[:0], "umls", ())
+    return dh.train(others, "demo/umls", epochs=20, progress=False, device="cpu"), facts
+
+
+def test_held_out_facts_of_a_new_entity_are_predicted(without_virus):
+    predictor, facts = without_virus
+    renamed = [tuple("new" if part == "virus" else part for part in fact) for fact in facts]
+    order = np.random.default_rng(0).permutation(len(renamed))
+    given, held_out = ([renamed[i] for i in part] for part in np.split(order, [len(order) * 2 // 3]))
+    grown = fold_in(predictor, "new", given)
+    ranks = []
+    for head, relation, tail in held_out:
+        anchor = {"head": "new"} if head == "new" else {"tail": "new"}
+        answers = grown.predict(relation=relation, top=grown.graph.num_entities, known="exclude", **anchor)
+        names = [p.tail if head == "new" else p.head for p in answers]
+        ranks.append(1 / (1 + names.index(tail if head == "new" else head)))
+    assert len(held_out) > 10 and np.mean(ranks) > 0.35  # the chance level is about 0.04
+
+
+def test_other_scores_do_not_change(without_virus):
+    predictor, facts = without_virus
+    _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
+    grown = fold_in(predictor, "new", [("new", relation, tail)])
+    assert grown.graph.num_entities == predictor.graph.num_entities + 1
+    assert ("new", relation, tail) in set(grown.graph.labels(grown.graph.train))
+    torch.testing.assert_close(grown.model.entities[:-1], predictor.model.entities)
+    assert grown.score("cell", "part_of", "tissue") == predictor.score("cell", "part_of", "tissue")
+
+
+def test_a_model_with_a_new_entity_can_be_saved_and_loaded(without_virus, tmp_path):
+    predictor, facts = without_virus
+    _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
+    grown = fold_in(predictor, "new", [("new", relation, tail)])
+    grown.save(tmp_path / "grown")
+    assert dh.load(tmp_path / "grown").score("new", relation, tail) == pytest.approx(grown.score("new", relation, tail))
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "message"),
+    [
+        ("man_0000", [("man_0000", "spouse", "man_0001")], "is in the graph already"),
+        ("", [("", "spouse", "man_0001")], "the new entity '' has no name; give one"),
+        ("Man_0000", [("Man_0000", "spouse", "man_0001")], "differs from 'man_0000' only in case, space or encoding"),
+        (["a b", "a  b"], [("a b", "spouse", "a  b")], "'a  b' differs from 'a b' only in case, space or encoding"),
+        ([], [("new", "spouse", "man_0001")], "no new entity is named"),
+        ("new", [], "has no facts with other entities"),
+        (["new", "other"], [("new", "spouse", "man_0001")], "entity 'other' has no facts with other entities"),
+        (
+            "new",
+            [("new", "spouse", "man_0000"), ("man_0000", "spouse", "man_0001")],
+            "must name a new entity \\('new'\\)",
+        ),
+        ("new", [("new", "spouse", "new")], "has no facts with other entities"),
+        ("new", [("new", "spouse", "nobody")], "entity 'nobody' is not among"),
+    ],
+)
+def test_invalid_facts_are_named_in_the_error(predictor, name, facts, message):
+    with pytest.raises(DihedralError, match=message):
+        fold_in(predictor, name, facts)
+
+
+def test_translations_are_not_bilinear(family):
+    predictor = dh.Predictor(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
+    with pytest.raises(DihedralError, match="not bilinear"):
+        fold_in(predictor, "new", [("new", "spouse", "man_0001")])
+
+
+@pytest.mark.parametrize("objective", ["softmax", "logistic"])
+def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monkeypatch):
+    """Two new entities that point at each other, against autograd on the loss in the module's words."""
+    monkeypatch.setattr("dihedral.update.folding.CANDIDATES", 10**9)
+    recipe = predictor.recipe | {"objective": objective, "regulariser": "l2", "negatives": 3}
+    scorer, first = predictor.scorer, predictor.graph.num_entities
+    context = make_context(scorer, predictor.graph.train, 0)
+    facts = torch.tensor([[first, 0, 1], [first, 0, 2], [3, 1, first], [first, 2, first + 1], [first + 1, 3, 5]])
+    table = torch.cat([scorer.entities, torch.randn(2, scorer.model.dimension)])
+    found = _Placement(scorer, recipe, context, facts, table).gradient()
+    vectors = table[first:].double().requires_grad_()
+    rows = torch.cat([scorer.entities.double(), vectors])
+    count, loss, operators = scorer.num_relations, 0.0, scorer.operators.double()
+    for h, r, t in facts.tolist():
+        loss = loss + sum(0.5 * recipe["regulariser_weight"] * rows[e].square().sum() for e in (h, t) if e >= first)
+        for anchor, target, side in ((h, t, "tail"), (t, h, "head")):
+            query = predictor.model.relations.queries(operators, torch.tensor([r]), rows[[anchor]], side)[0]
+            score = query @ rows[target]
+            wrong = torch.cat([rows[:first] @ query, score[None]]) if target >= first else rows[:first] @ query
+            if objective == "softmax":
+                loss = loss + wrong.logsumexp(0) - score
+            else:
+                loss = loss + 0.5 * torch.nn.functional.softplus(-score)
+                if anchor >= first:
+                    loss = loss + 0.5 * 3 * torch.nn.functional.softplus(rows[:first] @ query).mean()
+    scores = vectors @ context.queries.double().T
+    if objective == "softmax":
+        loss = loss + context.weight * torch.nn.functional.softplus(scores - context.totals.double()).sum()
+    else:
+        loss = loss + context.weight * 3 / (2 * first) * torch.nn.functional.softplus(scores).sum()
+    (expected,) = torch.autograd.grad(loss, vectors)
+    assert count and torch.allclose(found.double(), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_new_entities_that_point_at_each_other_are_placed_together(without_virus):
+    predictor, _ = without_virus
+    facts = [("new", "isa", "organism"), ("kin", "isa", "new"), ("new", "isa", "kin")]
+    grown = predictor.fold_in(["new", "kin"], facts)
+    assert grown.graph.num_entities == predictor.graph.num_entities + 2
+    assert grown.score("kin", "isa", "new") > np.mean(
+        [grown.score("kin", "isa", each) for each in grown.graph.entities]
+    )
+
+
+def test_new_entities_leave_the_ranks_of_other_facts_nearly_as_they_were(without_virus):
+    predictor, facts = without_virus
+    renamed = [tuple("new" if part == "virus" else part for part in fact) for fact in facts]
+    grown = predictor.fold_in("new", renamed)
+    before, after = (dh.evaluate(each, split="train", sample=500).mrr for each in (predictor, grown))
+    assert after > before - 0.03
+
+
+def test_a_model_with_a_new_entity_keeps_no_metrics_but_its_calibration(predictor):
+    grown = fold_in(predictor, "new", [("new", "spouse", "man_0001")] * 3)
+    assert "test" not in grown.metrics and len(grown.graph.train) == len(predictor.graph.train) + 1
+    assert grown.metrics["calibration"] is not predictor.metrics["calibration"]

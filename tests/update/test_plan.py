@@ -1,0 +1,98 @@
+"""What an update trains, from the change of the graph."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dihedral as dh
+from dihedral.graph.changes import change_graph
+from dihedral.update.plan import forgetful, make_plan
+
+
+def test_an_entity_without_facts_so_far_is_placed_as_a_new_one(predictor):
+    grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
+    bare = grown.update(remove=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
+    plan = make_plan(change_graph(bare.graph, [("zoe", "sibling", "man_0003")], []), bare, None)
+    assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh.rows)] == ["zoe"]
+
+
+def test_entities_near_a_removed_fact_start_over_too(predictor):
+    """They learned from it; entities with many other facts did not learn enough to matter."""
+    chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(6)]
+    crowd = [("hub", "next", f"leaf{i}") for i in range(400)]
+    graph = dh.Graph.from_labels([*chain, *crowd, ("n6", "next", "hub"), ("n3", "other", "n0")])
+    change = change_graph(graph, [], [("n3", "other", "n0")])
+    over = {graph.entities[i] for i in np.flatnonzero(forgetful(change))}
+    assert over == {f"n{i}" for i in range(6)}
+
+
+def names(predictor: dh.Predictor, rows: np.ndarray) -> set[str]:
+    return {predictor.graph.entities[i] for i in np.flatnonzero(rows)}
+
+
+def test_known_entities_are_trained_on_the_added_facts_alone(predictor):
+    change = change_graph(predictor.graph, [("man_0001", "sibling", "man_0003")], [])
+    plan = make_plan(change, predictor, None)
+    assert names(predictor, plan.known.rows) == {"man_0001", "man_0003"} and not plan.fresh and not plan.linked
+    assert plan.known.facts.tolist() == change.added.tolist()
+
+
+def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
+    usual, new = ("man_0001", "sibling", "man_0003"), ("man_0002", "likes", "man_0004")
+    alone = make_plan(change_graph(predictor.graph, [usual], []), predictor, None)
+    change = change_graph(predictor.graph, [usual, new, ("man_0001", "likes", "man_0004")], [])
+    plan = make_plan(change, predictor, None)
+    assert names(predictor, plan.linked.rows) == {"man_0001", "man_0002", "man_0004"}  # half of the facts decide
+    assert plan.linked.facts.tolist() == change.added.tolist()  # man_0001 also learns its other fact
+    assert names(predictor, plan.known.rows) == {"man_0003"}
+    assert plan.known.facts.tolist() == alone.known.facts.tolist() and plan.known.epochs == alone.known.epochs
+    assert plan.linked.epochs == 2 * predictor.metrics["epochs"]
+
+
+def test_one_fact_of_a_new_relation_does_not_change_how_long_rows_that_start_over_are_trained(predictor):
+    gone = list(predictor.graph.labels(predictor.graph.train[:1]))
+    alone = make_plan(change_graph(predictor.graph, [], gone), predictor, None)
+    change = change_graph(predictor.graph, [("zoe", "likes", "man_0001")], gone)
+    plan = make_plan(change, predictor, None)
+    assert alone.fresh and plan.fresh.epochs == alone.fresh.epochs
+    assert plan.linked.facts.tolist() == change.added.tolist() and plan.linked.epochs > plan.fresh.epochs
+
+
+@given(seed=st.integers(0, 2**16), count=st.integers(1, 12))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_added_fact_is_trained_and_no_row_twice(predictor, seed, count):
+    rng = np.random.default_rng(seed)
+    people, relations = [*list(predictor.graph.entities)[:8], "zoe", "tom"], ["sibling", "parent", "likes", "mentors"]
+    facts = [(*rng.choice(people, 2, replace=False), rng.choice(relations)) for _ in range(count)]
+    facts = [(str(head), str(relation), str(tail)) for head, tail, relation in facts]
+    change = change_graph(predictor.graph, facts, [])
+    plan = make_plan(change, predictor, None)
+    trained = {tuple(fact) for part in plan.parts for fact in part.facts.tolist()}
+    assert {tuple(fact) for fact in change.added.tolist()} <= trained
+    assert (sum(part.rows.astype(int) for part in plan.parts) <= 1).all()
+
+
+def test_a_new_relation_between_rows_that_learn_other_facts_finds_its_code(predictor):
+    """Its entities gain more facts of known relations, so their rows learn these; its code is found all the same."""
+    people = ["man_0001", "man_0002", "man_0003", "man_0004", "man_0005", "man_0006"]
+    usual = [(a, "sibling", b) for a, b in itertools.permutations(people, 2)]
+    new = [(people[i], "likes", people[(i + 1) % 6]) for i in range(6)]
+    updated = predictor.update(add=[*usual, *new], progress=False, calibrate=False)
+    ranks = [updated.predict(head=head, relation="likes", known="include", top=40) for head, _, _ in new]
+    found = [[answer.tail for answer in answers].index(tail) for answers, (_, _, tail) in zip(ranks, new, strict=True)]
+    assert np.mean(found) < 8  # of 40
+
+
+def test_all_rows_start_over_if_most_of_them_would(predictor):
+    """Rows cannot be placed by few others; training all of them has no need of a background."""
+    chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(40)]
+    graph = dh.Graph.from_labels([*chain, *((f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2))])
+    change = change_graph(graph, [], [(f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2)])
+    assert 0.5 < forgetful(change).mean() < 1
+    plan = make_plan(change, predictor, None)
+    assert plan.fresh.rows.all() and not len(plan.others) and plan.fresh.facts.tolist() == change.after.train.tolist()
+    assert plan.starts_over
