@@ -381,3 +381,15 @@ def test_a_training_folder_that_is_a_link_is_not_followed(family, tmp_path):
     with pytest.raises(DihedralError, match="out/training' is a symbolic link, which is not followed; remove it"):
         train(family, tmp_path / "out")
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [".keep"]
+
+
+@pytest.mark.parametrize("name", ["state-000001-000000", ".state-000001-000000", "best-000001", ".profile"])
+def test_checkpoints_neither_follow_links_nor_delete_files_of_others(family, tmp_path, name):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("kept")
+    (tmp_path / "out" / "training").mkdir(parents=True)
+    (tmp_path / "out" / "training" / name).symlink_to(elsewhere)
+    train(family, tmp_path / "out")
+    assert [path.name for path in elsewhere.iterdir()] == ["kept"]
+    assert (tmp_path / "out" / "training" / name).is_symlink() == (name == ".profile")

@@ -282,6 +282,24 @@ def test_checkpoints_leave_other_files_of_their_folder_alone(predictor, tmp_path
         predictor.update(add=NEW, progress=False, resume=True)
 
 
+@pytest.mark.parametrize("link", ["update", "update/training"])
+def test_a_link_below_the_model_folder_is_refused_and_nothing_outside_is_touched(predictor, tmp_path, link):
+    predictor.save(tmp_path / "model")
+    home = tmp_path / "home"
+    for name in (".profile", "training/.key", "training/checkpoint.json"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("mine")
+    place = tmp_path / "model" / link
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(home)
+    model = {path: path.read_bytes() for path in (tmp_path / "model").iterdir() if path.is_file()}
+    with pytest.raises(DihedralError, match=f"{link}' is a symbolic link, which is not followed; remove it"):
+        update_folder(tmp_path / "model", add=NEW, progress=False)
+    files = [path for path in home.rglob("*") if path.is_file()]
+    assert len(files) == 3 and all(path.read_text() == "mine" for path in files)
+    assert {path: path.read_bytes() for path in (tmp_path / "model").iterdir() if path.is_file()} == model
+
+
 def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):
     options = {"epochs": 2, "progress": False, "device": "cpu", "dimension": 16, "dtype": "float16", "shard_mb": 0.005}
     dh.train(family, "demo/family", out=tmp_path / "model", keep_optimiser=True, **options)

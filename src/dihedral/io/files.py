@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -150,6 +151,25 @@ def check_header(path: Path) -> None:
         size = int.from_bytes(stream.read(8), "little")
     if size > MAX_JSON_BYTES:
         raise ValueError(f"its header has more than {MAX_JSON_BYTES >> 20} MiB")
+
+
+def below(folder: Path, *parts: str) -> Path:
+    """A path below a folder, which may itself be a link; an error if a part is a link, which could lead out of it."""
+    path = folder
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise DihedralError(f"{str(path)!r} is a symbolic link, which is not followed; remove it")
+    return path
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder with its content; a link is deleted itself, not what it leads to."""
+    with suppress(OSError):  # what cannot be deleted is reported by the next write
+        if folder.is_symlink():
+            folder.unlink()
+        else:
+            shutil.rmtree(folder)
 
 
 def make_folder(path: Path) -> None:

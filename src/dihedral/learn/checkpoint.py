@@ -7,7 +7,6 @@ saves still has its previous checkpoint. Nothing is pickled.
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import atomic_path, check_header, make_folder, read_json, sync_folder, write_json
+from dihedral.io.files import (
+    atomic_path,
+    below,
+    check_header,
+    make_folder,
+    read_json,
+    remove_partial_files,
+    remove_tree,
+    sync_folder,
+    write_json,
+)
 from dihedral.io.locks import lock_folder
 from dihedral.learn.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
 from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
@@ -48,7 +57,7 @@ class RunFolder:
     """The `training` folder of an output folder: the checkpoint, the best model so far and the log."""
 
     def __init__(self, out: Path, device: torch.device | str = "cpu") -> None:
-        self.folder = out / "training"
+        self.folder = below(out, "training")
         self.checkpoint = self.folder / "checkpoint.json"
         self.log = self.folder / "log.jsonl"
         self._launch = self.folder / "launch"
@@ -72,7 +81,7 @@ class RunFolder:
         """Delete what an earlier run left."""
         self.drop_checkpoint()
         self.log.unlink(missing_ok=True)
-        shutil.rmtree(self.folder.parent / UPDATE, ignore_errors=True)
+        remove_tree(self.folder.parent / UPDATE)
 
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
@@ -90,12 +99,11 @@ class RunFolder:
         self._drop_all_but(())
 
     def _drop_all_but(self, names: tuple[str, ...]) -> None:
-        for pattern in ("state-*", "best-*", ".*"):  # a dot: left by a run that was killed while writing
+        for pattern in ("state-*", "best-*", ".state-*", ".best-*"):  # a dot: a run was killed while writing
             for path in self.folder.glob(pattern):
-                if path.is_file():
-                    path.unlink(missing_ok=True)
-                elif path.name not in names:
-                    shutil.rmtree(path, ignore_errors=True)
+                if path.name not in names:
+                    remove_tree(path)
+        remove_partial_files(self.folder)
 
     # --- tensors: every rank writes and reads its own part ---------------------------------------
 
@@ -145,12 +153,12 @@ class RunFolder:
                 )
             state = _progress(content["progress"])
             self.state, self.best = state_name(state), _best(state.best_epoch)
-            if content["state"] != self.state or not (self.folder / self.state).is_dir():
+            if content["state"] != self.state or not below(self.folder, self.state).is_dir():
                 raise KeyError(str(content["state"])[:80])
             for name, size in content["bytes"].items():
                 if Path(name).parent not in (Path(self.state), Path(self.best)):
                     raise KeyError(name[:80])
-                check_tensors(self.folder / name, size, self.restart)
+                check_tensors(below(self.folder, *Path(name).parts), size, self.restart)
             return state
         except (KeyError, TypeError, AttributeError) as error:
             raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; {self.restart}") from None
@@ -163,7 +171,7 @@ class RunFolder:
 
         def clear() -> None:  # an earlier attempt, perhaps of more processes, may have left files
             for folder in (partial, place):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
 
         on_rank_zero(clear, self.device)
         writer = dcp.HuggingFaceStorageWriter(str(partial), save_distributed=True)  # type: ignore[attr-defined]
@@ -171,7 +179,7 @@ class RunFolder:
             _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=not is_joined()), place, "written")  # type: ignore[attr-defined]
             on_rank_zero(lambda: _rename(partial, place), self.device)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_tree(partial)
 
     def fill(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Read the tensors of a folder, `state` or `best`, into the given ones."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -36,6 +35,7 @@ from dihedral.errors import DihedralError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph.changes import Change, change_graph, read_facts
 from dihedral.graph.triples import Triples
+from dihedral.io.files import below, remove_tree
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.estimates import num_threads
 from dihedral.learn.loop import Callback, Event, Phase, Start, Trainer
@@ -179,7 +179,7 @@ def update_folder(
         raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
     if out is not None and (out / REVIEWS).exists() and out.resolve() != folder.resolve():
         raise DihedralError(f"folder {str(out)!r} already holds decisions of reviewers; choose another")
-    run, checkpoints = RunFolder(target), target / UPDATE
+    run, checkpoints = RunFolder(target), below(target, UPDATE, "training").parent
     with run.locked():
         try:
             kept = saved_options(folder)
@@ -197,12 +197,12 @@ def update_folder(
             _reject(Reviews(target), sorted(removed))
             if updated.metrics["versions"][-1]["trained_again"]:
                 RunFolder(checkpoints).log.replace(run.log)
-            shutil.rmtree(checkpoints, ignore_errors=True)
+            remove_tree(checkpoints)
             with suppress(OSError):
                 run.folder.rmdir()  # that the lock created; one with the log of a training is not empty
         except BaseException:
             if not RunFolder(checkpoints).checkpoint.exists():  # nothing to resume
-                shutil.rmtree(checkpoints, ignore_errors=True)
+                remove_tree(checkpoints)
             for empty in (run.folder, target):  # that the lock created; others are not empty
                 with suppress(OSError):
                     empty.rmdir()
