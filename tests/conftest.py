@@ -167,3 +167,20 @@ def set_threads() -> Iterator[Callable[[int], None]]:
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures saved during a test, in order; each is drawn and listed once, even if saved in two formats."""
+    from matplotlib.figure import Figure
+
+    figures: list[Any] = []
+    savefig = Figure.savefig
+
+    def record(self: Any, *arguments: Any, **options: Any) -> None:
+        if self not in figures:
+            figures.append(self)
+            savefig(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", record)
+    return figures

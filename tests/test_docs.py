@@ -78,7 +78,7 @@ def test_commands_name_options_that_exist(page):
 
 
 def test_recipes_that_pages_name_exist():
-    known = set(dh.training.recipe_names())
+    known = set(dh.learn.recipe_names())
     for page in PAGES:
         for name in re.findall(r"\b((?:best|paper|demo|algebra|case)/[\w.-]*\w)", read(page)):
             if not name.endswith((".toml", ".json", ".md")) and name.count("-"):

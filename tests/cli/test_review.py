@@ -59,7 +59,7 @@ def test_filters(review, folder):
     assert "no facts are left to review" in review("--min-probability", 1.0).out
     assert "min_probability is 2.0; it must be between 0 and 1" in review("--min-probability", 2.0).err
     assert "type is 'Person', but the graph has no types" in review("--type", "Person").err
-    dh.storage.folder.relabel_model(folder, {"man_0000": {"label": "Abe", "type": "Person"}}, "en")
+    dh.store.folder.relabel_model(folder, {"man_0000": {"label": "Abe", "type": "Person"}}, "en")
     assert review("--type", "Person", "--top", 3, lines="s\ns\ns\n").out.count("Abe") >= 3
 
 

@@ -54,7 +54,7 @@ def decide(client, row, decision, reviewer="eve", **more):
 
 def test_nothing_is_looked_for_unless_asked(client, monkeypatch):
     calls = []
-    real = dh.inference.reviewing.missing_facts
+    real = dh.predict.reviewing.missing_facts
     monkeypatch.setattr("dihedral.predict.reviewing.missing_facts", lambda *a, **k: calls.append(k) or real(*a, **k))
     first = queue(client)
     assert (first["found"], first["facts"], first["total"]) == (False, [], 0) and calls == []
