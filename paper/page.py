@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from dihedral.io.files import make_folder, read_json, write_json
-from dihedral.io.jsonl import read_lines
+from dihedral.io.files import make_folder, write_json
 from paper.paper import TABLES
-from paper.plan import SAME_SETUP, TARGETS
+from paper.plan import TARGETS
 from paper.sections import SECTIONS, Section, Sources
-from paper.tables import OURS, prose, table_rows
+from paper.tables import COMPARED, OURS, markdown, prose, share, table_rows, with_spread
 
-OTHERS = ("ComplEx", "RESCAL", "DistMult")  # models with recipes of their own
+BASELINES = ("ComplEx", "RESCAL", "DistMult")  # models with recipes of their own; the first is on the overview
+KEPT = "<!-- from here on, `python -m paper` keeps the page as it is -->"
 
 
 def write_target(target: str, results: Path, out: Path, *, seeds: int = 3, quick: bool = False) -> list[Path]:
@@ -33,19 +32,24 @@ def _write(target: str, sources: Sources) -> tuple[Section, list[Path]]:
 
 
 def write_page(results: Path, path: Path, *, seeds: int = 3) -> Path:
-    """Write one page that covers all targets, and the files of each target to the folder next to it."""
+    """Write one page that covers all targets, and the figures to the folder next to it.
+
+    What an existing page holds from the line KEPT on stays.
+    """
     folder = files_of(path)
-    parts = [prose("introduction"), _overview(results, seeds), _findings(results, seeds)]
+    make_folder(folder)
+    parts = [prose("introduction"), _overview(results, seeds)]
     for target in TARGETS:
-        section, _ = _write(target, Sources(results, folder, seeds, quick=False))
-        parts.append(f"## {section.title}\n\n{section.body(f'{folder.name}/')}")
-    parts += [prose("differences"), _costs(results)]
-    path.write_text("\n".join(part for part in parts if part), encoding="utf-8")
+        section = SECTIONS[target](Sources(results, folder, seeds, quick=False), target)
+        parts.append(f"## {section.title}\n\n{section.body(f'{folder.name}/', short=True)}")
+    parts += [_same_setup(results, seeds), prose("differences")]
+    _, mark, rest = (path.read_text(encoding="utf-8") if path.exists() else "").partition(KEPT)
+    path.write_text("\n".join(part for part in [*parts, mark + rest] if part), encoding="utf-8")
     return path
 
 
 def files_of(page: Path) -> Path:
-    """Return the folder for the figures and tables of a page."""
+    """Return the folder for the figures of a page."""
     return page.with_name(f"{page.stem}-files")
 
 
@@ -59,10 +63,10 @@ def _overview(results: Path, seeds: int) -> str:
             paper = max(row["paper"]["mrr"] for row in here if "paper" in row)
             best = [row for row in here if row["kind"] == "best recipe"]
             graded = [row for row in best if row["model"].endswith("graded")]
-            others = [[row for row in best if row["model"] == name] for name in OTHERS]
-            strict = [row for row in best if row not in graded and row["model"] not in OTHERS]
+            baseline = [row for row in best if row["model"] == BASELINES[0]]
+            strict = [row for row in best if row not in graded and row["model"] not in BASELINES]
             faithful = [row for row in here if row["kind"] == "paper's objective"]
-            lines.append([graph, f"{paper:.3f}", *map(_best_of, (faithful, strict, graded, *others))])
+            lines.append([graph, f"{paper:.3f}", *map(_best_of, (faithful, strict, graded, baseline))])
     return prose("overview", lines)
 
 
@@ -72,44 +76,20 @@ def _best_of(rows: list[dict[str, Any]]) -> str:
     if not measured:
         return "not run"
     best = max(measured, key=lambda row: row["valid_mrr"])
-    count = len(best["seeds"])
-    spread = "" if best["test_spread"] is None else f" ± {best['test_spread']:.4f}"
-    return f"{best['test']['mrr']:.4f}{spread} ({best['model']}, {count} seed{'s' if count > 1 else ''})"
+    return f"{with_spread(best)} ({best['model'].removesuffix(', graded')})"
 
 
-def _findings(results: Path, seeds: int) -> str:
-    """Return a list: our test MRR against the paper's, then the ranks of D4-Gumbel with the same training setup."""
-    lines = []
-    for target in TABLES:
-        rows = table_rows(target, results, seeds=seeds)
-        for row in rows:
-            if row["group"] == OURS and "paper" in row and "test" in row:
-                ours, paper = row["test"]["mrr"], row["paper"]["mrr"]
-                verdict = "reached" if ours >= paper - 0.0005 else "not reached"
-                values = f"{ours:.4f}, paper {paper:.3f} ({ours - paper:+.3f}), {verdict}"
-                lines.append(f"- {row['graph']}, {row['model']}, paper's objective: {values}.")
-        for graph in TABLES[target]:
-            for objective in SAME_SETUP:
-                kind = f"same training setup, {objective}"
-                compared = [r for r in rows if r["graph"] == graph and r["kind"] == kind]
-                measured = sorted((r for r in compared if "test" in r), key=lambda r: -r["test"]["mrr"])
-                if len(measured) < len(compared) or not measured:
-                    continue
-                models = [row["model"] for row in measured]
-                strict, graded = (1 + models.index(name) for name in ("D4-Gumbel", "D4-Gumbel, graded"))
-                best = f"{models[0]} is best with {measured[0]['test']['mrr']:.4f}"
-                ranks = f"D4-Gumbel ranks {strict} and graded D4-Gumbel {graded} of {len(models)}"
-                lines.append(f"- {graph}, {kind}: {ranks}; {best}.")
-    return "\n".join(lines) + "\n"
-
-
-def _costs(results: Path) -> str:
-    groups: dict[str, list[float]] = defaultdict(list)
-    for path in sorted((results / "runs").rglob("*.json")):
-        groups[path.parent.name].append(read_json(path)["train_seconds"])
-    for log in sorted((results / "search").glob("*.jsonl")):
-        groups["searches"] += [row["train_seconds"] for row in read_lines(log) if "train_seconds" in row]
-    if not groups:
-        return ""
-    lines = [[name, len(seconds), f"{sum(seconds):.0f}", f"{max(seconds):.0f}"] for name, seconds in groups.items()]
-    return prose("costs", lines)
+def _same_setup(results: Path, seeds: int) -> str:
+    """Return a table of test MRR with the same training setup: a row per model, a column per graph and objective."""
+    rows = [row for target in TABLES for row in table_rows(target, results, seeds=seeds) if row["group"] == COMPARED]
+    columns = {(row["graph"], row["kind"]): None for row in rows if "test" in row}
+    measured = {(row["model"], row["graph"], row["kind"]): share(row["test"]["mrr"]) for row in rows if "test" in row}
+    quoted = {(row["model"], row["graph"]): share(row["paper"]["mrr"]) for row in rows if "paper" in row}
+    graphs = list(dict.fromkeys(graph for graph, _ in columns))
+    lines = [
+        [model, *(measured.get((model, *column), "") for column in columns),
+         *(quoted.get((model, graph), "") for graph in graphs)]
+        for model in dict.fromkeys(row["model"] for row in rows)
+    ]  # fmt: skip
+    titles = [f"{graph}, {kind.split(', ')[-1]}" for graph, kind in columns]
+    return prose("same-setup", table=markdown(["model", *titles, *(f"paper: {graph}" for graph in graphs)], lines))

@@ -13,10 +13,10 @@ from typing import Any
 from dihedral.errors import DihedralError
 from dihedral.io.files import read_json
 from dihedral.learn import Recipe
-from paper.paper import NAMES, TABLES
+from paper.paper import TABLES
 from paper.plan import COMPOSITIONS, SYMMETRY, plan, same_setup
 from paper.runs import TRAIN_SAMPLE, Record, find_record
-from paper.tables import METRICS, label, prose, share, table_markdown, table_rows
+from paper.tables import METRICS, label, prose, share, short_table, table_markdown, table_rows
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,19 @@ class Section:
     text: str
     content: Any
     figures: list[Path] = field(default_factory=list)
+    short: str = ""  # the text on the results page, where it differs
 
-    def body(self, prefix: str) -> str:
+    def body(self, prefix: str, *, short: bool = False) -> str:
         """Return the text and its figures; `prefix` is the path from the page to the folder of the figures."""
         shown = [path for path in self.figures if path.suffix == ".png"]
-        return "\n".join([self.text, *(f"![{self.title}]({prefix}{path.name})\n" for path in shown)])
+        text = self.short if short and self.short else self.text
+        return "\n".join([text, *(f"![{self.title}]({prefix}{path.name})\n" for path in shown)])
 
 
 def _table(sources: Sources, target: str) -> Section:
     rows = table_rows(target, sources.results, seeds=sources.seeds, quick=sources.quick)
-    return Section(f"Table {target[-1]}: {', '.join(TABLES[target])}", table_markdown(target, rows), rows)
+    title = f"Table {target[-1]}: {', '.join(TABLES[target])}"
+    return Section(title, table_markdown(target, rows), rows, short=short_table(rows))
 
 
 def _figure1(sources: Sources, target: str) -> Section:
@@ -63,7 +66,7 @@ def _figure1(sources: Sources, target: str) -> Section:
 def _figure2(sources: Sources, target: str) -> Section:
     records = sources.records(target)
     pairs: dict[str, list[dict[str, Any]]] = {}
-    lines = []
+    lines, means_only = [], []
     for graph, recipe in (("WN18", "case/wn18-d4-gumbel"), ("FB15k", "paper/fb15k-d4-gumbel")):
         if not (runs := records.get(recipe)):
             continue
@@ -74,16 +77,17 @@ def _figure2(sources: Sources, target: str) -> Section:
             rows.append({**row, **means, "seeds": len(runs)})
         lines += [[graph, *(f"`{name}`" for name in row["relations"]), row["support"], share(row["share"]),
                    share(row["ones"]), row["seeds"]] for row in rows]  # fmt: skip
-        lines.append([graph, "**mean**", "", "", share(mean(row["share"] for row in rows)),
-                      share(mean(row["ones"] for row in rows)), len(runs)])  # fmt: skip
-    text = prose("figure2", lines)
+        overall = [share(mean(row[key] for row in rows)) for key in ("share", "ones")]
+        lines.append([graph, "**mean**", "", "", *overall, len(runs)])
+        means_only.append([graph, f"{len(rows)} pairs", "", "", *overall, len(runs)])
+    text, short = prose("figure2", lines), prose("figure2", means_only)
     models = _inverses_of_models(sources)
     if models:
         measures = ("cosine", "diagonality", "spread")
         lines = [[row["model"], row["objective"], *(share(row[key]) for key in measures)] for row in models]
-        text += prose("figure2-models", lines)
+        text, short = (part + prose("figure2-models", lines) for part in (text, short))
     figures = _draw("figure2", sources.folder, pairs) if pairs else []
-    return Section("Figure 2: inverse pairs", text, {"pairs": pairs, "models": models}, figures)
+    return Section("Figure 2: inverse pairs", text, {"pairs": pairs, "models": models}, figures, short)
 
 
 def _inverses_of_models(sources: Sources) -> list[dict[str, Any]]:
@@ -94,7 +98,7 @@ def _inverses_of_models(sources: Sources) -> list[dict[str, Any]]:
             if record is not None and "inverses" in record["studies"]:
                 pairs = record["studies"]["inverses"]
                 means = {key: mean(pair[key] for pair in pairs) for key in ("cosine", "diagonality", "spread")}
-                rows.append({"model": NAMES[run.recipe.model], "objective": objective, **means})
+                rows.append({"model": label(run.recipe), "objective": objective, **means})
     return rows
 
 
@@ -132,7 +136,7 @@ def _mean_of(runs: Iterable[Record], kind: str, key: str, *, by_facts: bool = Fa
 def _figure4(sources: Sources, target: str) -> Section:
     records = sources.records(target)
     content: dict[str, Any] = {}
-    drawn, lines = {}, []
+    drawn, lines, shortened = {}, [], []
     for recipe, title in COMPOSITIONS.items():
         if not (runs := records.get(recipe)):
             continue
@@ -147,9 +151,14 @@ def _figure4(sources: Sources, target: str) -> Section:
             names = [f"`{name}`" for name in row["relations"]]
             counts = [row.get("support", ""), share(row.get("confidence"))]
             lines.append([title, *names, *counts, share(right), share(swapped), ratio, len(runs)])
+        if "FAMILY" in title:
+            shortened += lines[-len(rows) :]
+        else:  # the names of its relations are long
+            overall = (share(mean(row[order] for row in rows)) for order in ("right", "swapped"))
+            shortened.append([title, f"mean of {len(rows)} chains", "", "", "", "", *overall, "", len(runs)])
     text = prose("figure4", lines)
     figures = _draw("figure4", sources.folder, drawn) if drawn else []
-    return Section("Figure 4: compositions", text, content, figures)
+    return Section("Figure 4: compositions", text, content, figures, prose("figure4", shortened))
 
 
 def _same_relations(rows: Iterable[dict[str, Any]], wanted: dict[str, Any]) -> dict[str, Any]:
@@ -168,8 +177,8 @@ def _discreteness(sources: Sources, target: str) -> Section:
         valid = [mrr for _, _, mrr in record["curve"]]
         panels[panel][model] = {"epochs": epochs, "valid": valid, "train": train}
         best = valid.index(max(valid))
-        at_best = [f"{valid[best]:.4f}", epochs[best], f"{train[best]:.3f}", f"{train[best] - valid[best]:.3f}"]
-        lines.append([panel, model, *at_best, f"{valid[-1]:.4f}", f"{record['test']['both']['mrr']:.4f}"])
+        at_best = [f"{valid[best]:.4f}", epochs[best], f"{train[best] - valid[best]:.3f}"]
+        lines.append([panel, model, *at_best, f"{record['test']['both']['mrr']:.4f}"])
     text = prose("discreteness", sorted(lines), sample=TRAIN_SAMPLE)
     figures = _draw("discreteness", sources.folder, panels) if panels else []
     return Section("Does discreteness regularise?", text, panels, figures)
@@ -187,7 +196,7 @@ def _small(sources: Sources, target: str) -> Section:
         remark = f" {content['note']}"
         for row in content["rows"]:
             means = [mean(run["test"][key] for run in row["runs"]) for key in METRICS]
-            note = f"; {row['note']}" if row.get("note") else ""
+            note = f"; {row['note'].split(',')[0]}" if row.get("note") else ""
             lines.append([row["graph"], f"{row['model']} (PyKEEN{note})", *map(share, means), len(row["runs"])])
     path = sources.results / "minerva.json"
     walkers: dict[str, list[Record]] = defaultdict(list)

@@ -180,13 +180,29 @@ def table_markdown(target: str, rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(prose("table", cells, graph=graph) for graph, cells in lines.items())
 
 
+def short_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return our measured results, one line per graph and recipe."""
+    header = ["graph", "model", "training", "2L", "MRR", "Hits@1", "Hits@10", "MRR, seen entities", "paper: MRR"]
+    lines = [
+        [row["graph"], row["model"], row["kind"], row["dimension"], with_spread(row), share(row["test"]["hits@1"]),
+         share(row["test"]["hits@10"]), share(row["test_seen_only"]["mrr"]), share(row.get("paper", {}).get("mrr"))]
+        for row in rows if row["group"] == OURS and "test" in row
+    ]  # fmt: skip
+    return markdown(header, lines)
+
+
+def with_spread(row: dict[str, Any]) -> str:
+    """Return the test MRR, with its standard deviation over seeds if there are several."""
+    spread = f" ± {row['test_spread']:.4f}" if row["test_spread"] is not None else ""
+    return f"{row['test']['mrr']:.4f}{spread}"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     paper = row.get("paper", {})
     quoted = [share(paper.get(key)) for key in METRICS]
     if "test" not in row:
         return [row["model"], row.get("missing", row["kind"]), *[""] * 7, *quoted, *[""] * 5]
-    spread = f" ± {row['test_spread']:.4f}" if row["test_spread"] is not None else ""
-    ours = [f"{row['test']['mrr']:.4f}{spread}", *(share(row["test"][key]) for key in METRICS[1:])]
+    ours = [with_spread(row), *(share(row["test"][key]) for key in METRICS[1:])]
     return [
         row["model"], row["kind"] if row["group"] == COMPARED else f"{row['kind']}, {row['objective']}",
         str(row["dimension"]), f"{row['relation_bytes'] / 1e6:.2f}", *ours,
