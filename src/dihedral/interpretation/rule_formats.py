@@ -1,10 +1,8 @@
-"""Rules as text: AMIE, AnyBURL, JSON, SPARQL, SHACL and Datalog. AMIE, AnyBURL and JSON are read back.
+"""Rules as text: AMIE, AnyBURL, JSON and SPARQL. All but SPARQL are read back.
 
 - AMIE 3: a table with `?a  r  ?c  ?c  s  ?b   => ?a  h  ?b` and its counts; terms are separated by two blanks
 - AnyBURL and PyClause: pairs of the body, support, confidence and `h(X,Y) <= r(X,A), s(A,Y)`, separated by tabs
 - SPARQL: one CONSTRUCT query per rule, which derives facts that the data does not hold
-- SHACL: shapes with a sh:SPARQLRule (SHACL Advanced Features)
-- Datalog: Soufflé's dialect, over the relation fact(subject, relation, object)
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Parsed(NamedTuple):
 def write_rules(rules: Sequence[HornRule], format: str, *, base: str = BASE, graph: Graph | None = None) -> str:
     """Rules in one of the formats FORMATS.
 
-    base: where names that are not IRIs get theirs, in SPARQL and SHACL.
+    base: what comes before names that are not IRIs, in SPARQL.
     graph: where the labels are found that people read, which AMIE and AnyBURL have no place for.
     """
     if format not in FORMATS:
@@ -199,26 +197,19 @@ def _dict_atom(content: dict[str, Any]) -> Atom:
     return Atom(terms[0], str(content["relation"]), terms[1])
 
 
-# --- SPARQL, SHACL and Datalog ---------------------------------------------------------------------
+# --- SPARQL ----------------------------------------------------------------------------------------
 
 
 def write_sparql(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
     """CONSTRUCT queries, separated by empty lines."""
     return "\n".join(
-        f"# {number}. {_summary(rule, text)}\n{construct(rule, base)}" for number, rule in enumerate(rules, 1)
+        f"# {number}. {_summary(rule, text)}\n{_construct(rule, base)}" for number, rule in enumerate(rules, 1)
     )
 
 
-def construct(rule: HornRule, base: str = BASE, focus: str = "") -> str:
-    """One query.
-
-    focus: a variable that is written as $this.
-    """
-
+def _construct(rule: HornRule, base: str) -> str:
     def term(each: Term) -> str:
-        if isinstance(each, str):
-            return "$this" if each == focus else f"?{each.lower()}"
-        return f"<{to_iri(each.name, base)}>"
+        return f"?{each.lower()}" if isinstance(each, str) else f"<{to_iri(each.name, base)}>"
 
     def triple(atom: Atom) -> str:
         return f"{term(atom.subject)} <{to_iri(atom.relation, base)}> {term(atom.object)}"
@@ -227,47 +218,6 @@ def construct(rule: HornRule, base: str = BASE, focus: str = "") -> str:
     body = "".join(f"  {triple(atom)} .\n" for atom in rule.body)
     head = triple(rule.head)
     return f"CONSTRUCT {{ {head} }}\nWHERE {{\n{body}  FILTER ({apart})\n  FILTER NOT EXISTS {{ {head} }}\n}}\n"
-
-
-def write_shacl(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
-    """Turtle: a shape per rule, whose targets are the entities of a variable of its head."""
-    parts = ["@prefix sh: <http://www.w3.org/ns/shacl#> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"]
-    for number, rule in enumerate(rules, 1):
-        focus = rule.head.variables[0]
-        first = next(atom for atom in rule.body if focus in atom.variables)
-        target = "targetSubjectsOf" if first.subject == focus else "targetObjectsOf"
-        query = construct(rule, base, focus).replace("\\", "\\\\").rstrip()
-        parts.append(
-            f"<{base}shape#{number}> a sh:NodeShape ;\n  sh:{target} <{to_iri(first.relation, base)}> ;\n"
-            f"  sh:rule [\n    a sh:SPARQLRule ;\n    rdfs:label {_turtle_string(_summary(rule, text))} ;\n"
-            f'    sh:construct """{query}"""\n  ] .\n'
-        )
-    return "\n".join(parts)
-
-
-def _turtle_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # the same escapes
-
-
-def write_datalog(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
-    def term(each: Term) -> str:
-        return each if isinstance(each, str) else json.dumps(each.name, ensure_ascii=False)
-
-    def triple(atom: Atom) -> str:
-        return f"{term(atom.subject)}, {json.dumps(atom.relation, ensure_ascii=False)}, {term(atom.object)}"
-
-    parts = [
-        ".decl fact(subject: symbol, relation: symbol, object: symbol)\n.input fact\n"
-        ".decl derived(subject: symbol, relation: symbol, object: symbol, confidence: float, rule: number)\n"
-        ".output derived\n"
-    ]
-    for number, rule in enumerate(rules, 1):
-        body = [f"fact({triple(atom)})" for atom in rule.body]
-        body += [f"{term(one)} != {term(other)}" for one, other in _different(rule)]
-        body.append(f"!fact({triple(rule.head)})")
-        head = f"derived({triple(rule.head)}, {rule.confidence:.6f}, {number})"
-        parts.append(f"// {number}. {_summary(rule, text)}\n{head} :-\n  {', '.join(body)}.\n")
-    return "\n".join(parts)
 
 
 def _different(rule: HornRule) -> list[tuple[Term, Term]]:
@@ -297,7 +247,7 @@ def _check_readable(rule: HornRule, line: str, read: Callable[[str], Iterator[Pa
     except DihedralError:
         same = False
     if not same:
-        raise DihedralError(f"{name}'s format cannot hold the names of {str(rule)!r}; choose json, sparql or datalog")
+        raise DihedralError(f"{name}'s format cannot hold the names of {str(rule)!r}; choose json or sparql")
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -339,6 +289,5 @@ def read_rules(path: str | Path) -> RuleFile:
 
 Writer = Callable[[Sequence[HornRule], str, ShowRule], str]
 FORMATS: dict[str, Writer] = {
-    "amie": write_amie, "anyburl": write_anyburl, "json": write_json, "sparql": write_sparql, "shacl": write_shacl,
-    "datalog": write_datalog,
+    "amie": write_amie, "anyburl": write_anyburl, "json": write_json, "sparql": write_sparql,
 }  # fmt: skip
