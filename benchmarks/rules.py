@@ -21,7 +21,7 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save, seconds
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
 from dihedral.interpretation.beliefs import Beliefs
-from dihedral.interpretation.rules import MinedRule
+from dihedral.interpretation.mining import MinedRule
 from dihedral.learn import Recipe, load_recipe
 from dihedral.predict.predictor import Predictor
 from paper.studies import relation_matrix

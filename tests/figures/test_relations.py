@@ -11,7 +11,7 @@ from dihedral import DihedralError
 from dihedral.figures import relations
 from dihedral.figures.relations import draw_components, draw_relations
 from dihedral.graph import Vocabulary
-from dihedral.interpretation.rows import Algebra
+from dihedral.interpretation.element_rows import Algebra
 
 
 def algebra_of(relations, K=4, L=20):

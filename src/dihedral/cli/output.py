@@ -16,10 +16,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.text import Text
 
 from dihedral.cli.tables import fit
+from dihedral.elements.shares import ComponentShare
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.sources import ARCHIVES
 from dihedral.graph.triples import SPLITS
-from dihedral.interpretation.shares import Share
 from dihedral.io.text import visible, visible_json
 from dihedral.predict.tables import with_labels, write_table
 
@@ -145,7 +145,7 @@ def cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-def shown_kappa(share: Share) -> float | str:
+def shown_kappa(share: ComponentShare) -> float | str:
     """The kappa of a share as a table shows it: nothing if it is not significant."""
     return share.kappa if share.significant else ""
 

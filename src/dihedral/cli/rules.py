@@ -17,8 +17,8 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.constants import find_constant_rules
 from dihedral.interpretation.horn import HornRule, RuleCounter, from_mined, in_graph
+from dihedral.interpretation.mining import KINDS, MIN_SCORE, MinedRule, find_rules
 from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
-from dihedral.interpretation.rules import KINDS, MIN_SCORE, MinedRule, find_rules
 from dihedral.io.iris import BASE
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}

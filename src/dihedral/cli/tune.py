@@ -99,7 +99,7 @@ def by_trials(task: Search, data: str, limits: dict[str, Any], options: dict[str
     print_trials(rows, top, json)
     if failed:
         remark(f"{len(failed)} of {len(rows)} trials failed; the first: {failed[0]['failed']}")
-    from dihedral.figures.search import draw_search
+    from dihedral.figures.tuning import draw_search
 
     drawn = draw_search(open_study(task), task.folder)
     remark(f"figures: {', '.join(map(str, drawn))}")

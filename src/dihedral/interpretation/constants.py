@@ -21,8 +21,8 @@ from dihedral.graph.steps import SIDES, Side, Step
 from dihedral.graph.ways import TILE, tiles
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
+from dihedral.interpretation.mining import MIN_SCORE
 from dihedral.interpretation.pruning import Pruning
-from dihedral.interpretation.rules import MIN_SCORE
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 

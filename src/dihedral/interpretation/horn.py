@@ -20,7 +20,7 @@ from dihedral.graph.patterns import RuleCount
 from dihedral.graph.steps import INVERSE, Side, Step, parse_steps
 from dihedral.graph.vocabulary import Show, Vocabulary
 from dihedral.graph.ways import TILE, Body, StepPairs, contains, tiles
-from dihedral.interpretation.rules import MinedRule
+from dihedral.interpretation.mining import MinedRule
 from dihedral.runtime import interruption
 
 Ids = NDArray[np.int64]

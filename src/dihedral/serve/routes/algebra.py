@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Query, Request
 
+from dihedral.elements.shares import ComponentShare
 from dihedral.graph.patterns import RuleCount, count_rule, count_rules
 from dihedral.interpretation import Match, MinedRule, Row
-from dihedral.interpretation import Share as RowShare
-from dihedral.interpretation.rules import Kind
+from dihedral.interpretation.mining import Kind
 from dihedral.runtime import interruption
 from dihedral.serve import schemas
 from dihedral.serve.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, find_model, get_and_post, queues
@@ -181,7 +181,7 @@ def _shown(rules: list[MinedRule]) -> list[schemas.Rule]:
     return [schemas.Rule(**replace(rule, agreement=rule.agreement.among(len(rules))).to_dict()) for rule in rules]
 
 
-def _share(share: RowShare) -> schemas.Share:
+def _share(share: ComponentShare) -> schemas.Share:
     return schemas.Share(**share.to_dict())
 
 

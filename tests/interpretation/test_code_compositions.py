@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dihedral.elements.monoid import GradedMonoid
-from dihedral.interpretation.compositions import best_compositions
+from dihedral.interpretation.code_compositions import best_compositions
 
 
 def dense(codes: np.ndarray, K: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dihedral.figures.search import draw_search
+from dihedral.figures.tuning import draw_search
 from dihedral.objectives.recipe import Recipe
 from dihedral.tune.optuna_search import Search, open_study, search
 

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 SIGNIFICANCE = 0.01  # the probability that chance alone makes any of the shares shown together significant
 
 
-class Share(float):
+class ComponentShare(float):
     """A weighted share of components, between 0 and 1, and how it compares with chance.
 
     count: the unweighted share. chance: the share expected by chance. p: a bound on the probability of a share this
     large by chance. comparisons: how many shares are shown or searched together; `significant` counts them.
 
-    >>> Share(0.75, 0.7, chance=0.5, p=1e-4)
+    >>> ComponentShare(0.75, 0.7, chance=0.5, p=1e-4)
     0.75 (chance 0.50, kappa 0.50)
-    >>> Share(0.75, 0.7, chance=0.5, p=1e-4).among(1000)
+    >>> ComponentShare(0.75, 0.7, chance=0.5, p=1e-4).among(1000)
     0.75 (chance 0.50, not significant)
     """
 
@@ -31,7 +31,7 @@ class Share(float):
     p: float
     comparisons: int
 
-    def __new__(cls, weighted: float, count: float, *, chance: float, p: float, comparisons: int = 1) -> Share:
+    def __new__(cls, weighted: float, count: float, *, chance: float, p: float, comparisons: int = 1) -> ComponentShare:
         share = super().__new__(cls, weighted)
         share.count, share.chance, share.p, share.comparisons = count, chance, p, comparisons
         return share
@@ -46,9 +46,9 @@ class Share(float):
         """Whether p is at most SIGNIFICANCE after Bonferroni's correction for the number of comparisons."""
         return self.p * self.comparisons <= SIGNIFICANCE
 
-    def among(self, comparisons: int) -> Share:
+    def among(self, comparisons: int) -> ComponentShare:
         """The same share as one of several comparisons."""
-        return Share(self, self.count, chance=self.chance, p=self.p, comparisons=comparisons)
+        return ComponentShare(self, self.count, chance=self.chance, p=self.p, comparisons=comparisons)
 
     def to_dict(self) -> dict[str, Any]:
         return {"share": float(self), "chance": self.chance, "kappa": self.kappa, "p": self.p,
@@ -62,8 +62,8 @@ class Share(float):
         return _share, (float(self), self.count, self.chance, self.p, self.comparisons)
 
 
-def _share(weighted: float, count: float, chance: float, p: float, comparisons: int) -> Share:
-    return Share(weighted, count, chance=chance, p=p, comparisons=comparisons)
+def _share(weighted: float, count: float, chance: float, p: float, comparisons: int) -> ComponentShare:
+    return ComponentShare(weighted, count, chance=chance, p=p, comparisons=comparisons)
 
 
 def chernoff(used: NDArray[Any], probability: NDArray[Any], total: float) -> float:

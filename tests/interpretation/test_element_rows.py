@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dihedral import DihedralError, DihedralGroup, Graph, Predictor
+from dihedral.elements.shares import chernoff
 from dihedral.graph import Vocabulary
-from dihedral.interpretation import Algebra, Match, Rule, Share, algebra
-from dihedral.interpretation.shares import chernoff
+from dihedral.interpretation import Algebra, Equation, Match, Row, algebra
 from dihedral.models import build_model
 
 D4 = DihedralGroup(4)
@@ -151,12 +147,12 @@ def test_the_nearest_relations_are_those_of_one_comparison_at_a_time(graded):
         assert row.nearest(7) == [Match(f"r{i}", shares[i]) for i in order]
 
 
-def test_a_product_is_compared_with_many_relations_in_a_few_seconds():
-    codes = np.random.default_rng(0).integers(0, 8, (40_000, 50)).astype(np.uint8)
-    a = Algebra(codes, 4, Vocabulary([f"r{i}" for i in range(40_000)], "relation"))
-    started = time.process_time()
+def test_a_product_is_compared_with_all_relations_together(monkeypatch):
+    a = Algebra(np.zeros((1000, 5), np.uint8), 4, Vocabulary([f"r{i}" for i in range(1000)], "relation"))
+    one_by_one, agreement = [], Row.agreement
+    monkeypatch.setattr(Row, "agreement", lambda row, other: one_by_one.append(other) or agreement(row, other))
     assert (a["r1"] @ ~a["r1"]).nearest(1)
-    assert time.process_time() - started < 5  # 0.5 s on an idle core
+    assert len(one_by_one) <= 2
 
 
 def test_nearest_finds_the_relation_that_a_product_equals(kin):
@@ -201,24 +197,6 @@ def test_chance_is_that_of_shuffled_components(statement, spread):
         share = np.quantile(shares, quantile)
         bound = chernoff(weights, (table @ q)[left], share * weights.sum())
         assert 0.7 < bound / (shares >= share - 1e-9).mean() < (100 if spread else 15)
-
-
-def test_the_bound_is_exact_if_every_component_holds():
-    assert chernoff(np.array([3.0, 1.0, 0.0]), np.array([0.5, 0.2, 0.1]), 4.0) == pytest.approx(0.1)
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=10), st.floats(0, 1),
-)  # fmt: skip
-def test_no_probability_exceeds_the_bound(components, share):
-    used, probability = np.array(components).T
-    total = share * used.sum()
-    exact = 0.0
-    for drawn in itertools.product([0, 1], repeat=len(used)):
-        if used @ drawn >= total + 1e-9:
-            exact += np.where(drawn, probability, 1 - probability).prod()
-    bound = chernoff(used, probability, total)
-    assert exact - 1e-9 <= bound <= 1
 
 
 @pytest.mark.parametrize("spread", [0, 1, 2])
@@ -270,24 +248,17 @@ def test_the_inverse_of_a_relation_is_not_itself_by_chance(kin):
     assert (~kin["neighbour"]).nearest(1)[0].share.significant is False
 
 
-def test_more_comparisons_need_a_smaller_p():
-    share = Share(0.5, 0.5, chance=0.1, p=1e-4)
-    assert share.significant and share.among(100).significant and not share.among(101).significant
-    assert share.kappa == pytest.approx(0.4 / 0.9) and share.among(5).p == share.p
-    assert copy.deepcopy(share.among(7)).comparisons == 7
-
-
 # --- shares of all rows --------------------------------------------------------------------------
 
 
 def test_inverse_pairs_come_first_and_involutions_pair_with_themselves(kin):
     best = kin.inverse_pairs(top=3)
     assert set(best[:2]) == {
-        Rule(("parent", "child"), "identity", 1.0),
-        Rule(("spouse", "spouse"), "identity", 1.0),
+        Equation(("parent", "child"), "identity", 1.0),
+        Equation(("spouse", "spouse"), "identity", 1.0),
     }
     assert best[2].share < 1.0
-    assert str(Rule(("parent", "child"), "identity", 1.0)) == "parent · child = identity"
+    assert str(Equation(("parent", "child"), "identity", 1.0)) == "parent · child = identity"
 
 
 def test_inverse_pairs_equal_brute_force(kin):

@@ -15,7 +15,7 @@ relation has the transposed row.
 
 A share says little without its chance level: six of the eight elements of D4 are symmetric, so a random row is
 symmetric to 75%. Each share therefore has its chance level, Cohen's kappa and a significance
-(`interpretation.shares`). There are two kinds of chance:
+(`elements.shares`). There are two kinds of chance:
 
 - Two rows are compared: the components of one are shuffled against the other. The chance level follows from the
   weighted frequencies P and Q of the elements of both rows.
@@ -36,13 +36,13 @@ from numpy.typing import NDArray
 
 from dihedral.elements.group import Elements
 from dihedral.elements.monoid import GradedMonoid
+from dihedral.elements.shares import ComponentShare, chernoff
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.interpretation.compositions import best_compositions
+from dihedral.interpretation.code_compositions import best_compositions
 from dihedral.interpretation.pictures import element_picture
-from dihedral.interpretation.shares import Share, chernoff
 from dihedral.io.html import table
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
@@ -58,10 +58,10 @@ class Match(NamedTuple):
     """A relation and the share of components in which it agrees."""
 
     relation: str
-    share: Share
+    share: ComponentShare
 
 
-class Rule(NamedTuple):
+class Equation(NamedTuple):
     """A body, a head, and the share of components in which the product of the body is the head.
 
     similarity: of a composition, the cosine of the matrices of the product and of the head.
@@ -69,7 +69,7 @@ class Rule(NamedTuple):
 
     body: tuple[str, ...]
     head: str
-    share: Share
+    share: ComponentShare
     similarity: float | None = None
 
     def __str__(self) -> str:
@@ -119,25 +119,25 @@ class Row:
 
     # --- shares of components ------------------------------------------------------------------
 
-    def agreement(self, other: Row) -> Share:
+    def agreement(self, other: Row) -> ComponentShare:
         """Share of components in which both hold the same element."""
         self._check(other)
         return self._compare(other, np.eye(2 * self.algebra.monoid.K, dtype=bool))
 
-    def commutation(self, other: Row) -> Share:
+    def commutation(self, other: Row) -> ComponentShare:
         """Share of components in which the order of the product does not matter."""
         self._check(other)
         return self._compare(other, self.algebra.commuting, sizes=(self @ other).sizes)
 
-    def identity(self) -> Share:
+    def identity(self) -> ComponentShare:
         """Share of components that are the identity, up to their size."""
         return self._state(self.algebra.monoid.group.elements == 0)
 
-    def symmetry(self) -> Share:
+    def symmetry(self) -> ComponentShare:
         """Share of components whose matrix is symmetric."""
         return self._state(self.algebra.monoid.is_symmetric(self.algebra.monoid.group.elements))
 
-    def skewness(self) -> Share:
+    def skewness(self) -> ComponentShare:
         """Share of components whose matrix is skew-symmetric."""
         return self._state(self.algebra.monoid.is_skew(self.algebra.monoid.group.elements))
 
@@ -151,7 +151,9 @@ class Row:
         """The group element of each component."""
         return self.algebra.monoid.group_part(self.codes)
 
-    def _compare(self, other: Row, holds: NDArray[np.bool_], sizes: NDArray[np.float64] | None = None) -> Share:
+    def _compare(
+        self, other: Row, holds: NDArray[np.bool_], sizes: NDArray[np.float64] | None = None
+    ) -> ComponentShare:
         """The share of components (g, h) of two rows for which holds[g, h]; sizes: instead of those of both rows."""
         mine, others = (self.sizes, other.sizes) if sizes is None else (sizes, sizes)
         true, weights = holds[self.parts, other.parts], self._weights(self.relations + other.relations)
@@ -163,21 +165,21 @@ class Row:
         else:  # the elements of one row as drawn with the frequencies of the other
             p, q = (_frequencies(row.parts, used, len(holds)) for row in (self, other))
             probabilities = [(holds @ q)[self.parts], (p @ holds)[other.parts]]
-        return Share(
+        return ComponentShare(
             float(used[true].sum()) / norm,
             _cosine(mine, others, true),
             chance=float(used @ probabilities[0]) / norm,
             p=max(chernoff(used, each, float(used[true].sum())) for each in probabilities),
         )
 
-    def _state(self, holds: NDArray[np.bool_]) -> Share:
+    def _state(self, holds: NDArray[np.bool_]) -> ComponentShare:
         """The share of components g for which holds[g]."""
         used, true = self._weights(self.relations) * self.sizes**2, holds[self.parts]
         alone = len(set(self.relations)) == 1
         chance = float(holds[self._image()].mean() if alone else self._shuffled()[holds].sum())
         held, norm = float(used[true].sum()), float(used.sum()) or 1.0
         p = chernoff(used, np.full(len(used), chance), held)
-        return Share(held / norm, _cosine(self.sizes, self.sizes, true), chance=chance, p=p)
+        return ComponentShare(held / norm, _cosine(self.sizes, self.sizes, true), chance=chance, p=p)
 
     def _weights(self, relations: tuple[int, ...]) -> NDArray[Any]:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
@@ -295,7 +297,7 @@ class Algebra:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def inverse_pairs(self, top: int = 10) -> list[Rule]:
+    def inverse_pairs(self, top: int = 10) -> list[Equation]:
         """Pairs r₁, r₂ whose product is nearest to the identity, by kappa; r₁ = r₂ means that r₁ is an involution."""
         first = second = np.zeros(0, np.int64)
         kappas = np.zeros(0, np.float32)
@@ -309,7 +311,7 @@ class Algebra:
             first, second, kappas = first[best], second[best], kappas[best]
         pairs, comparisons = zip(first, second, strict=True), len(self) * (len(self) + 1) // 2
         named = [(self.names[r1], self.names[r2]) for r1, r2 in pairs]
-        return [Rule((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(comparisons)) for r1, r2 in named]
+        return [Equation((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(comparisons)) for r1, r2 in named]
 
     def inverse_kappas(self, which: Sequence[int]) -> NDArray[np.float32]:
         """The kappa of the agreement of the inverses of some relations with every relation: [n, R].
@@ -346,8 +348,8 @@ class Algebra:
             return kappas.argmax(axis=1)[:, None]
         return np.argsort(-kappas, axis=1, kind="stable")[:, :count]
 
-    def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Rule]:
-        """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.compositions`).
+    def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Equation]:
+        """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.code_compositions`).
 
         inverses: bodies may walk relations backwards. `find_rules` uses the entities too and counts the rules.
         """
@@ -356,7 +358,7 @@ class Algebra:
             names = tuple(Step.from_id(step, len(self)).name(self.names) for step in body)
             first, second = map(self.step, body)
             share = (first @ second).agreement(self.step(head)).among(comparisons)
-            rules.append(Rule(names, self.names[head], share, similarity))
+            rules.append(Equation(names, self.names[head], share, similarity))
         return rules
 
 

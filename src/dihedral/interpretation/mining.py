@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dihedral.elements.shares import ComponentShare
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
@@ -23,9 +24,8 @@ from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.graph.ways import TILE, tiles
 from dihedral.interpretation.beliefs import Beliefs
+from dihedral.interpretation.element_rows import algebra
 from dihedral.interpretation.pruning import Pruning, Steps
-from dihedral.interpretation.rows import algebra
-from dihedral.interpretation.shares import Share
 from dihedral.predict.completion import OnProgress
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.results import Results
@@ -54,7 +54,7 @@ class MinedRule:
     body: tuple[str, ...]  # `~name` is walked backwards
     head: str
     score: float  # belief score, between 0 and 1
-    agreement: Share  # share of components in which the product of the body is the head, against chance
+    agreement: ComponentShare  # share of components in which the product of the body is the head, against chance
     support: int  # pairs that the body joins and the head relation holds
     body_pairs: int  # pairs that the body joins
     pca_pairs: int  # those (x, y) of which x is the head of any fact of the head relation
