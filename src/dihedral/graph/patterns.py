@@ -1,14 +1,14 @@
 """Patterns counted in a graph: symmetric relations, inverse pairs, chains r₁ · r₂ ⇒ r₃.
 
 Counts are over distinct (head, tail) pairs. A pair is two different entities: facts about an entity and itself
-(head = tail) are left out of every count, and so are ways along a body that visit an entity twice. The standard
+(head = tail) are left out of every count, and so are paths along a body that visit an entity twice. The standard
 confidence of a rule is support / body: the share of the pairs joined by the body that the head relation also holds. PCA
 confidence divides only by the body pairs whose head entity has any fact of the head relation.
 
-Counts are exact, by sparse products in tiles, as long as the ways along a body (`graph.ways`) are few enough to be
-listed: at most MAX_WAYS for one body and MAX_TOTAL for all bodies of two steps. A body with more ways, such as one
-through a hub, is counted on a random sample of them, and its counts come with the size of the sample and a confidence
-interval.
+Counts are exact, by sparse products in tiles (`graph.joins`), as long as the paths along a body are few enough to be
+listed: at most MAX_PATHS for one body and MAX_TOTAL for all bodies of two steps. A body with more paths, such as one
+through a hub, is counted on a random sample of them (`graph.path_samples`), and its counts come with the size of the
+sample and a confidence interval.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ import torch
 from numpy.typing import NDArray
 
 from dihedral.graph.index import GraphIndex
-from dihedral.graph.ways import TILE, Body, Sample, StepPairs, contains, tiles, wilson_interval
+from dihedral.graph.joins import TILE, Body, StepPairs, contains, multiply, ones, tiles
+from dihedral.graph.path_samples import PathSample, sample_paths, wilson_interval
 from dihedral.runtime import interruption
 from dihedral.runtime.threads import for_each
 
 Counts = NDArray[np.int64]
 Shares = NDArray[np.float64]
 MAX_BITS = 2**32  # half a gigabyte
-MAX_WAYS = 1 << 25  # along one body that are all looked at: a second or two
+MAX_PATHS = 1 << 25  # along one body that are all looked at: a second or two
 MAX_TOTAL = 1 << 30  # the same for all bodies of two steps together: about a minute
 
 
@@ -79,7 +80,7 @@ def find_reversals(index: GraphIndex, *, min_support: int = 1) -> Reversals:
         np.concatenate([head * index.num_entities + tail, tail * index.num_entities + head]), return_inverse=True
     )
     shape = index.num_relations, len(keys)
-    forward, backward = (_ones(relation, part, shape) for part in np.split(column, 2))
+    forward, backward = (ones(relation, part, shape) for part in np.split(column, 2))
     opposite = backward.T.tocsr()
     parts = []
     for rows in tiles(forward @ np.diff(opposite.indptr).astype(np.int64), TILE):
@@ -116,7 +117,7 @@ class Chains:
     support: Counts  # [n]: pairs joined by r₁ then r₂ that r₃ also holds
     body: Counts  # [n]: pairs joined by r₁ then r₂
     pca_body: Counts  # [n]: those whose head has any r₃ fact
-    sample: Counts  # [n]: the ways that were sampled to estimate the counts; 0 if they are exact
+    sample: Counts  # [n]: the paths that were sampled to estimate the counts; 0 if they are exact
     low: Shares  # [n]: the 95 % confidence interval of the confidence; its ends are equal if it is exact
     high: Shares  # [n]
     joined: Any  # sparse [R, R]: pairs joined by r₁ then r₂, rule or not; 0 if fewer than the minimum support
@@ -147,9 +148,9 @@ class Chains:
 
 
 class Interval(NamedTuple):
-    """What a sample of ways says about the confidence of a rule."""
+    """What a sample of paths says about the confidence of a rule."""
 
-    sample: int  # ways
+    sample: int  # paths
     low: float  # the 95 % confidence interval
     high: float
 
@@ -182,8 +183,8 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
     found: list[tuple[NDArray[Any], ...]] = []
 
     def count(r1: int) -> None:
-        steps, ways = counter.ways(r1)
-        sampled = tuple(steps[np.frexp(ways)[1] > max_exponent].tolist())
+        steps, paths = counter.paths(r1)
+        sampled = tuple(steps[np.frexp(paths)[1] > max_exponent].tolist())
         totals, rules = counter.count(r1, sampled)
         joined.append((np.full_like(totals[0], r1), *totals))
         found.append((np.full(len(rules[0]), r1), *rules))
@@ -213,8 +214,8 @@ class _ChainCounter:
         head, relation, tail = _between_two(*index.facts())
         self.pairs, pair_of = np.unique(head * self.num_entities + tail, return_inverse=True)
         self.held = _KeySet(self.pairs, self.num_entities**2)
-        self.holds = _ones(pair_of, relation, (len(self.pairs), index.num_relations))
-        self.heads_of = _ones(head, relation, (self.num_entities, index.num_relations))
+        self.holds = ones(pair_of, relation, (len(self.pairs), index.num_relations))
+        self.heads_of = ones(head, relation, (self.num_entities, index.num_relations))
         self.heads_of.sum_duplicates()
         self.heads_of.data[:] = 1  # whether an entity is a head of r₃
         self.num_steps = index.num_relations
@@ -225,12 +226,12 @@ class _ChainCounter:
         order = np.argsort(relation, kind="stable")  # by step, then by head
         self.head, self.step, self.tail = head[order], relation[order], tail[order]
         self.starts = np.searchsorted(self.step, np.arange(self.num_steps + 1))
-        self.leaving = _ones(head, relation, (self.num_entities, self.num_steps))  # edges by (entity, step)
+        self.leaving = ones(head, relation, (self.num_entities, self.num_steps))  # edges by (entity, step)
         self.leaving.sum_duplicates()
         self._latest: tuple[tuple[int, ...], tuple[Any, Counts, Counts]] | None = None
 
-    def ways(self, r1: int) -> tuple[Counts, Shares]:
-        """The steps that can follow a step in a rule, and the number of ways along the two."""
+    def paths(self, r1: int) -> tuple[Counts, Shares]:
+        """The steps that can follow a step in a rule, and the number of paths along the two."""
         from scipy import sparse
 
         here = slice(*self.starts[r1 : r1 + 2])
@@ -238,21 +239,21 @@ class _ChainCounter:
             (np.ones(here.stop - here.start), self.tail[here], [0, here.stop - here.start]),
             shape=(1, self.num_entities),
         )
-        ways = (arriving @ self.leaving).tocsr()
-        enough = ways.data >= self.min_support  # there are at least as many ways as pairs
-        steps, counts = ways.indices[enough].astype(np.int64), ways.data[enough]
+        paths = (arriving @ self.leaving).tocsr()
+        enough = paths.data >= self.min_support  # there are at least as many paths as pairs
+        steps, counts = paths.indices[enough].astype(np.int64), paths.data[enough]
         order = np.argsort(steps)
         return steps[order], counts[order]
 
     def max_exponent(self) -> int:
-        """Bodies with less than 2 to the power of this many ways are counted exactly."""
+        """Bodies with less than 2 to the power of this many paths are counted exactly."""
         sums = np.zeros(1100)
         for r1 in range(self.num_steps):
             interruption.check()
-            _, ways = self.ways(r1)
-            sums += np.bincount(np.frexp(ways)[1], ways, minlength=len(sums))
+            _, paths = self.paths(r1)
+            sums += np.bincount(np.frexp(paths)[1], paths, minlength=len(sums))
         within = np.flatnonzero(sums.cumsum() <= MAX_TOTAL)
-        return int(min(within[-1] if len(within) else 0, MAX_WAYS.bit_length() - 1))
+        return int(min(within[-1] if len(within) else 0, MAX_PATHS.bit_length() - 1))
 
     def count(self, r1: int, skipped: tuple[int, ...]) -> tuple[tuple[Counts, Counts], tuple[NDArray[Any], ...]]:
         """The steps after r₁, with the pairs joined; and the rules with their exact counts.
@@ -269,7 +270,7 @@ class _ChainCounter:
             key = start * self.num_entities + end
             known = np.flatnonzero(self.held.has(key))
             place = np.searchsorted(self.pairs, key[known])
-            here = _ones(r2[known], place, (self.num_steps, len(self.pairs))) @ self.holds
+            here = ones(r2[known], place, (self.num_steps, len(self.pairs))) @ self.holds
             support, parts = here if support is None else support + here, parts + 1
         totals = np.flatnonzero(joined), joined[joined > 0]
         if support is None or not (support.data >= self.min_support).any():
@@ -281,28 +282,18 @@ class _ChainCounter:
         heads_of, pca = self.heads_of[:, heads], np.zeros(len(r2s), np.int64)
         for start, r2, _ in [last] if parts == 1 else self._joined_pairs(r1, skipped):
             kept = np.isin(r2, wanted)
-            by_head = _ones(r2[kept], start[kept], (self.num_steps, self.num_entities))
+            by_head = ones(r2[kept], start[kept], (self.num_steps, self.num_entities))
             pca += (by_head @ heads_of)[r2s, column]
         counts, body = entries.data[enough].astype(np.int64), joined[r2s]
         return totals, (r2s, r3s, counts, body, pca, np.zeros_like(r2s), counts / body, counts / body)
 
     def _joined_pairs(self, r1: int, skipped: tuple[int, ...]) -> Iterator[tuple[Counts, Counts, Counts]]:
         """The distinct (h, r₂, t) that r₁ and r₂ join, in tiles of heads."""
-        first, last = self.starts[r1 : r1 + 2].tolist()
+        here = slice(*self.starts[r1 : r1 + 2])
+        first = StepPairs(self.num_entities, self.head[here], self.tail[here])
         second, column_step, column_tail = self._second(skipped)
-        heads, begin = np.unique(self.head[first:last], return_index=True)
-        if not len(heads):
-            return
-        begin = np.append(begin, last - first)
-        ways = np.diff(second.indptr).astype(np.int64)[self.tail[first:last]]
-        for tile in tiles(np.add.reduceat(ways, begin[:-1]), TILE):
-            interruption.check()
-            here, sizes = heads[tile], np.diff(begin[tile.start : tile.stop + 1])
-            tails = self.tail[first + begin[tile.start] : first + begin[tile.stop]]
-            row = np.repeat(np.arange(len(here)), sizes)
-            paths = _ones(row, tails, (len(here), self.num_entities)) @ second  # one entry for each distinct (h, r₂, t)
-            start = here[np.repeat(np.arange(len(here)), np.diff(paths.indptr))]
-            yield _between_two(start, column_step[paths.indices], column_tail[paths.indices])
+        for start, column, _ in multiply(first, [second], np.diff(second.indptr).astype(np.int64)[first.tails]):
+            yield _between_two(start, column_step[column], column_tail[column])
 
     def _second(self, skipped: tuple[int, ...]) -> tuple[Any, Counts, Counts]:
         """All second steps side by side: a row for each m, a column for each (r₂, t) that exists, its r₂, its t."""
@@ -310,21 +301,21 @@ class _ChainCounter:
         if latest is None or latest[0] != skipped:
             kept = ~np.isin(self.step, skipped) if skipped else slice(None)
             columns, column_of = np.unique(self.step[kept] * self.num_entities + self.tail[kept], return_inverse=True)
-            matrix = _ones(self.head[kept], column_of, (self.num_entities, len(columns)))
+            matrix = ones(self.head[kept], column_of, (self.num_entities, len(columns)))
             self._latest = latest = skipped, (matrix, *np.divmod(columns, self.num_entities))
         return latest[1]
 
     def estimate(self, r1: int, r2: int) -> tuple[int, tuple[NDArray[Any], ...]]:
-        """The pairs that a body joins, and its rules as in `count` but without r₂, estimated from a sample of ways."""
-        sample = Body(self.index, [r1, r2]).sample()
+        """The pairs that a body joins, and its rules as in `count` but without r₂, estimated from a sample of paths."""
+        sample = sample_paths(Body(self.index, [r1, r2]))
         key = sample.heads * self.num_entities + sample.tails
         known = np.flatnonzero(self.held.has(key))
         total, size = sample.weights.sum(), len(sample.weights)
         supported = sample.weights[known] @ self.holds[np.searchsorted(self.pairs, key[known])]  # [R]
         low, _ = wilson_interval(supported / size, np.full(1, size))
-        r3s = np.flatnonzero((supported > 0) & (low * sample.num_ways >= self.min_support))
+        r3s = np.flatnonzero((supported > 0) & (low * sample.num_paths >= self.min_support))
         pca = sample.weights @ self.heads_of[sample.heads][:, r3s]
-        counts = (np.rint(each * sample.num_ways / size).astype(np.int64) for each in (supported[r3s], pca))
+        counts = (np.rint(each * sample.num_paths / size).astype(np.int64) for each in (supported[r3s], pca))
         support, pca_body = counts
         pairs = round(sample.pairs())
         interval = wilson_interval(supported[r3s] / max(total, 1e-300), np.full(1, sample.effective_size))
@@ -349,14 +340,14 @@ def count_rules(
     heads: Sequence[int],
     *,
     without: tuple[int, int, int] | None = None,
-    max_ways: int = MAX_WAYS,
+    max_paths: int = MAX_PATHS,
 ) -> list[RuleCount]:
-    """Counts of the rules with one body and several heads, as `count_rule`; exact up to `max_ways` along the body."""
+    """Counts of the rules with one body and several heads, as `count_rule`; exact up to `max_paths` along the body."""
     steps = Body(index, body, without)
-    rules = [StepPairs(index, head, without) for head in heads]
+    rules = [StepPairs.of(index, head, without) for head in heads]
     own = None if without is None else (without[0], without[2])
-    if steps.num_ways > max_ways:
-        sample = steps.sample()
+    if steps.num_paths > max_paths:
+        sample = sample_paths(steps)
         if own is not None:
             other = (sample.heads != own[0]) | (sample.tails != own[1])
             sample = sample._replace(weights=sample.weights * other)
@@ -371,8 +362,8 @@ def count_rules(
     return [RuleCount(support, pairs, pca_pairs) for support, pairs, pca_pairs in counts.tolist()]
 
 
-def _estimate(sample: Sample, held: StepPairs) -> RuleCount:
-    """The counts of a rule from a sample of the ways along its body."""
+def _estimate(sample: PathSample, held: StepPairs) -> RuleCount:
+    """The counts of a rule from a sample of the paths along its body."""
     holds, has_any = held.has(sample.heads, sample.tails), contains(held.heads, sample.heads)
     support, pairs, pca_pairs = (sample.pairs(each) for each in (holds, None, has_any))
     share = np.array([support / pairs if pairs else 0.0])
@@ -402,13 +393,6 @@ class _KeySet:
         if self.bits is not None:
             return (self.bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & 1 != 0
         return contains(self.keys, wanted)
-
-
-def _ones(rows: Counts, columns: Counts, shape: tuple[int, int]) -> Any:
-    """A sparse matrix with a one at each given place."""
-    from scipy import sparse  # on first use: its import takes longer than that of this package
-
-    return sparse.csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=shape)
 
 
 _NONE = np.zeros(0, np.int64)

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from dihedral.engine.blocks import block_product, block_queries
 from dihedral.graph import Graph
+from dihedral.graph.joins import tiles
 from dihedral.graph.steps import inverse_ids
-from dihedral.graph.ways import tiles
 from dihedral.runtime import interruption
 from dihedral.runtime.threads import at_most, for_each
 from dihedral.scoring.scorer import CHUNK, Scorer

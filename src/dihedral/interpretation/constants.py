@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.joins import TILE, tiles
 from dihedral.graph.patterns import find_reversals
 from dihedral.graph.steps import SIDES, Side, Step
-from dihedral.graph.ways import TILE, tiles
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
 from dihedral.interpretation.mining import MIN_SCORE

@@ -30,7 +30,7 @@ from dihedral.scoring.scorer import CHUNK, Scorer
 
 MIN_SUPPORT = 0.3  # paths with less are not shown
 MAX_BODIES = 1_000_000  # pairs of facts between head and tail that are looked at
-MAX_COUNTED = 1 << 22  # ways along the relations of a path that are all counted; of more, a sample
+MAX_COUNTED = 1 << 22  # paths along the relations of a path that are all counted; of more, a sample
 
 Bodies = dict[tuple[int, ...], tuple[int, ...]]
 """Step ids from head to tail, and for each the entities between of one path."""
@@ -220,7 +220,7 @@ def _paths(
     )
     paths = []
     for steps in best[:top]:
-        (counted,) = count_rules(graph.train_index, steps, [r], without=(h, r, t), max_ways=MAX_COUNTED)
+        (counted,) = count_rules(graph.train_index, steps, [r], without=(h, r, t), max_paths=MAX_COUNTED)
         paths.append(_path(graph, steps, (h, *bodies[steps], t), support[steps], counted))
     return paths
 

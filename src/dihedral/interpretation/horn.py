@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.joins import TILE, Body, StepPairs, contains, tiles
 from dihedral.graph.patterns import RuleCount
 from dihedral.graph.steps import INVERSE, Side, Step, parse_steps
 from dihedral.graph.vocabulary import Show, Vocabulary
-from dihedral.graph.ways import TILE, Body, StepPairs, contains, tiles
 from dihedral.interpretation.mining import MinedRule
 from dihedral.runtime import interruption
 
@@ -250,7 +250,7 @@ class RuleCounter:
 
     def pairs_of(self, step: int) -> StepPairs:
         if step not in self._pairs:
-            self._pairs[step] = StepPairs(self.index, step)
+            self._pairs[step] = StepPairs.of(self.index, step)
         return self._pairs[step]
 
     def count(self, rule: HornRule) -> HornRule:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from dihedral.elements.shares import ComponentShare
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.joins import TILE, tiles
 from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
-from dihedral.graph.ways import TILE, tiles
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.element_rows import algebra
 from dihedral.interpretation.pruning import Pruning, Steps

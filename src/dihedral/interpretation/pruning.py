@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dihedral.graph.index import GraphIndex
+from dihedral.graph.joins import Body
+from dihedral.graph.path_samples import draw_paths
 from dihedral.graph.patterns import Reversals
 from dihedral.graph.steps import inverse_ids
-from dihedral.graph.ways import Body
 
 SAME = 0.8  # of the pairs of two steps that both join
 COVERED = 0.95  # of the pairs of a longer body
-SAMPLES = 2000  # ways along it that are looked at
+SAMPLES = 2000  # paths along it that are looked at
 Steps = tuple[int, ...]
 
 
@@ -62,11 +63,11 @@ class Pruning:
         for steps in shorter:
             if steps not in self._bodies:
                 self._bodies[steps] = Body(self.index, steps)
-            left[left] = self._bodies[steps].ways_between(heads[left], tails[left]) == 0
+            left[left] = self._bodies[steps].count_paths(heads[left], tails[left]) == 0
         return float(left.mean()) > 1 - COVERED if len(left) else False
 
     def _some_pairs(self, body: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        heads, tails, again = Body(self.index, body).draw(SAMPLES, np.random.default_rng(0))
+        heads, tails, again = draw_paths(Body(self.index, body), SAMPLES, np.random.default_rng(0))
         kept = ~again & (heads != tails)
         first, last = np.divmod(np.unique((heads * self.index.num_entities + tails)[kept]), self.index.num_entities)
         return first, last

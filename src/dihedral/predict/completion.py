@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
+from dihedral.graph.path_samples import wilson_interval
 from dihedral.graph.steps import SIDES, Side
-from dihedral.graph.ways import wilson_interval
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.calibration import given_missing
 from dihedral.probability.proposals import propose, select

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph.index import GraphIndex
+from dihedral.graph.joins import joins, reach
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
-from dihedral.graph.ways import TILE, distinct, tiles
-from dihedral.runtime import interruption
 from dihedral.scoring.scorer import Scorer
 
 FEATURES = ("score", "rule", "further tail", "further head", "reverse", "head fit", "tail fit")
@@ -89,7 +88,7 @@ class CountedRules:
         for steps, confidence in self.of(relation):
             if backwards:
                 steps = [int(inverse_ids(each, facts.num_relations)) for each in reversed(steps)]
-            found = _follow(facts, steps, entities)
+            found = reach(facts, steps, entities)
             keys.append(found)
             values.append(np.full(len(found), confidence, np.float32))
         if not keys:
@@ -196,46 +195,10 @@ class Evidence:
         """The highest confidence of a rule that joins each head and tail; 0 without one."""
         found, open_ = np.zeros(len(heads), np.float32), np.arange(len(heads))
         for body, confidence in self.rules.of(relation):  # rules come with the best first
-            joined = _joins(self.facts, body, heads[open_], tails[open_])
+            joined = joins(self.facts, body, heads[open_], tails[open_])
             found[open_[joined]] = confidence
             open_ = open_[~joined]
         return found
-
-
-def _joins(facts: GraphIndex, body: list[int], heads: NDArray[np.int64], tails: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether one or two steps lead from each head to its tail, looked up from the one with fewer facts."""
-    h, t = torch.from_numpy(heads), torch.from_numpy(tails)
-    forwards, back = (torch.full_like(h, each) for each in (body[0], int(inverse_ids(body[-1], facts.num_relations))))
-    if len(body) == 1:
-        return (facts.locate(h, forwards, t) >= 0).numpy()
-    found = torch.zeros(len(h), dtype=torch.bool)
-    ahead, behind = facts.counts(h, forwards), facts.counts(t, back)
-    nearer = ahead <= behind
-    for here, start, step, end, last in (
-        (nearer.nonzero()[:, 0], h, forwards, t, body[1]),
-        ((~nearer).nonzero()[:, 0], t, back, h, int(inverse_ids(body[0], facts.num_relations))),
-    ):
-        for part in tiles(torch.minimum(ahead, behind)[here].numpy(), TILE):
-            interruption.check()
-            asked = here[part]
-            row, middle = facts.answers(start[asked], step[asked])
-            joined = facts.locate(middle, torch.full_like(middle, last), end[asked][row]) >= 0
-            found[asked[row[joined]]] = True
-    return found.numpy()
-
-
-def _follow(facts: GraphIndex, body: list[int], entities: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where one or two steps lead from entities: the distinct row · N + end, sorted."""
-    start = torch.from_numpy(entities)
-    row, ends = facts.answers(start, torch.full_like(start, body[0]))
-    found = [(row * facts.num_entities + ends).numpy()]
-    if len(body) == 2:
-        counts, found = facts.counts(ends, torch.full_like(ends, body[1])), []
-        for part in tiles(counts.numpy(), TILE):
-            interruption.check()
-            place, there = facts.answers(ends[part], torch.full_like(ends[part], body[1]))
-            found.append(distinct((row[part][place] * facts.num_entities + there).numpy()))
-    return distinct(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
 def _logit(share: NDArray[Any]) -> NDArray[Any]:

@@ -1,0 +1,403 @@
+"""Joins: following signed steps through a graph, in tiles that bound memory.
+
+A body is a sequence of steps. A path along it follows one fact per step: h → m → … → t. Everything that walks the facts
+of a graph does so here:
+
+- `follow` leads from many entities along one step; `reach` along a body, to the distinct ends
+- `count_paths` says how many paths along a body lead from each head to its tail; `paths_between` lists them
+- `bodies_between` finds the steps that join two entities; `facts_among` the facts that join any of several
+- `Body` says which pairs a body joins
+
+A hub has many facts, and the number of paths through it grows with the square of its degree. So the cost of each item
+is counted first, and items are processed in tiles of at most TILE facts. Steps and entities are ids: int64 arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dihedral.graph.index import GraphIndex
+from dihedral.graph.steps import inverse_ids
+from dihedral.runtime import interruption
+
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Triple = tuple[int, int, int]
+
+TILE = 1 << 20  # facts looked at together: bounds memory, and how long one operation holds up other threads
+
+
+# --- arrays of numbers -------------------------------------------------------------------------
+
+
+def tiles(costs: NDArray[Any], limit: float) -> Iterator[slice]:
+    """Consecutive items whose costs [n] add up to at most `limit`; one item alone may cost more."""
+    ends, start = np.cumsum(costs), 0
+    while start < len(ends):
+        spent = float(ends[start - 1]) if start else 0.0
+        stop = max(start + 1, int(np.searchsorted(ends, spent + limit, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def ranges(first: Ids, counts: Ids) -> tuple[Ids, Ids]:
+    """The numbers first[i], first[i] + 1, … of which there are counts[i], one row after the other: (i, number)."""
+    row = np.repeat(np.arange(len(counts)), counts)
+    return row, np.arange(len(row)) + (first - np.cumsum(counts) + counts)[row]
+
+
+def distinct(values: Ids) -> Ids:
+    """The distinct numbers, sorted. `np.unique` may hash, which is slower and holds up all other threads."""
+    values = np.sort(values)
+    found: Ids = values[np.concatenate([[True], values[1:] != values[:-1]])] if len(values) else values
+    return found
+
+
+def contains(ascending: Ids, wanted: Ids) -> Mask:
+    """Whether each number [n] is in a sorted array."""
+    if not len(ascending):
+        return np.zeros(len(wanted), bool)
+    found: Mask = ascending[np.searchsorted(ascending, wanted).clip(max=len(ascending) - 1)] == wanted
+    return found
+
+
+# --- one step ----------------------------------------------------------------------------------
+
+
+class StepFacts(Protocol):
+    """The facts of one step, as far as they are looked up from some entities."""
+
+    def degrees(self, heads: Ids) -> Ids:
+        """How many facts each head [n] has."""
+
+    def follow(self, heads: Ids) -> tuple[Ids, Ids]:
+        """Where the step leads from heads [n]: (row in heads, tail), rows ascending."""
+
+    def has(self, heads: Ids, tails: Ids) -> Mask:
+        """Whether the step leads from each head [n] to its tail [n]."""
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedStep:
+    """All facts of one step, looked up in the index of the graph."""
+
+    index: GraphIndex
+    step: int
+
+    def degrees(self, heads: Ids) -> Ids:
+        return _numpy(self.index.counts(*self._questions(heads)))
+
+    def follow(self, heads: Ids) -> tuple[Ids, Ids]:
+        row, tails = self.index.answers(*self._questions(heads))
+        return _numpy(row), _numpy(tails)
+
+    def has(self, heads: Ids, tails: Ids) -> Mask:
+        found: Mask = (self.index.locate(*self._questions(heads), torch.from_numpy(tails)) >= 0).numpy()
+        return found
+
+    def _questions(self, heads: Ids) -> tuple[torch.Tensor, torch.Tensor]:
+        entities = torch.from_numpy(heads)
+        return entities, torch.full_like(entities, self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class StepPairs:
+    """The pairs of different entities that one step joins, in arrays of their own."""
+
+    num_entities: int
+    heads: Ids  # [n], sorted
+    tails: Ids  # [n], sorted for each head
+
+    @classmethod
+    def of(cls, index: GraphIndex, step: int, without: Triple | None = None) -> StepPairs:
+        """The pairs of a step in a graph, but for the triple `without`."""
+        members = index.members(step).numpy()
+        row, tails = IndexedStep(index, step).follow(members)
+        heads = members[row]
+        kept = heads != tails
+        if without is not None and step % index.num_relations == without[1]:
+            head, tail = (without[0], without[2]) if step < index.num_relations else (without[2], without[0])
+            kept &= (heads != head) | (tails != tail)
+        return cls(index.num_entities, heads[kept], tails[kept])
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @cached_property
+    def codes(self) -> Ids:
+        """head · N + tail, which ascends: [n]."""
+        codes: Ids = self.heads * self.num_entities + self.tails
+        return codes
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The pairs as a sparse 0/1 matrix [N, N]."""
+        return ones(self.heads, self.tails, (self.num_entities, self.num_entities))
+
+    def places(self, heads: Ids) -> tuple[Ids, Ids]:
+        """Where the pairs of each head start and end."""
+        return np.searchsorted(self.heads, heads), np.searchsorted(self.heads, heads, side="right")
+
+    def degrees(self, heads: Ids) -> Ids:
+        first, last = self.places(heads)
+        degrees: Ids = last - first
+        return degrees
+
+    def follow(self, heads: Ids) -> tuple[Ids, Ids]:
+        first, last = self.places(heads)
+        row, place = ranges(first, last - first)
+        return row, self.tails[place]
+
+    def has(self, heads: Ids, tails: Ids) -> Mask:
+        return contains(self.codes, heads * self.num_entities + tails)
+
+
+def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = None) -> Iterator[tuple[Ids, Ids]]:
+    """Where a step leads from entities [n], in tiles: (row in entities, end), rows ascending.
+
+    groups [n]: ascending numbers; entities with the same number stay in one tile.
+    """
+    facts = IndexedStep(index, step)
+    costs, bounds = facts.degrees(entities), np.arange(len(entities) + 1)
+    if groups is not None:
+        bounds = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
+        costs = np.add.reduceat(costs, bounds[:-1])
+    for tile in tiles(costs, TILE):
+        interruption.check()
+        first, last = bounds[tile.start], bounds[tile.stop]
+        row, ends = facts.follow(entities[first:last])
+        yield row + first, ends
+
+
+# --- bodies ------------------------------------------------------------------------------------
+
+
+def reach(index: GraphIndex, body: Sequence[int], starts: Ids) -> Ids:
+    """Where a body leads from starts [n]: the distinct row · N + end, sorted."""
+    rows, ends = np.arange(len(starts)), starts
+    codes = rows * index.num_entities + ends
+    for step in body:
+        parts = [distinct(rows[row] * index.num_entities + there) for row, there in follow(index, ends, step)]
+        codes = distinct(np.concatenate(parts)) if parts else codes[:0]
+        rows, ends = np.divmod(codes, index.num_entities)
+    return codes
+
+
+def joins(index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids) -> Mask:
+    """Whether a body leads from each head [n] to its tail [n], along any facts."""
+    forwards = [IndexedStep(index, step) for step in body]
+    backwards = [IndexedStep(index, step) for step in _inverses(index, body)]
+    return count_paths(forwards, backwards, heads, tails) > 0
+
+
+def count_paths(forwards: Sequence[StepFacts], backwards: Sequence[StepFacts], heads: Ids, tails: Ids) -> Ids:
+    """How many paths along a body lead from each head [n] to its tail [n].
+
+    forwards, backwards: the steps of the body, and their inverses in the same order. Paths are looked up from the
+    entity that has fewer facts.
+    """
+    if len(forwards) == 1:
+        return forwards[0].has(heads, tails).astype(np.int64)
+    found = np.zeros(len(heads), np.int64)
+    ahead, behind = forwards[0].degrees(heads), backwards[-1].degrees(tails)
+    for tile in tiles(np.minimum(ahead, behind), TILE):
+        interruption.check()
+        here = np.arange(tile.start, tile.stop)[ahead[tile] <= behind[tile]]
+        row, middle = forwards[0].follow(heads[here])
+        counts = count_paths(forwards[1:], backwards[1:], middle, tails[here][row])
+        found[here] = np.bincount(row, counts, minlength=len(here))
+        here = np.arange(tile.start, tile.stop)[ahead[tile] > behind[tile]]
+        row, middle = backwards[-1].follow(tails[here])
+        counts = count_paths(forwards[:-1], backwards[:-1], heads[here][row], middle)
+        found[here] = np.bincount(row, counts, minlength=len(here))
+    return found
+
+
+def paths_between(
+    index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids, *, max_answers: int, max_paths: int
+) -> Ids:
+    """Paths along a body from each head [n] to its tail [n] that visit no entity twice: [paths, steps + 1].
+
+    max_answers: facts that are followed from one entity. max_paths: partial paths that are followed further.
+    """
+    paths, last = heads[:, None], tails
+    for step in body[:-1]:
+        interruption.check()
+        steps = torch.full((len(paths),), step)
+        row, there = map(_numpy, index.answers(torch.from_numpy(paths[:, -1]), steps, max_answers))
+        new = np.flatnonzero((there[:, None] != paths[row]).all(axis=1))[:max_paths]
+        row, there = row[new], there[new]
+        paths, last = np.concatenate([paths[row], there[:, None]], axis=1), last[row]
+    closed = IndexedStep(index, body[-1]).has(paths[:, -1].copy(), last) & (paths != last[:, None]).all(axis=1)
+    return np.concatenate([paths, last[:, None]], axis=1)[closed]
+
+
+class Body:
+    """The steps of a body in one graph; facts about an entity and itself are left out.
+
+    The pairs that a body joins are those of paths through different entities only. Of a body of three steps this leaves
+    out paths that turn back, such as h → m → t → m': they would let a fact imply itself.
+    """
+
+    def __init__(self, index: GraphIndex, steps: Sequence[int], without: Triple | None = None) -> None:
+        back = _inverses(index, steps)
+        pairs = {step: StepPairs.of(index, step, without) for step in {*steps, *back}}
+        self.num_entities = index.num_entities
+        self.forwards, self.backwards = [pairs[step] for step in steps], [pairs[step] for step in back]
+
+    @cached_property
+    def onwards(self) -> list[NDArray[np.float64]]:
+        """The number of paths that follow each pair of each step."""
+        onwards: list[NDArray[np.float64]] = [np.ones(len(self.forwards[-1]))]
+        for step, following in zip(self.forwards[-2::-1], self.forwards[:0:-1], strict=True):
+            paths: Any = np.bincount(following.heads, onwards[0], minlength=self.num_entities)
+            onwards.insert(0, paths[step.tails])
+        return onwards
+
+    @property
+    def num_paths(self) -> float:
+        return float(self.onwards[0].sum())
+
+    def count_paths(self, heads: Ids, tails: Ids) -> Ids:
+        """How many paths lead from each head [n] to its tail [n]."""
+        return count_paths(self.forwards, self.backwards, heads, tails)
+
+    def joined(self) -> Iterator[tuple[Ids, Ids]]:
+        """The distinct (head, tail) of different entities that the body joins, in tiles of heads."""
+        matrices = [step.matrix for step in self.forwards[1:]]
+        for heads, tails, counts in multiply(self.forwards[0], matrices, self.onwards[0]):
+            kept = (heads != tails) & (counts > self.repeats(heads, tails))
+            yield heads[kept], tails[kept]
+
+    def repeats(self, heads: Ids, tails: Ids) -> Ids:
+        """The number of paths of three steps between different entities that visit one of the two again."""
+        if len(self.forwards) != 3:
+            return np.zeros(len(heads), np.int64)
+        first, second, third = self.forwards
+        from_head, to_tail = self._loops
+        starts, ends = first.has(heads, tails), third.has(heads, tails)
+        both = starts & ends & second.has(tails, heads)
+        found: Ids = starts * to_tail[tails] + ends * from_head[heads] - both
+        return found
+
+    @cached_property
+    def _loops(self) -> tuple[Ids, Ids]:
+        """The paths from each entity back to itself along the first two steps, and along the last two: [N] each."""
+        both = ((self.forwards[i], self.backwards[i + 1]) for i in (0, 1))
+        returning = (np.intersect1d(there.codes, back.codes, assume_unique=True) for there, back in both)
+        counts = (np.bincount(codes // self.num_entities, minlength=self.num_entities) for codes in returning)
+        from_head, to_tail = counts
+        return from_head, to_tail
+
+
+def multiply(first: StepPairs, matrices: Sequence[Any], costs: NDArray[Any]) -> Iterator[tuple[Ids, Ids, Ids]]:
+    """Distinct (head, column) that a step and then sparse matrices join, with the number of paths, in tiles of heads.
+
+    costs [n]: the number of paths that follow each pair of the step.
+    """
+    heads, begin = np.unique(first.heads, return_index=True)
+    if not len(heads):
+        return
+    bounds = np.append(begin, len(first))
+    for tile in tiles(np.add.reduceat(costs, begin), TILE):
+        interruption.check()
+        here = slice(bounds[tile.start], bounds[tile.stop])
+        row = np.repeat(np.arange(tile.stop - tile.start), np.diff(bounds[tile.start : tile.stop + 1]))
+        paths = ones(row, first.tails[here], (tile.stop - tile.start, first.num_entities))
+        for matrix in matrices:
+            paths = paths @ matrix  # at most as many paths between two entities as facts of the middle step
+            if len(matrices) > 2:
+                paths.data[:] = 1  # joined or not: the number of paths would grow without bound
+        yield np.repeat(heads[tile], np.diff(paths.indptr)), paths.indices.astype(np.int64), paths.data
+
+
+def ones(rows: Ids, columns: Ids, shape: tuple[int, int]) -> Any:
+    """A sparse matrix with a one at each given place."""
+    from scipy import sparse  # on first use: its import takes longer than that of this package
+
+    return sparse.csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=shape)
+
+
+# --- any step ----------------------------------------------------------------------------------
+
+
+def bodies_between(
+    index: GraphIndex, head: int, tail: int, *, without: Triple | None = None, max_paths: int
+) -> tuple[dict[tuple[int, ...], tuple[int, ...]], bool]:
+    """Bodies of one or two steps from head to tail, and whether these are all.
+
+    Each comes with the entities between of one path: none, or the one with the lowest id. The triple `without` is no
+    part of a path. Of more than `max_paths` paths of two steps the rest are left out.
+    """
+    steps = 2 * index.num_relations
+    (from_head, ends), (from_tail, begins) = (_edges_of(index, entity, without) for entity in (head, tail))
+    bodies: dict[tuple[int, ...], tuple[int, ...]] = {(step,): () for step in from_head[ends == tail].tolist()}
+    order = np.argsort(begins, kind="stable")
+    from_tail, begins = from_tail[order], begins[order]
+    first, last = (np.searchsorted(begins, ends, side=side) for side in ("left", "right"))
+    counts = np.where((ends != head) & (ends != tail), last - first, 0)
+    within = np.cumsum(counts) <= max_paths
+    row, place = ranges(first, np.where(within, counts, 0))
+    middle, codes = ends[row], from_head[row] * steps + inverse_ids(from_tail[place], index.num_relations)
+    order = np.argsort(middle, kind="stable")
+    codes, where = np.unique(codes[order], return_index=True)
+    for code, entity in zip(codes.tolist(), middle[order][where].tolist(), strict=True):
+        bodies[divmod(code, steps)] = (entity,)
+    return bodies, bool(within.all())
+
+
+def _edges_of(index: GraphIndex, entity: int, without: Triple | None) -> tuple[Ids, Ids]:
+    """Steps and ends of the edges that leave an entity, but for those of a triple."""
+    steps, ends = (_numpy(each) for each in index.edges_of(entity)[:2])
+    kept = np.ones(len(steps), bool)
+    if without is not None:
+        head, relation, tail = without
+        for source, step, end in ((head, relation, tail), (tail, relation + index.num_relations, head)):
+            kept &= (source != entity) | (steps != step) | (ends != end)
+    return steps[kept], ends[kept]
+
+
+def facts_among(index: GraphIndex, entities: Ids, *, max_edges: int) -> tuple[Ids, NDArray[np.uint8], bool]:
+    """The distinct facts between some entities [n] as sorted rows [m, 3], their splits [m], and whether these are all.
+
+    At most `max_edges` edges are looked at, those of hubs last. A fact is an edge of both of its entities, so without
+    the edges of one entity only facts about that one and itself are missing.
+    """
+    starts = index.entity_starts.numpy()
+    counts = starts[entities + 1] - starts[entities]
+    order = np.argsort(counts, kind="stable")
+    order, left = np.split(order, [int((np.cumsum(counts[order]) <= max_edges).sum())])
+    row, edges = ranges(starts[entities[order]], counts[order])
+    ends = index.ends.numpy()[edges]
+    inside = np.isin(ends, entities)
+    sources, edges, ends = entities[order][row[inside]], edges[inside], ends[inside].astype(np.int64)
+    place = torch.searchsorted(index.starts, torch.from_numpy(edges), right=True).numpy() - 1
+    steps = index.keys.numpy()[place] % (2 * index.num_relations)
+    forwards = steps < index.num_relations
+    heads, tails = np.where(forwards, sources, ends), np.where(forwards, ends, sources)
+    complete = not len(left) or (len(left) == 1 and not _has_loops(index, int(entities[left[0]])))
+    facts, kept = np.unique(np.stack([heads, steps % index.num_relations, tails], axis=1), axis=0, return_index=True)
+    return facts, index.splits.numpy()[edges[kept]], complete
+
+
+def _has_loops(index: GraphIndex, entity: int) -> bool:
+    """Whether any fact is about an entity and itself."""
+    steps = torch.arange(index.num_relations)
+    there = torch.full_like(steps, entity)
+    return bool((index.locate(there, steps, there) >= 0).any())
+
+
+def _inverses(index: GraphIndex, steps: Sequence[int]) -> list[int]:
+    return [int(inverse_ids(step, index.num_relations)) for step in steps]
+
+
+def _numpy(tensor: torch.Tensor) -> Ids:
+    array: Ids = tensor.numpy()
+    return array
