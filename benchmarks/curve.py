@@ -28,7 +28,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.learn import Trainer, load_recipe
 from dihedral.learn.loop import Event
 from dihedral.runtime.device import choose_device
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 Curve = list[dict[str, float]]
 NOTE = "one seed each, run alone on the card"
@@ -118,7 +118,7 @@ def train_here(graph: dh.Graph, recipe: dh.Recipe, device: str) -> Curve:
     def watch(event: Event) -> None:
         if "valid_mrr" in event:
             with trainer.averaged():
-                found = test(Scorer(trainer.model)).mrr
+                found = test(EmbeddingScorer(trainer.model)).mrr
             spent = round(trainer.state.seconds, 3)
             curve.append({"epoch": event["epoch"], "seconds": spent, "valid": event["valid_mrr"], "test": found})
             print(recipe.model, curve[-1], flush=True)

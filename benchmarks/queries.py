@@ -39,7 +39,7 @@ from dihedral.predict.predictor import Predictor
 from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.probability.calibration import GROWTH, expected_error, reliability
 from dihedral.probability.evidence import Evidence
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 UNIONS = ("2u", "up")
@@ -212,7 +212,7 @@ def measure(
     return {**measured.summary(), "exact": exact / len(asked), **times}
 
 
-def measure_product(scorer: Scorer, asked: list[Asked], outside: Tensor) -> dict[str, Any]:
+def measure_product(scorer: EmbeddingScorer, asked: list[Asked], outside: Tensor) -> dict[str, Any]:
     """The same for paths that are answered by one product of relations."""
     measured, seconds = Measured(), 0.0
     for start in range(0, len(asked), BATCH):

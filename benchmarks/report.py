@@ -152,15 +152,11 @@ def everyday_part() -> str:
     content, rdf = read("everyday"), read("rdf")
     if content is None or rdf is None:
         return ""
-    top, index, test = content["top_ten"], content["index"], content["calibration"]["test"]
+    top, test = content["top_ten"], content["calibration"]["test"]
     rows = [
         [f"top 10 of {top['questions']} queries, {top['graph']}, 2L = {top['dimension']}", f"{top['seconds']:.3f} s"],
         ["expected calibration error of probabilities, FB15k-237 test", f"{test['expected_calibration_error']:.4f}"],
         ["accuracy of triple classification by thresholds, same triples", f"{test['accuracy']:.3f}"],
-        ["Hits@10 of tails, exact search", f"{index['exact_hits@10']:.4f}"],
-        ["Hits@10 of tails, approximate index", f"{index['index_hits@10']:.4f}"],
-        ["1000 queries, exact search", f"{index['exact_seconds']:.3f} s"],
-        ["1000 queries, approximate index", f"{index['index_seconds']:.3f} s"],
         [f"loading {rdf['triples']:,} N-Triples", f"{rdf['seconds']:.2f} s"],
     ]  # fmt: skip
     return (

@@ -23,7 +23,7 @@ from dihedral.learn.loop import Callback, Event
 from dihedral.learn.train import finish
 from dihedral.runtime.device import choose_device, device_name
 from dihedral.runtime.environment import environment
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 from paper.studies import STUDIES
 
 Record = dict[str, Any]
@@ -88,7 +88,7 @@ def perform(
         def watch(event: Event) -> None:
             if "valid_mrr" in event:
                 with trainer.averaged():
-                    train_curve.append(on_train(Scorer(trainer.model)).mrr)
+                    train_curve.append(on_train(EmbeddingScorer(trainer.model)).mrr)
             if callback:
                 callback(event)
 

@@ -15,7 +15,7 @@ from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 METRICS = {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
 
@@ -61,7 +61,7 @@ GRAPH = Graph.from_labels(
 @pytest.fixture
 def evaluation() -> Evaluation:
     entities = torch.tensor([[PLACES[name], 0.0] for name in GRAPH.entities])
-    return Evaluator(GRAPH, "test")(Scorer(Model(entities, CodeRelations(torch.zeros(2, 1), 4))))
+    return Evaluator(GRAPH, "test")(EmbeddingScorer(Model(entities, CodeRelations(torch.zeros(2, 1), 4))))
 
 
 def test_ranks_are_filtered_by_all_three_splits(evaluation):
@@ -98,7 +98,7 @@ def test_seen_only_leaves_out_entities_without_training_facts(evaluation):
 
 def test_an_entity_is_seen_if_training_has_it_on_either_side():
     graph = Graph.from_labels([("a", "r", "b")], test=[("b", "r", "a"), ("c", "r", "a")])
-    found = Evaluator(graph, "test")(Scorer(build_model("dihedral-ste", 3, 1, dimension=2)))
+    found = Evaluator(graph, "test")(EmbeddingScorer(build_model("dihedral-ste", 3, 1, dimension=2)))
     assert found.seen.tolist() == [True, False]
 
 
@@ -114,7 +114,7 @@ def test_each_relation_of_the_split_has_a_row(evaluation):
 
 def test_a_relation_that_the_split_lacks_has_no_row():
     graph = Graph.from_labels([("a", "r", "b"), ("a", "s", "b")], test=[("b", "s", "a")])
-    report = Evaluator(graph, "test")(Scorer(build_model("dihedral-ste", 2, 2, dimension=2))).to_dict()
+    report = Evaluator(graph, "test")(EmbeddingScorer(build_model("dihedral-ste", 2, 2, dimension=2))).to_dict()
     assert [row["relation"] for row in report["per_relation"]] == ["s"]
 
 
@@ -130,7 +130,7 @@ def test_given_triples_are_evaluated_and_count_as_known():
     graph = Graph.from_labels([("a", "r", "b"), ("c", "r", "d")])
     triples = np.array([[0, 0, 2], [0, 0, 3]], dtype=np.int32)
     entities = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]])
-    scorer = Scorer(Model(entities, CodeRelations(torch.zeros(1, 1), 4)))
+    scorer = EmbeddingScorer(Model(entities, CodeRelations(torch.zeros(1, 1), 4)))
     found = Evaluator(graph, "mine", triples=triples)(scorer)
     assert found.split == "mine"
     assert found.ranks["tail"].realistic.tolist() == [1, 1]  # d is a known answer, so it does not count against c
@@ -192,7 +192,7 @@ def ranked():
     rng.shuffle(rows)
     names = Vocabulary([f"e{i}" for i in range(60)]), Vocabulary([f"r{i}" for i in range(4)], "relation")
     graph = Graph(*names, train=rows[1500:], valid=rows[:0], test=rows[:1500])
-    scorer = Scorer(build_model("distmult", 60, 4, dimension=8, seed=2))
+    scorer = EmbeddingScorer(build_model("distmult", 60, 4, dimension=8, seed=2))
     return Evaluator(graph)(scorer), graph, scorer
 
 

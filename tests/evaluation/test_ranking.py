@@ -14,12 +14,13 @@ from dihedral.graph import GraphIndex
 from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
-from dihedral.scoring.scorer import Scorer, count_ranks
+from dihedral.scoring.embedding import EmbeddingScorer
+from dihedral.scoring.selection import count_ranks
 
 
 def rank(model: Model, graph: Graph, side: str, triples: np.ndarray | None = None, **options: int) -> Ranks:
     triples = graph.test if triples is None else triples
-    return rank_triples(Scorer(model), torch.from_numpy(triples), side, graph.index.answers, **options)
+    return rank_triples(EmbeddingScorer(model), torch.from_numpy(triples), side, graph.index.answers, **options)
 
 
 def integer_model(graph: Graph, components: int = 3) -> Model:
@@ -135,7 +136,7 @@ def test_metrics_equal_those_of_pykeen_on_the_same_scores(pykeen, levels):
 def test_an_evaluation_with_many_ties_equals_that_of_pykeen(pykeen, family):
     model = integer_model(family)
     scores = {side: torch.from_numpy(dense_scores(model, family.test, side)) for side in SIDES}
-    found = Evaluator(family, "test")(Scorer(model))
+    found = Evaluator(family, "test")(EmbeddingScorer(model))
     assert found.both.equal.mean() > 1, "there are many ties"
     report = found.to_dict()
     expected = pykeen_metrics(pykeen, scores, family.test, family.known)
@@ -175,7 +176,12 @@ def test_exact_ties_of_umls_equal_brute_force(benchmark_graph, side):
 def test_ranks_of_all_kinds_of_models_equal_brute_force(family, name, side):
     model = build_model(name, family.num_entities, family.num_relations, dimension=8, entity_init=1.0)
     every = torch.cartesian_prod(*map(torch.arange, (family.num_entities, family.num_relations, family.num_entities)))
-    table = Scorer(model).score(every).reshape(family.num_entities, family.num_relations, family.num_entities).numpy()
+    table = (
+        EmbeddingScorer(model)
+        .score(every)
+        .reshape(family.num_entities, family.num_relations, family.num_entities)
+        .numpy()
+    )
     head, relation, tail = family.test.T
     scores = table[head, relation] if side == "tail" else table[:, relation, tail].T
     found = rank(model, family, side)

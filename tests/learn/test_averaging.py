@@ -11,7 +11,7 @@ from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.learn import Trainer
 from dihedral.learn.interrupts import Interrupted
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 EPOCHS = 5
 SOFTMAX = Recipe(
@@ -100,8 +100,8 @@ def test_validation_measures_the_average(family):
         trainer.run_epoch()
         for name, parameter in other.model.named_parameters():
             parameter.data.copy_(trainer.average[name])
-        assert trainer.state.history[-1]["valid_mrr"] == measure(Scorer(other.model)).mrr
-        trained.append(measure(Scorer(trainer.model)).mrr)
+        assert trainer.state.history[-1]["valid_mrr"] == measure(EmbeddingScorer(other.model)).mrr
+        trained.append(measure(EmbeddingScorer(trainer.model)).mrr)
     assert trained != [row["valid_mrr"] for row in trainer.state.history]  # otherwise the test is void
 
 
@@ -114,7 +114,7 @@ def test_the_best_average_on_valid_is_kept(family):
     model, _ = trainer.best_model()
     expected = exponential_average(states[:best], recipe.averaging)
     torch.testing.assert_close(model.entities.double(), expected["entities"], atol=1e-5, rtol=1e-5)
-    assert Evaluator(family, "valid")(Scorer(model)).mrr == max(curve)
+    assert Evaluator(family, "valid")(EmbeddingScorer(model)).mrr == max(curve)
 
 
 def test_the_stored_model_is_the_average(family, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dihedral.models import Model, build_model
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 DIMENSION = 8
 L = DIMENSION // 2
@@ -27,7 +27,7 @@ def scores(model: Model) -> np.ndarray:
     """φ(h, 0, t) of all pairs: [N, N]."""
     n = model.num_entities
     pairs = torch.cartesian_prod(torch.arange(n), torch.tensor([0]), torch.arange(n))
-    return Scorer(model).score(pairs).reshape(n, n).numpy()
+    return EmbeddingScorer(model).score(pairs).reshape(n, n).numpy()
 
 
 def is_symmetric(found: np.ndarray) -> bool:
@@ -88,7 +88,7 @@ def test_analogy_is_complex_in_one_half_and_distmult_in_the_other():
 
 def test_analogy_takes_an_odd_number_of_components():
     model = build_model("analogy", 4, 2, dimension=6)
-    assert Scorer(model).score(torch.tensor([[0, 1, 2]])).isfinite().all()
+    assert EmbeddingScorer(model).score(torch.tensor([[0, 1, 2]])).isfinite().all()
 
 
 def test_hole_is_a_circulant_matrix():
@@ -105,7 +105,7 @@ def test_rescal_is_any_matrix():
 
 def test_a_rescal_query_is_about_as_long_as_its_entity():
     model = build_model("rescal", 100, 1, dimension=200)
-    queries = Scorer(model).queries(torch.arange(100), torch.zeros(100, dtype=torch.long))
+    queries = EmbeddingScorer(model).queries(torch.arange(100), torch.zeros(100, dtype=torch.long))
     assert (queries.norm() / model.entities.norm()).item() == pytest.approx(1.0, rel=0.05)
 
 

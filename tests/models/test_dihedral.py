@@ -28,7 +28,7 @@ from dihedral.models.dihedral import (
     straight_through_argmax,
     temperature_at,
 )
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 SQRT3 = math.sqrt(3)
 
@@ -55,7 +55,7 @@ def scores(model: Model, relation: int) -> np.ndarray:
     n = model.num_entities
     heads, tails = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
     triples = torch.stack([heads, torch.full_like(heads, relation), tails], -1).reshape(-1, 3)
-    return Scorer(model).score(triples).reshape(n, n).numpy()
+    return EmbeddingScorer(model).score(triples).reshape(n, n).numpy()
 
 
 @st.composite

@@ -14,7 +14,7 @@ import torch
 
 from dihedral import DihedralError, DihedralGroup
 from dihedral.models import MODELS, Model, build_model, restore_relations
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 ENTITIES, RELATIONS, DIMENSION = 7, 3, 8
 L = DIMENSION // 2
@@ -132,7 +132,7 @@ def test_tail_queries_give_the_models_score(name, K):
     model = build(name, K)
     heads = torch.arange(ENTITIES).repeat_interleave(RELATIONS)
     relations = torch.arange(RELATIONS).repeat(ENTITIES)
-    scorer = Scorer(model)
+    scorer = EmbeddingScorer(model)
     scores = numbers(scorer.queries(heads, relations) @ scorer.candidates.T)
     np.testing.assert_allclose(scores.reshape(ENTITIES, RELATIONS, ENTITIES), all_scores(model, name), atol=1e-4)
 
@@ -142,7 +142,7 @@ def test_head_queries_give_the_models_score(name, K):
     model = build(name, K)
     tails = torch.arange(ENTITIES).repeat_interleave(RELATIONS)
     relations = torch.arange(RELATIONS).repeat(ENTITIES)
-    scorer = Scorer(model)
+    scorer = EmbeddingScorer(model)
     scores = numbers(scorer.queries(tails, RELATIONS + relations) @ scorer.candidates.T)
     np.testing.assert_allclose(scores.reshape(ENTITIES, RELATIONS, ENTITIES).T, all_scores(model, name), atol=1e-4)
 
@@ -152,8 +152,8 @@ def test_the_score_of_a_triple_is_the_models_score(name, K):
     model = build(name, K)
     every = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(RELATIONS), torch.arange(ENTITIES))
     expected = all_scores(model, name).reshape(-1)
-    np.testing.assert_allclose(Scorer(model).score(every), expected, atol=1e-4)
-    np.testing.assert_allclose(Scorer(model).score(every.int()), expected, atol=1e-4)
+    np.testing.assert_allclose(EmbeddingScorer(model).score(every), expected, atol=1e-4)
+    np.testing.assert_allclose(EmbeddingScorer(model).score(every.int()), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -193,7 +193,9 @@ def test_a_stored_model_scores_as_the_trained_one(name):
     relations = model.relations
     restored = restore_relations(name, relations.stored(), RELATIONS, DIMENSION, relations.settings())
     triples = torch.tensor([[0, 0, 1], [2, 1, 2], [6, 2, 3]])
-    assert torch.equal(Scorer(Model(model.entities.detach(), restored)).score(triples), Scorer(model).score(triples))
+    assert torch.equal(
+        EmbeddingScorer(Model(model.entities.detach(), restored)).score(triples), EmbeddingScorer(model).score(triples)
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,7 +7,7 @@ import torch
 
 from dihedral.models import Model, build_model
 from dihedral.models.translation import TransE
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 
 def transe(entities: list[list[float]], translation: list[float], margin: float) -> Model:
@@ -20,18 +20,18 @@ def transe(entities: list[list[float]], translation: list[float], margin: float)
 def test_the_score_is_the_margin_less_half_the_squared_distance():
     model = transe([[1.0, 2.0], [4.0, 0.0]], [1.0, -1.0], margin=0.25)
     # h + r - t = (1 + 1 - 4, 2 - 1 - 0) = (-2, 1), half its squared length is 2.5
-    assert Scorer(model).score(torch.tensor([[0, 0, 1]])).item() == pytest.approx(0.25 - 2.5)
+    assert EmbeddingScorer(model).score(torch.tensor([[0, 0, 1]])).item() == pytest.approx(0.25 - 2.5)
 
 
 def test_an_exact_translation_scores_the_margin():
     model = transe([[1.0, 2.0], [2.0, 1.0]], [1.0, -1.0], margin=0.75)
-    assert Scorer(model).score(torch.tensor([[0, 0, 1]])).item() == pytest.approx(0.75)
+    assert EmbeddingScorer(model).score(torch.tensor([[0, 0, 1]])).item() == pytest.approx(0.75)
 
 
 def test_the_nearest_entity_is_the_best_answer():
     model = transe([[0.0, 0.0], [1.0, 0.0], [1.1, 0.1], [9.0, 9.0]], [1.0, 0.0], margin=0.0)
     zero = torch.tensor([0])
-    scorer = Scorer(model)
+    scorer = EmbeddingScorer(model)
     tails = scorer.queries(zero, zero) @ scorer.candidates.T
     heads = scorer.queries(torch.tensor([2]), torch.tensor([1])) @ scorer.candidates.T  # step 1 is ~r
     assert tails.argsort(descending=True)[0].tolist() == [1, 2, 0, 3]
@@ -39,7 +39,7 @@ def test_the_nearest_entity_is_the_best_answer():
 
 
 def test_a_query_has_two_more_coordinates_than_an_entity():
-    scorer = Scorer(build_model("transe", 5, 2, dimension=6))
+    scorer = EmbeddingScorer(build_model("transe", 5, 2, dimension=6))
     query = scorer.queries(torch.tensor([0, 1]), torch.tensor([1, 0]))
     assert query.shape == (2, 8)
     assert scorer.candidates.shape == (5, 8)

@@ -11,7 +11,7 @@ from dihedral import Graph, Predictor
 from dihedral.elements.group import DihedralGroup
 from dihedral.models import MODELS, Model, build_model
 from dihedral.models.dihedral import CodeRelations
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 from paper.studies import compositions, inverses, relation_matrix, symmetry
 
 
@@ -22,7 +22,7 @@ def test_relation_matrix_gives_the_scores_of_the_model(name):
     for relation in range(3):
         scores = vectors @ relation_matrix(model, relation) @ vectors.T
         triples = torch.tensor([(h, relation, t) for h in range(5) for t in range(5)])
-        np.testing.assert_allclose(scores.ravel(), Scorer(model).score(triples).numpy(), atol=1e-4)
+        np.testing.assert_allclose(scores.ravel(), EmbeddingScorer(model).score(triples).numpy(), atol=1e-4)
 
 
 def test_relation_matrix_includes_the_factor_of_the_relation():

@@ -10,7 +10,7 @@ from dihedral import DihedralError
 from dihedral.graph.steps import parse_steps
 from dihedral.models import build_model
 from dihedral.predict.paths import path_vectors
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,9 @@ def predictor():
 
 @pytest.mark.parametrize("model", ["dihedral-gumbel", "complex", "rescal", "hole"])
 def test_the_vector_of_a_path_is_the_product_of_its_matrices(family, model):
-    scorer = Scorer(build_model(model, family.num_entities, family.num_relations, dimension=8, entity_init=1.0))
+    scorer = EmbeddingScorer(
+        build_model(model, family.num_entities, family.num_relations, dimension=8, entity_init=1.0)
+    )
     units = torch.eye(8)
 
     def matrix(step: int) -> torch.Tensor:

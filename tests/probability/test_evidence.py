@@ -9,7 +9,7 @@ import torch
 import dihedral as dh
 from dihedral.models import build_model
 from dihedral.probability.evidence import FEATURES, MAX_FURTHER, CountedRules, Evidence
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 PEOPLE = 12
 
@@ -28,7 +28,7 @@ def graph():
 @pytest.fixture(scope="module")
 def evidence(graph):
     model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
-    return Evidence(Scorer(model), graph.train_index, CountedRules.count(graph.train_index))
+    return Evidence(EmbeddingScorer(model), graph.train_index, CountedRules.count(graph.train_index))
 
 
 def of(evidence, graph, *triples):
@@ -76,7 +76,9 @@ def test_one_more_popular_genre_does_not_change_the_odds_of_a_further_film(genre
     facts = [(f"f{film}", "genre", f"g{genre}") for genre in range(genres) for film in range(60)]
     graph = dh.load_graph([*facts, ("f60", "genre", "g0")], valid=0, test=0)
     model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
-    (found,) = of(Evidence(Scorer(model), graph.train_index, CountedRules.none()), graph, ("f60", "genre", "g1"))
+    (found,) = of(
+        Evidence(EmbeddingScorer(model), graph.train_index, CountedRules.none()), graph, ("f60", "genre", "g1")
+    )
     assert found["further head"] == MAX_FURTHER
 
 
@@ -100,7 +102,7 @@ def test_features_do_not_depend_on_the_company(evidence, graph):
 def test_an_entity_of_another_type_has_no_further_answer(benchmark_graph):
     graph = benchmark_graph("family-neural-lp")
     model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
-    found = Evidence(Scorer(model), graph.train_index, CountedRules.none())
+    found = Evidence(EmbeddingScorer(model), graph.train_index, CountedRules.none())
     outside = np.setdiff1d(np.arange(graph.num_entities), found.signatures.candidates(0))[:1]
     inside = found.signatures.candidates(0)[:1]
     triples = torch.tensor([[int(outside[0]), 0, 5], [int(inside[0]), 0, 5]])

@@ -17,7 +17,7 @@ from dihedral.evaluation.ranking import rank_triples
 from dihedral.learn import Trainer, load_recipe
 from dihedral.models import build_model
 from dihedral.runtime.distributed import Shard, joined, rank, restarted
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 
 def read(name):
@@ -37,7 +37,7 @@ def answers(graph):
     """Ranks, top answers and scores of an untrained model."""
     graph = read(graph)
     model = build_model("dihedral-gumbel", graph.num_entities, graph.num_relations, dimension=12, seed=3)
-    scorer, known = Scorer(model), graph.index.answers
+    scorer, known = EmbeddingScorer(model), graph.index.answers
     triples = torch.from_numpy(graph.test).long()
     ranks = [rank_triples(scorer, triples, side, known) for side in ("head", "tail")]
     allowed = torch.arange(graph.num_entities) % 3 > 0

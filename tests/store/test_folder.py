@@ -17,7 +17,7 @@ from dihedral import DihedralError, Graph, Predictor
 from dihedral.io.files import write_tensors
 from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.store.folder import StoredModel, save_model
 
 
@@ -74,7 +74,7 @@ def test_every_kind_of_model_round_trips(name, family, tmp_path):
     made.save(tmp_path / "model")
     same_model(made, dh.load(tmp_path / "model"))
     triples = torch.from_numpy(family.test)
-    assert torch.equal(dh.load(tmp_path / "model").scorer.score(triples), Scorer(model).score(triples))
+    assert torch.equal(dh.load(tmp_path / "model").scorer.score(triples), EmbeddingScorer(model).score(triples))
 
 
 @pytest.mark.parametrize(

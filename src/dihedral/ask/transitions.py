@@ -17,7 +17,7 @@ from torch import Tensor
 from dihedral.graph import GraphIndex
 from dihedral.probability.calibration import Calibration
 from dihedral.probability.evidence import Evidence
-from dihedral.scoring.scorer import Scorer, score_rows
+from dihedral.scoring.scorer import Scorer
 
 MAX_UNKNOWN = 0.9  # the highest normalised probability of a fact that is not known
 CACHED = 32  # rows at a time that pass through the cache of a CPU
@@ -30,7 +30,7 @@ class Transitions:
     def __init__(
         self, scorer: Scorer, facts: GraphIndex, calibrated: tuple[Calibration, Evidence] | None = None
     ) -> None:
-        self.scorer, self.facts, self.calibrated = scorer, facts, calibrated
+        self.facts, self.calibrated, self.score_rows = facts, calibrated, scorer.rows()
         self.num_entities, self.device = scorer.num_entities, scorer.device
 
     def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ class Transitions:
 
     @torch.no_grad()
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
-        scores = score_rows(self.scorer.queries(entities, steps), self.scorer.candidates)
+        scores = self.score_rows(entities, steps)
         row, answer = self.known(entities, steps)
         if self.calibrated is not None:
             scores[row, answer] = -math.inf

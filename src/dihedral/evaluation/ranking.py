@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dihedral.graph.steps import Side
 from dihedral.probability.ordering import Ranker
-from dihedral.scoring.scorer import MEMORY_MB, Answers, Scorer
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, Scorer
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Ranks:
 
 
 def rank_triples(
-    scorer: Scorer, triples: Tensor, side: Side, known: Answers, *, memory_mb: int = MEMORY_MB,
+    scorer: Scorer, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB,
     ranker: Ranker | None = None,
 ) -> Ranks:  # fmt: skip
     """Filtered ranks of the answers on one side of triples [n, 3]; `known` must give those of the triples too.

@@ -27,7 +27,8 @@ from dihedral.graph.joins import tiles
 from dihedral.graph.steps import inverse_ids
 from dihedral.runtime import interruption
 from dihedral.runtime.threads import at_most, for_each
-from dihedral.scoring.scorer import CHUNK, Scorer
+from dihedral.scoring.embedding import CHUNK, EmbeddingScorer
+from dihedral.scoring.scorer import Scorer
 
 NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
@@ -48,7 +49,7 @@ class Beliefs:
     """Belief scores of one model."""
 
     def __init__(
-        self, scorer: Scorer, graph: Graph, *, starts: int = NUM_STARTS, ends: int = NUM_ENDS, seed: int = 0
+        self, scorer: EmbeddingScorer, graph: Graph, *, starts: int = NUM_STARTS, ends: int = NUM_ENDS, seed: int = 0
     ) -> None:
         self.scorer, self.num_ends, self.num_relations = scorer, ends, graph.num_relations
         self.level = self.levels(scorer, graph)

@@ -46,7 +46,7 @@ from dihedral.interpretation.pictures import element_picture
 from dihedral.io.html import table
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
-from dihedral.scoring.scorer import CHUNK, Scorer
+from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
 
 BATCH = 256  # relations compared with all others at a time
 DIGITS = 9  # of a kappa, so that rounding does not order what is equal
@@ -364,18 +364,17 @@ class Algebra:
 
 def algebra(predictor: Predictor) -> Algebra:
     """The algebra of a trained DihEdral model."""
-    codes = predictor.model.codes
+    scorer = need_embeddings(predictor.scorer, "the algebra")
+    codes, relations = scorer.model.codes, scorer.model.relations
     if codes is None:
-        raise DihedralError(
-            f"a {predictor.model.relations.kind!r} model has no group elements; the algebra needs a DihEdral model"
-        )
-    K = int(predictor.model.relations.settings()["K"])
-    weights = component_weights(predictor.scorer, predictor.graph)
+        raise DihedralError(f"a {relations.kind!r} model has no group elements; the algebra needs a DihEdral model")
+    K = int(relations.settings()["K"])
+    weights = component_weights(scorer, predictor.graph)
     return Algebra(codes.cpu().numpy(), K, predictor.graph.relations, weights)
 
 
 @torch.no_grad()
-def component_weights(scorer: Scorer, graph: Graph) -> NDArray[np.float64]:
+def component_weights(scorer: EmbeddingScorer, graph: Graph) -> NDArray[np.float64]:
     """What each component adds to the score of a relation's facts on average, at least 0: [R, L]."""
     facts = graph.train[np.argsort(graph.train[:, 1], kind="stable")]
     first = np.searchsorted(facts[:, 1], np.arange(graph.num_relations))

@@ -26,7 +26,7 @@ from dihedral.io.html import table
 from dihedral.models.dihedral import DiscreteRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
-from dihedral.scoring.scorer import CHUNK, Scorer
+from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
 
 MIN_SUPPORT = 0.3  # paths with less are not shown
 MAX_BODIES = 1_000_000  # pairs of facts between head and tail that are looked at
@@ -179,7 +179,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     """The evidence for a triple, known or predicted; the triple itself never counts as evidence."""
     if top < 1:
         raise DihedralError(f"top is {top}; it must be 1 or more")
-    graph, scorer = predictor.graph, predictor.scorer
+    graph, scorer = predictor.graph, need_embeddings(predictor.scorer, "an explanation")
     if scorer.model.codes is None:
         kind = scorer.model.relations.kind
         raise DihedralError(f"a {kind!r} model has no group elements; explanations need a DihEdral model")
@@ -244,7 +244,9 @@ def _path(
     )
 
 
-def _supports(scorer: Scorer, bodies: list[tuple[int, ...]], h: int, r: int, t: int) -> dict[tuple[int, ...], float]:
+def _supports(
+    scorer: EmbeddingScorer, bodies: list[tuple[int, ...]], h: int, r: int, t: int
+) -> dict[tuple[int, ...], float]:
     """How far each body acts on the two entities like the relation."""
     start, end = scorer.entities[[h]], scorer.entities[[t]]
     relation = torch.tensor([r], device=scorer.device)
@@ -301,7 +303,7 @@ def _edges(
     return steps[kept].numpy(), ends[kept].numpy()
 
 
-def _similar_facts(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SimilarFact]:
+def _similar_facts(scorer: EmbeddingScorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SimilarFact]:
     facts = graph.facts_of(r)
     facts = facts[(facts[:, 0] != h) | (facts[:, 2] != t)]
     if len(facts) == 0:
@@ -313,14 +315,14 @@ def _similar_facts(scorer: Scorer, graph: Graph, h: int, r: int, t: int, top: in
     return [SimilarFact(fact, value) for fact, value in zip(named, best.values.tolist(), strict=True)]
 
 
-def _cosines(scorer: Scorer, entity: int) -> Tensor:
+def _cosines(scorer: EmbeddingScorer, entity: int) -> Tensor:
     """The cosine of an entity's vector with that of every entity: [N]."""
     vector = scorer.entities[entity]
     parts = scorer.entities.split(CHUNK)
     return torch.cat([F.cosine_similarity(part, vector[None]) for part in parts])
 
 
-def _elements(scorer: Scorer, h: int, r: int, t: int) -> dict[str, float]:
+def _elements(scorer: EmbeddingScorer, h: int, r: int, t: int) -> dict[str, float]:
     """What the components with each element add to the score, by descending contribution."""
     query = scorer.queries(*(torch.tensor([i], device=scorer.device) for i in (h, r)))
     parts = (query * scorer.entities[[t]]).view(2, -1).sum(dim=0)

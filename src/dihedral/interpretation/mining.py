@@ -30,6 +30,7 @@ from dihedral.predict.completion import OnProgress
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.results import Results
 from dihedral.runtime import interruption
+from dihedral.scoring.embedding import need_embeddings
 
 Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
@@ -143,7 +144,8 @@ class RuleMiner:
 
     def __post_init__(self) -> None:
         self.algebra = algebra(self.predictor)
-        self.beliefs = Beliefs(self.predictor.scorer, self.predictor.graph)
+        scorer = need_embeddings(self.predictor.scorer, "the model's belief in rules")
+        self.beliefs = Beliefs(scorer, self.predictor.graph)
         self.index, self.num_relations = self.facts.train_index, self.facts.num_relations
         self.reversals = find_reversals(self.index, min_support=self.min_support)
         self.mutual, _ = count_mutual(self.index)

@@ -38,7 +38,7 @@ from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.update.background import Anchor, Background
 
 Event = dict[str, Any]
@@ -342,7 +342,7 @@ class Trainer:
         assert self.evaluator is not None
         state, device = self.state, self._device_of_best
         with self.averaged():
-            mrr = self.evaluator(Scorer(self.model)).mrr
+            mrr = self.evaluator(EmbeddingScorer(self.model)).mrr
             state.validations_since_best += 1
             if mrr > state.best_mrr:
                 state.best_mrr, state.best_epoch, state.validations_since_best = mrr, state.epoch, 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 
 @torch.no_grad()
-def path_vectors(scorer: Scorer, anchors: Tensor, steps: Tensor) -> Tensor:
+def path_vectors(scorer: EmbeddingScorer, anchors: Tensor, steps: Tensor) -> Tensor:
     """The queries [n, 2L] of paths from entities [n] along steps [n, length]."""
     vectors = scorer.entities[anchors]
     for number in range(steps.shape[1]):

@@ -32,6 +32,7 @@ from dihedral.probability.corrections import Corrections, fit_corrections
 from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import POOL, as_triples, by_probability, compare_orders
 from dihedral.runtime.device import choose_device
+from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
 from dihedral.scoring.scorer import Scorer
 from dihedral.store.card import write_card
@@ -87,7 +88,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | Scorer,
         graph: Graph,
         *,
         recipe: dict[str, Any] | None = None,
@@ -96,9 +97,10 @@ class Predictor:
         optimiser: dict[str, Tensor] | None = None,
     ) -> None:
         """
+        model: a model with entity vectors, or the scorer of another model.
         latents: the training parameters behind the relations. optimiser: Adagrad's sums, by the name of the parameter.
         """
-        self.scorer = Scorer(model)
+        self.scorer: Scorer = EmbeddingScorer(model) if isinstance(model, Model) else model
         self.graph = graph
         self.recipe = recipe or {}
         self.metrics = metrics or {}
@@ -107,10 +109,16 @@ class Predictor:
         self._calibration: Calibration | None = None
 
     def __repr__(self) -> str:
-        return f"Predictor({self.model.relations.kind}, 2L={self.model.dimension}, {self.graph!r})"
+        return f"Predictor({self._kind}, {self.graph!r})"
+
+    @property
+    def _kind(self) -> str:
+        if not isinstance(self.scorer, EmbeddingScorer):
+            return type(self.scorer).__name__
+        return f"{self.model.relations.kind}, 2L={self.model.dimension}"
 
     def _repr_html_(self) -> str:
-        title = f"{self.model.relations.kind} model, {self.model.dimension} numbers per entity"
+        title = f"model: {self._kind}"
         rows = [[split, *(self.metrics[split]["both"][key] for key in ("mrr", "hits@1", "hits@10"))]
                 for split in ("valid", "test") if split in self.metrics]  # fmt: skip
         measured = table(("", "MRR", "Hits@1", "Hits@10"), rows, title)
@@ -118,7 +126,8 @@ class Predictor:
 
     @property
     def model(self) -> Model:
-        return self.scorer.model
+        """The entity vectors and relations; an error if the model has no vectors."""
+        return need_embeddings(self.scorer, "this").model
 
     @property
     def device(self) -> torch.device:
@@ -407,10 +416,9 @@ class Predictor:
         names = self.graph.entities
         anchor, steps = names.id(start), parse_steps(via, self.graph.relations)
         if mode == "product":
-            vectors = path_vectors(
-                self.scorer, *(torch.tensor(each, device=self.device) for each in ([anchor], [steps]))
-            )
-            values, ids = (vectors @ self.scorer.candidates.T)[0].topk(min(top, len(names)))
+            scorer = need_embeddings(self.scorer, "mode 'product'")
+            vectors = path_vectors(scorer, *(torch.tensor(each, device=self.device) for each in ([anchor], [steps])))
+            values, ids = (vectors @ scorer.candidates.T)[0].topk(min(top, len(names)))
             pairs = zip(ids.tolist(), values.tolist(), strict=True)
             return Results((PathAnswer(names[i], value, ()) for i, value in pairs), self.graph)
         found = follow_path(Transitions(self.scorer, self.known.index), anchor, steps, top, width)
@@ -421,7 +429,7 @@ class Predictor:
         """The entities whose vectors have the highest cosine with that of an entity."""
         if top < 1:
             raise DihedralError(f"top is {top}; ask for at least 1 entity")
-        vectors = self.scorer.entities
+        vectors = need_embeddings(self.scorer, "the similarity of entities").entities
         own = self.graph.entities.id(entity)
         cosines = torch.nn.functional.cosine_similarity(vectors, vectors[[own]])
         cosines[own] = -2.0  # itself comes last
@@ -560,7 +568,7 @@ class Predictor:
 
         Returns the files written. Parquet and text put relations into NAME.relations.* next to the file.
         """
-        return export_model(Path(path), self.model, self.graph)
+        return export_model(Path(path), need_embeddings(self.scorer, "an export").model, self.graph)
 
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:

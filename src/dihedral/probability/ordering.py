@@ -18,7 +18,7 @@ from dihedral.graph.index import KnownAnswers
 from dihedral.graph.steps import SIDES, Side, anchors_and_targets, question_steps
 from dihedral.probability.calibration import Calibration
 from dihedral.probability.evidence import Evidence
-from dihedral.scoring.scorer import Answers, Scorer
+from dihedral.scoring.scorer import AnswerLookup, Scorer
 
 POOL = 200  # answers of a question that are ordered again
 SAMPLE = 1000  # valid triples to compare the orders on
@@ -26,7 +26,7 @@ AT_ONCE = 4096  # questions whose evidence is in memory
 
 
 def as_triples(side: Side, anchors: Tensor, relations: Tensor, answers: Tensor) -> Tensor:
-    """Answers [n, k] of questions about anchors [n] and relations [n] as triples [n, k, 3]."""
+    """AnswerLookup [n, k] of questions about anchors [n] and relations [n] as triples [n, k, 3]."""
     given, which = anchors[:, None].expand_as(answers), relations[:, None].expand_as(answers)
     return torch.stack([given, which, answers] if side == "tail" else [answers, which, given], dim=-1)
 
@@ -36,7 +36,7 @@ def by_probability(
 ) -> tuple[Tensor, NDArray[np.float64]]:
     """The places of answers [n, k, 3] in order of probability [n, k], and their probabilities as they were given.
 
-    Answers with a score of -inf are places that no answer fills; they come last.
+    AnswerLookup with a score of -inf are places that no answer fills; they come last.
     """
     shape = tuple(scores.shape)
     found, z = calibration.estimate(evidence, triples.reshape(-1, 3), scores.flatten())
@@ -59,7 +59,7 @@ class Ranker:
         self.evidence = Evidence(scorer, graph.train_index, calibration.rules)
 
     def rank_counts(
-        self, triples: Tensor, side: Side, known: Answers, by_score: tuple[Tensor, Tensor] | None = None
+        self, triples: Tensor, side: Side, known: AnswerLookup, by_score: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """How many other candidates come before the answers of triples [n, 3], and how many tie with them.
 
@@ -71,7 +71,7 @@ class Ranker:
             greater[part], equal[part] = self._counts_in_pool(triples[part].long(), side, known)
         return greater, equal
 
-    def _counts_in_pool(self, triples: Tensor, side: Side, known: Answers) -> tuple[Tensor, Tensor]:
+    def _counts_in_pool(self, triples: Tensor, side: Side, known: AnswerLookup) -> tuple[Tensor, Tensor]:
         anchors, relation, targets = anchors_and_targets(triples, side)
         steps = question_steps(relation, side, self.scorer.num_relations)
         others, scores = self.scorer.top(anchors, steps, POOL - 1, exclude=known)

@@ -94,15 +94,14 @@ def _best(
 
 def _tiles(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Iterator[tuple[Ids, Tensor]]:
     """Some heads at a time, and their scores with all tails: -inf for known facts."""
-    scorer, facts = evidence.scorer, evidence.facts
-    candidates = scorer.candidates[torch.from_numpy(tails).to(scorer.device)]
+    facts, score_rows = evidence.facts, evidence.scorer.rows(torch.from_numpy(tails))
     place = np.full(facts.num_entities, -1)
     place[tails] = np.arange(len(tails))
     for part in np.array_split(heads, -(-len(heads) * len(tails) // TILE)):
         interruption.check()
         asked = torch.from_numpy(part)
         steps = torch.full_like(asked, relation)
-        scores = scorer.queries(asked.to(scorer.device), steps.to(scorer.device)) @ candidates.T
+        scores = score_rows(asked, steps)
         row, ends = facts.answers(asked, steps)
         column = torch.from_numpy(place[ends.numpy()])
         scores[row[column >= 0], column[column >= 0]] = float("-inf")

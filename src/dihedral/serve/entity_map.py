@@ -9,6 +9,7 @@ import torch
 
 from dihedral.graph import Graph
 from dihedral.graph.types import types_of
+from dihedral.scoring.embedding import need_embeddings
 from dihedral.serve.projection import Method, available_methods, project
 from dihedral.serve.schemas import MapResponse, MapType
 from dihedral.serve.served_model import ServedModel
@@ -31,7 +32,7 @@ def entity_map(served: ServedModel, method: Method) -> MapResponse:
 def _compute(served: ServedModel, method: Method) -> MapResponse:
     graph = served.graph
     drawn = graph.by_degree[: MAX_POINTS[method]].astype(np.int64)
-    vectors = served.predictor.scorer.entities
+    vectors = need_embeddings(served.predictor.scorer, "a map of entities").entities
     found = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
     largest = list(types_of(graph).items())[:MAX_TYPES]
     places = np.full(graph.num_entities, -1)  # of each entity in the list of types; of several, the smallest counts

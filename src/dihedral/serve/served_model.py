@@ -73,7 +73,7 @@ class ServedModel:
         self.algebra: Algebra | None = dh.algebra(predictor) if predictor.model.codes is not None else None
         self.description = self._describe()
         self.curve = [] if folder is None else read_lines(RunFolder(folder).log)  # one row per epoch, if logged
-        predictor.known.index, predictor.train_index, predictor.scorer.candidates  # noqa: B018  not in the first request
+        predictor.known.index, predictor.train_index, predictor.scorer.rows()  # not in the first request
 
     def check_entity(self, name: str) -> int:
         """The id of an entity."""

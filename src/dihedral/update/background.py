@@ -24,7 +24,7 @@ from dihedral.engine.adagrad import RowGradients
 from dihedral.graph.triples import Triples
 from dihedral.models import Relations
 from dihedral.objectives.base import Gradients
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 
 QUESTIONS = 16_384  # in the sample, at most
 MIN_QUESTIONS = 2048
@@ -111,7 +111,7 @@ def _joined(found: Gradients, rows: Tensor, more: Tensor) -> RowGradients | Tens
 
 @torch.no_grad()
 def make_background(
-    scorer: Scorer, others: Triples, rows: NDArray[np.bool_], *,
+    scorer: EmbeddingScorer, others: Triples, rows: NDArray[np.bool_], *,
     batch_size: int, negatives: int | None, num_asked: int, seed: int, started: bool = False,
 ) -> Background | None:  # fmt: skip
     """The background of an update that trains some rows (mask [N]); None if there are no such rows or facts.

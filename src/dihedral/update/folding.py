@@ -33,7 +33,7 @@ from dihedral.models import Model
 from dihedral.objectives.regularisers import make_regulariser
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 
 CANDIDATES = 256  # entities of a softmax
 QUESTIONS = 2048  # of other facts
@@ -54,7 +54,7 @@ def fold_in(predictor: Predictor, names: str | Sequence[str], facts: Sequence[Na
     >>> grown.graph.num_entities - predictor.graph.num_entities
     1
     """
-    graph, scorer = predictor.graph, predictor.scorer
+    graph, scorer = predictor.graph, need_embeddings(predictor.scorer, "fold-in")
     if scorer.candidates.shape[1] != scorer.model.dimension:
         kind = scorer.model.relations.kind
         raise DihedralError(f"a {kind!r} model is not bilinear; fold-in needs a bilinear model")
@@ -113,12 +113,12 @@ def context_of(predictor: Predictor, seed: int = 0) -> Context:
     """The context of a model, computed on first use."""
     known: dict[int, Context] = vars(predictor).setdefault("fold_in_contexts", {})
     if seed not in known:
-        known[seed] = make_context(predictor.scorer, predictor.graph.train, seed)
+        known[seed] = make_context(need_embeddings(predictor.scorer, "fold-in"), predictor.graph.train, seed)
     return known[seed]
 
 
 @torch.no_grad()
-def make_context(scorer: Scorer, train: Triples, seed: int) -> Context:
+def make_context(scorer: EmbeddingScorer, train: Triples, seed: int) -> Context:
     """Draw the candidates, and questions of training facts, alternately about tails and heads."""
     rng = np.random.default_rng(seed)
     count, device = scorer.num_entities, scorer.device
@@ -144,7 +144,7 @@ def make_context(scorer: Scorer, train: Triples, seed: int) -> Context:
 
 @torch.no_grad()
 def place(
-    scorer: Scorer, recipe: dict[str, Any], context: Context, facts: Tensor, num_entities: int, seed: int = 0
+    scorer: EmbeddingScorer, recipe: dict[str, Any], context: Context, facts: Tensor, num_entities: int, seed: int = 0
 ) -> Tensor:
     """The entity table with rows for the entities up to `num_entities`, which are placed by their facts [n, 3]."""
     count, width = num_entities - scorer.num_entities, scorer.model.dimension
@@ -165,7 +165,9 @@ class _Placement:
     new one answers: their queries and their totals are fixed.
     """
 
-    def __init__(self, scorer: Scorer, recipe: dict[str, Any], context: Context, facts: Tensor, table: Tensor) -> None:
+    def __init__(
+        self, scorer: EmbeddingScorer, recipe: dict[str, Any], context: Context, facts: Tensor, table: Tensor
+    ) -> None:
         self.scorer, self.context, self.table = scorer, context, table
         self.first = scorer.num_entities
         self.vectors = table[self.first :]
@@ -247,7 +249,7 @@ class _Placement:
 
 
 def place_rows(
-    scorer: Scorer, recipe: dict[str, Any], train: Triples, fresh: NDArray[np.bool_], seed: int = 0
+    scorer: EmbeddingScorer, recipe: dict[str, Any], train: Triples, fresh: NDArray[np.bool_], seed: int = 0
 ) -> Tensor:
     """New rows for some entities of a model (mask [N]), from their training facts and the rows of the others."""
     order = np.argsort(fresh, kind="stable")  # the others first
@@ -256,7 +258,7 @@ def place_rows(
     num_others = int((~fresh).sum())
     is_own = (moved[:, [0, 2]] >= num_others).any(axis=1)
     others = torch.from_numpy(order[:num_others]).to(scorer.device)
-    rest = Scorer(Model(scorer.entities[others], scorer.model.relations).requires_grad_(False))
+    rest = EmbeddingScorer(Model(scorer.entities[others], scorer.model.relations).requires_grad_(False))
     context = make_context(rest, moved[~is_own].astype(np.int32), seed)
     facts = torch.from_numpy(moved[is_own].astype(np.int64))
     return place(rest, recipe, context, facts, len(fresh), seed)[num_others:]

@@ -49,7 +49,7 @@ from dihedral.predict.predictor import Predictor, load
 from dihedral.predict.reviewing import pending
 from dihedral.probability.corrections import usable
 from dihedral.runtime.threads import at_most
-from dihedral.scoring.scorer import Scorer
+from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.store.folder import MANIFEST, holds_model, saved_options
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Reviews
@@ -260,10 +260,10 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     table[kept] = old.entities.detach()[kept[: len(old.entities)]]
     drawn = torch.randn(int(plan.fresh.rows.sum()), old.dimension, generator=generator).mul_(recipe.entity_init)
     table[~kept] = drawn.to(device)
-    is_bilinear = predictor.scorer.candidates.shape[1] == old.dimension
+    is_bilinear = old.relations.is_bilinear
     if is_bilinear and plan.fresh.rows.any():
         placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
-        scorer = Scorer(Model(table, old.relations).requires_grad_(False))
+        scorer = EmbeddingScorer(Model(table, old.relations).requires_grad_(False))
         table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh.rows, seed)
     operator, relation_rows = old.relations, None
     if change.num_new_relations or relations:
@@ -278,7 +278,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
                 parameter.data[known] = predictor.latents[name].to("cpu", parameter.dtype)
     model = Model(table, operator)
     sums = _sums(predictor, change, plan, model, seed)
-    scorer, phases = Scorer(Model(table, old.relations).requires_grad_(False)), []
+    scorer, phases = EmbeddingScorer(Model(table, old.relations).requires_grad_(False)), []
     if plan.fresh or not any(plan.parts):
         background = _background(scorer, plan.others, plan.fresh, recipe, seed)
         phases.append(Phase(torch.from_numpy(plan.fresh.rows), plan.fresh.facts, plan.fresh.epochs, background))
@@ -297,14 +297,16 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
 
 
 def _background(
-    scorer: Scorer, others: Triples, part: Part, recipe: Recipe, seed: int, *, started: bool = False
+    scorer: EmbeddingScorer, others: Triples, part: Part, recipe: Recipe, seed: int, *, started: bool = False
 ) -> Background | None:
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "started": started}
     options["negatives"] = None if recipe.objective == "softmax" else recipe.negatives
     return make_background(scorer, others, part.rows, num_asked=2 * part.epochs * len(part.facts), **options)
 
 
-def _anchor(scorer: Scorer, sums: Tensor, part: Part, predictor: Predictor, background: Background | None) -> Anchor:
+def _anchor(
+    scorer: EmbeddingScorer, sums: Tensor, part: Part, predictor: Predictor, background: Background | None
+) -> Anchor:
     """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch.
 
     These are per coordinate. Gradients of similar facts point the same way, so along the gradient of a new fact the

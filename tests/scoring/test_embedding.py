@@ -18,8 +18,9 @@ from dihedral.graph import GraphIndex
 from dihedral.graph.steps import SIDES
 from dihedral.models import MODELS, Model, build_model
 from dihedral.models.dihedral import CodeRelations
-from dihedral.scoring import scorer as scorer_module
-from dihedral.scoring.scorer import Scorer, best_answers, count_ranks, score_all
+from dihedral.scoring import embedding
+from dihedral.scoring.embedding import EmbeddingScorer, score_all
+from dihedral.scoring.selection import best_answers, count_ranks
 
 ENTITIES, RELATIONS, COMPONENTS = 11, 3, 4
 EVERY_QUESTION = torch.tensor(list(itertools.product(range(ENTITIES), range(2 * RELATIONS)))).T
@@ -27,27 +28,27 @@ NO_ANSWERS = torch.empty(0, dtype=torch.long)
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def any_scorer(request) -> Scorer:
+def any_scorer(request) -> EmbeddingScorer:
     """A model of each kind with random parameters."""
-    return Scorer(build_model(request.param, ENTITIES, RELATIONS, dimension=8, entity_init=1.0, seed=4))
+    return EmbeddingScorer(build_model(request.param, ENTITIES, RELATIONS, dimension=8, entity_init=1.0, seed=4))
 
 
 @pytest.fixture(scope="module")
-def integer_scorer() -> Scorer:
+def integer_scorer() -> EmbeddingScorer:
     """A D4 model whose scores are small integers: they are exact, and many are equal."""
     rng = np.random.default_rng(0)
     entities = torch.from_numpy(rng.integers(-1, 2, (ENTITIES, 2 * COMPONENTS))).float()
     codes = torch.from_numpy(rng.integers(0, 8, (RELATIONS, COMPONENTS)))
-    return Scorer(Model(entities, CodeRelations(codes, 4)))
+    return EmbeddingScorer(Model(entities, CodeRelations(codes, 4)))
 
 
-def score_table(scorer: Scorer) -> torch.Tensor:
+def score_table(scorer: EmbeddingScorer) -> torch.Tensor:
     """φ of all triples: [N, R, N]."""
     sizes = scorer.num_entities, scorer.num_relations, scorer.num_entities
     return scorer.score(torch.cartesian_prod(*map(torch.arange, sizes))).view(sizes)
 
 
-def all_scores(scorer: Scorer, entities: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+def all_scores(scorer: EmbeddingScorer, entities: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
     """The scores [n, N] of all answers to questions, from the table of all triples."""
     table = score_table(scorer)
     rows = [
@@ -57,7 +58,7 @@ def all_scores(scorer: Scorer, entities: torch.Tensor, steps: torch.Tensor) -> t
     return torch.stack(rows)
 
 
-def dense_matrices(scorer: Scorer) -> torch.Tensor:
+def dense_matrices(scorer: EmbeddingScorer) -> torch.Tensor:
     """The matrix [2L, 2L] of each relation of a DihEdral model, from the matrices of its group elements."""
     codes = scorer.model.codes
     blocks = torch.from_numpy(DihedralGroup(4).matrices[codes.numpy()]).float()  # [R, L, 2, 2]
@@ -79,7 +80,7 @@ def test_scores_are_the_products_of_dense_matrices(integer_scorer):
 
 def test_scores_do_not_depend_on_the_chunks(any_scorer, monkeypatch):
     expected = score_table(any_scorer)
-    monkeypatch.setattr(scorer_module, "CHUNK", 5)
+    monkeypatch.setattr(embedding, "CHUNK", 5)
     torch.testing.assert_close(score_table(any_scorer), expected)
     assert any_scorer.score(torch.empty(0, 3, dtype=torch.long)).tolist() == []
 
@@ -96,19 +97,6 @@ def test_queries_of_mixed_directions_equal_those_of_one_direction_at_a_time(any_
 def test_queries_times_candidates_are_scores_of_triples(any_scorer):
     found = any_scorer.queries(*EVERY_QUESTION) @ any_scorer.candidates.T
     torch.testing.assert_close(found, all_scores(any_scorer, *EVERY_QUESTION), rtol=1e-4, atol=1e-5)
-
-
-def test_scores_of_all_relations_are_those_of_single_triples(integer_scorer):
-    heads, tails = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(ENTITIES)).T
-    found = integer_scorer.relation_scores(integer_scorer.entities[heads], integer_scorer.entities[tails])
-    assert torch.equal(found, score_table(integer_scorer)[heads, :, tails])
-
-
-@pytest.mark.parametrize("kind", ["rescal", "transe"])
-def test_scores_of_all_relations_need_blocks(kind):
-    scorer = Scorer(build_model(kind, ENTITIES, RELATIONS, dimension=8))
-    with pytest.raises(DihedralError, match=f"relations of a '{kind}' model are not 2x2 blocks"):
-        scorer.relation_scores(scorer.entities, scorer.entities)
 
 
 # --- walks ---------------------------------------------------------------------------------------
@@ -134,7 +122,7 @@ def test_a_step_and_its_inverse_lead_back(integer_scorer):
 
 
 def test_translations_do_not_compose_by_products():
-    scorer = Scorer(build_model("transe", ENTITIES, RELATIONS, dimension=8))
+    scorer = EmbeddingScorer(build_model("transe", ENTITIES, RELATIONS, dimension=8))
     with pytest.raises(DihedralError, match="relations of a 'transe' model do not compose by products"):
         scorer.walk(scorer.entities, torch.zeros(ENTITIES, dtype=torch.long))
 
@@ -152,7 +140,7 @@ def known_facts() -> GraphIndex:
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("tile", [3, 512])
 def test_the_best_answers_equal_sorting_all_scores(any_scorer, monkeypatch, excluded, limited, tile):
-    monkeypatch.setattr(scorer_module, "CPU_QUESTIONS", tile)
+    monkeypatch.setattr(embedding, "CPU_QUESTIONS", tile)
     index = known_facts()
     allowed = torch.arange(ENTITIES) % 3 > 0
     expected = all_scores(any_scorer, *EVERY_QUESTION)
@@ -210,7 +198,7 @@ def test_scores_in_blocks_equal_one_product(questions, candidates):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("tile", [1, 4, 512])
 def test_counts_of_greater_and_equal_candidates_equal_brute_force(integer_scorer, monkeypatch, side, tile):
-    monkeypatch.setattr(scorer_module, "CPU_QUESTIONS", tile)
+    monkeypatch.setattr(embedding, "CPU_QUESTIONS", tile)
     index = known_facts()
     facts = np.stack(index.facts(), axis=1).tolist()
     triples = facts[::2] * 2  # equal questions and equal triples

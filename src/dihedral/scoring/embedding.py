@@ -1,0 +1,241 @@
+"""The scorer of models with entity vectors: all entities are scored by one product, tile by tile.
+
+The score of the true answer comes from the same product as those it is compared with, so exact ties are found as ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dihedral.engine.blocks import block_queries
+from dihedral.engine.scratch import Scratch
+from dihedral.errors import DihedralError
+from dihedral.graph.steps import Side, anchors_and_targets, question_steps
+from dihedral.models import BlockRelations, Model
+from dihedral.runtime.distributed import any_rank
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer
+from dihedral.scoring.selection import best_answers, count_ranks
+
+CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
+ROW_ENTITIES = 1024  # the same for few questions, of which rows are wanted
+CHUNK = 1 << 14  # triples scored at a time
+
+
+class EmbeddingScorer:
+    """A model with its operators and candidates prepared for scoring (`scoring.scorer.Scorer`)."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.operators = model.relations.exact().detach()
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.entities.device
+
+    @property
+    def num_entities(self) -> int:
+        return self.model.num_entities
+
+    @property
+    def num_relations(self) -> int:
+        return self.model.num_relations
+
+    @property
+    def entities(self) -> Tensor:
+        """The entity table [N, 2L], or this process's rows of it."""
+        return self.model.entities.detach()
+
+    @cached_property
+    def candidates(self) -> Tensor:
+        """The table that queries are multiplied with: [N, width], or this process's rows of it."""
+        return self.model.relations.candidates(self.entities)
+
+    # --- scores --------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, triples: Tensor) -> Tensor:
+        """φ(h, r, t) = hᵀRt of each triple [n, 3]."""
+        if not len(triples):
+            return torch.zeros(0, device=self.device)
+        return torch.cat([self._score(part) for part in triples.long().to(self.device).split(CHUNK)])
+
+    def _score(self, triples: Tensor) -> Tensor:
+        heads, relations, tails = triples.unbind(-1)
+        found = self.model.relations.candidates(self.model.shard.rows(self.entities, tails))
+        return (self.queries(heads, relations) * found).sum(-1)
+
+    @cached_property
+    def blocks(self) -> BlockRelations:
+        """The relations of a model of 2x2 blocks."""
+        relations = self.model.relations
+        if not isinstance(relations, BlockRelations):
+            raise DihedralError(f"relations of a {relations.kind!r} model are not 2x2 blocks, which this needs")
+        return relations
+
+    @cached_property
+    def step_operators(self) -> Tensor:
+        """The operators [2R, 4, L] of all signed steps, for models of 2x2 blocks."""
+        return self.blocks.step_operators(self.operators)
+
+    @torch.no_grad()
+    def queries(self, entities: Tensor, steps: Tensor) -> Tensor:
+        """The query vectors [n, width] of questions (entities [n], steps [n])."""
+        return self.queries_from(self.model.shard.rows(self.entities, entities), steps)
+
+    @torch.no_grad()
+    def walk(self, vectors: Tensor, steps: Tensor) -> Tensor:
+        """Vectors [n, 2L] after one step each [n]: Rᵀx forwards, Rx backwards. Steps compose by walking again."""
+        walked = self.queries_from(vectors, steps)
+        if walked.shape != vectors.shape:
+            raise DihedralError(f"relations of a {self.model.relations.kind!r} model do not compose by products")
+        return walked
+
+    def queries_from(self, vectors: Tensor, steps: Tensor) -> Tensor:
+        """The query vectors [n, width] of steps [n] from vectors [n, 2L]; differentiable."""
+        backwards = steps >= self.num_relations
+        relation = steps - self.num_relations * backwards
+        queries = self.model.relations.queries
+        if not backwards.any():
+            return queries(self.operators, relation, vectors, "tail")
+        if backwards.all():
+            return queries(self.operators, relation, vectors, "head")
+        if isinstance(self.model.relations, BlockRelations):
+            return block_queries(self.step_operators, steps, vectors, True)
+        forwards = queries(self.operators, relation, vectors, "tail")
+        return torch.where(backwards[:, None], queries(self.operators, relation, vectors, "head"), forwards)
+
+    def tile_rows(self, memory_mb: int = MEMORY_MB) -> int:
+        """How many rows of scores to hold at a time; the same on all ranks."""
+        if memory_mb < 1:
+            raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
+        rows = max(1, memory_mb * 2**20 // (4 * self.model.shard.max_rows))
+        return rows if self.device.type == "cuda" else min(rows, CPU_QUESTIONS)
+
+    @torch.no_grad()
+    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
+        """Scores of all candidates, tile by tile: the questions, and their scores [n, N].
+
+        A tile lies in scratch memory: the next one overwrites it.
+        """
+        rows, scratch = self.tile_rows(memory_mb), Scratch()
+        for start in range(0, len(entities), rows):
+            part = slice(start, start + rows)
+            yield part, score_all(self.queries(entities[part], steps[part]), self.candidates, scratch)
+
+    def rows(self, among: Tensor | None = None) -> RowScores:
+        """A function that scores questions with all candidates [n, N], or with some [n, len(among)]."""
+        candidates = self.candidates if among is None else self.candidates[among.to(self.device)]
+
+        @torch.no_grad()
+        def score(entities: Tensor, steps: Tensor) -> Tensor:
+            queries = self.queries(entities.to(self.device), steps.to(self.device))
+            return score_rows(queries, candidates) if among is None else queries @ candidates.T
+
+        return score
+
+    # --- the best answers ----------------------------------------------------------------------
+
+    @torch.no_grad()
+    def top(
+        self,
+        entities: Tensor,
+        steps: Tensor,
+        count: int = 10,
+        *,
+        exclude: AnswerLookup | None = None,
+        allowed: Tensor | None = None,
+        memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:
+        """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count].
+
+        Answers that `exclude` gives and entities outside the mask `allowed` [N] have the score -inf and come last.
+        """
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 answer")
+        shard = self.model.shard
+        count = min(count, shard.num_rows)
+        found = []
+        for part, scores in self.tiles(entities, steps, memory_mb):
+            if exclude is not None:
+                row, answer = exclude(entities[part], steps[part])
+                place, answer = shard.find(answer)
+                scores[row[place], answer] = float("-inf")
+            if allowed is not None:
+                scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
+            found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
+        if not found:
+            return steps.long().new_empty(0, count), self.candidates.new_empty(0, count)
+        ids, values = zip(*found, strict=True)
+        return torch.cat(ids), torch.cat(values)
+
+    # --- ranks ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def rank_counts(
+        self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB
+    ) -> tuple[Tensor, Tensor]:
+        """How many other candidates score higher than the answers of triples [n, 3], and how many the same.
+
+        Known answers do not count; `known` must give those of the triples themselves too.
+        """
+        is_broken = not bool(torch.isfinite(self.candidates).all() and torch.isfinite(self.operators).all())
+        if not self.model.shard.is_single:  # the ranks decide together; one of them may rank a whole model alone
+            is_broken = any_rank(is_broken, self.device)
+        if is_broken:
+            raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
+        rows = self.tile_rows(memory_mb)
+        anchors, relations, targets = anchors_and_targets(triples.long(), side)
+        steps = question_steps(relations, side, self.num_relations)
+        # equal questions are adjacent, so that each is multiplied once
+        keys, order = torch.sort(anchors * (2 * self.num_relations) + steps, stable=True)
+        greater = torch.empty(len(triples), dtype=torch.long, device=triples.device)
+        equal = torch.empty_like(greater)
+        if not len(triples):
+            return greater, equal
+        scratch = Scratch()
+        for part, key in zip(order.split(rows), keys.split(rows), strict=True):
+            question, row = torch.unique_consecutive(key, return_inverse=True)
+            query = self.queries(question // (2 * self.num_relations), question % (2 * self.num_relations))
+            scores = score_all(query, self.candidates, scratch)
+            answers = known(question // (2 * self.num_relations), question % (2 * self.num_relations))
+            greater[part], equal[part] = count_ranks(scores, targets[part], *answers, self.model.shard, row)
+        return greater, equal
+
+
+def need_embeddings(scorer: Scorer, purpose: str) -> EmbeddingScorer:
+    """The scorer itself; an error that names the purpose if its model has no entity vectors."""
+    if not isinstance(scorer, EmbeddingScorer):
+        raise DihedralError(f"{purpose} needs a model with entity vectors, and this model has none")
+    return scorer
+
+
+def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
+    """Scores [batch, N] of query vectors with all candidates, in scratch memory that the next call overwrites.
+
+    On a CPU they are computed in blocks, and transposed in memory, which is fastest there.
+    """
+    if queries.is_cuda:
+        return queries @ candidates.T
+    if len(queries) == 1:  # a product with two vectors is faster than one with a single vector
+        return score_all(queries.expand(2, -1).contiguous(), candidates, scratch)[:1]
+    scores = scratch.take("scores", (len(candidates), len(queries)), candidates.device)
+    for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
+        torch.mm(part, queries.T, out=block)
+    return scores.T
+
+
+def score_rows(queries: Tensor, candidates: Tensor) -> Tensor:
+    """The same with one row per query vector in memory [batch, N], for what is done with rows; the caller owns it."""
+    if queries.is_cuda:
+        return queries @ candidates.T
+    if len(queries) == 1:
+        return torch.mv(candidates, queries[0])[None]
+    scores = queries.new_empty(len(queries), len(candidates))
+    scratch = queries.new_empty(ROW_ENTITIES, len(queries))
+    for part, block in zip(candidates.split(ROW_ENTITIES), scores.split(ROW_ENTITIES, 1), strict=True):
+        block.copy_(torch.mm(part, queries.T, out=scratch[: len(part)]).T)
+    return scores

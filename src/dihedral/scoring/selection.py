@@ -1,0 +1,95 @@
+"""Selection from rows of scores: the best answers, and how many come before a true one. Any scorer can use it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dihedral.engine import compiled
+from dihedral.errors import DihedralError
+from dihedral.runtime.distributed import Shard
+
+BLOCK = 64  # entities that are represented by their maximum in the search for the best
+
+
+def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` highest of scores [batch, N]: ids and scores, best first.
+
+    The best lie in the blocks with the highest maxima, so only `count` blocks per row are sorted.
+    """
+    batch, size = scores.shape
+    in_blocks = size // BLOCK * BLOCK
+    if scores.is_cuda or in_blocks // BLOCK < 4 * count:
+        best = scores.topk(count)
+        return best.indices, best.values
+    maxima = scores.T[:in_blocks].view(-1, BLOCK, batch).amax(1)  # [blocks, batch]
+    blocks = maxima.T.topk(count).indices  # [batch, count]
+    ids = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(in_blocks, size, device=scores.device).expand(batch, -1)
+    ids = torch.cat([ids, rest], dim=1)
+    best = scores.gather(1, ids).topk(count)
+    return ids.gather(1, best.indices), best.values
+
+
+def count_ranks(
+    scores: Tensor,
+    targets: Tensor,
+    rows: Tensor,
+    known: Tensor,
+    shard: Shard | None = None,
+    row_of: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Counts of greater and equal other candidates, known answers left out.
+
+    scores [batch, N]; targets [n]; known answers as flat pairs (rows, known), targets among them.
+    shard: the scores are those of this rank's entities; the counts are those of all ranks.
+    row_of: the row of scores of each target, ascending [n]; by default each has its own.
+    """
+    shard = shard or Shard(scores.shape[1])
+    row_of = torch.arange(len(targets), device=targets.device) if row_of is None else row_of
+    if shard.is_single:
+        true = scores[row_of, targets]  # [n]
+    else:
+        place, column = shard.find(targets)
+        true = scores.new_zeros(len(targets))
+        true[place] = scores[row_of[place], column]
+        true = shard.sum(true)
+        place, known = shard.find(known)
+        rows = rows[place]
+    if not torch.isfinite(true).all():  # nothing compares with NaN, so it would rank first
+        raise DihedralError("the model gives scores that are not finite; it cannot be ranked")
+    greater, equal = torch.empty_like(targets), torch.empty_like(targets)
+    first = torch.diff(row_of, prepend=row_of.new_full((1,), -1)) > 0  # one target per row, then the others
+    greater[first], equal[first] = _compare(scores, true[first])
+    if not first.all():
+        greater[~first], equal[~first] = _compare(scores.T.index_select(1, row_of[~first]).T, true[~first])
+    known_greater, known_equal = _compare_known(scores[rows, known], rows, true, row_of)
+    return shard.sum(greater - known_greater), shard.sum(equal - known_equal)
+
+
+def _compare(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of scores [n, N] are greater than true [n], and how many equal."""
+    if compiled.available() and scores.device.type == "cpu" and scores.T.is_contiguous():
+        return compiled.count_ranks(scores.T, true)
+    return (scores > true[:, None]).sum(1), (scores == true[:, None]).sum(1)
+
+
+def _compare_known(values: Tensor, rows: Tensor, true: Tensor, row_of: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of the values of a row are greater than true [n], and how many equal; row_of [n] is the row of each.
+
+    The values are sorted once, because many questions may ask for the same million known answers.
+    """
+    order = values.argsort()
+    order = order[rows[order].argsort(stable=True)]
+    values, rows = values[order], rows[order]
+    start, end = (torch.searchsorted(rows, row_of, right=right) for right in (False, True))
+    bounds = []
+    for right in (False, True):
+        low, high = start.clone(), end.clone()
+        while bool((low < high).any()):  # bisection in each row
+            middle = (low + high) // 2
+            value = values[middle.clamp(max=max(len(values) - 1, 0))]
+            after = ((value <= true) if right else (value < true)) & (low < high)
+            low, high = torch.where(after, middle + 1, low), torch.where(after | (low >= high), high, middle)
+        bounds.append(low)
+    return end - bounds[1], bounds[1] - bounds[0]
