@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 import dihedral as dh
-from dihedral.cli.tune import retrain
+from dihedral.cli.tune import Retraining, retrain
 from dihedral.graph.readers import write_folder
 from dihedral.io.jsonl import read_lines
 
@@ -98,8 +98,8 @@ def test_a_benchmark_of_the_paper_starts_from_its_recipe(cli, family, tmp_path, 
 
 def test_the_printed_command_sets_every_setting_that_differs_from_the_recipe(tmp_path):
     recipe = dh.load_recipe("demo/umls").replace(relation_scale=True, K=6).to_dict()
-    options = {"columns": "a,b,c", "seed": None, "device": "cpu"}
-    command = retrain("my data.csv", "demo/umls", {"recipe": recipe}, tmp_path / "log.jsonl", options)
+    train = Retraining("my data.csv", columns="a,b,c", device="cpu")
+    command = retrain(train, "demo/umls", {"recipe": recipe, "seed": 0}, tmp_path / "log.jsonl")
     assert command == (
         "dihedral train 'my data.csv' --recipe demo/umls --set K=6 --set relation_scale=true --columns a,b,c "
         f"--device cpu --out {tmp_path}/log-best"

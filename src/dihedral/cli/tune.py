@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
 from dihedral.learn import Recipe, load_recipe, recipe_names
 from dihedral.learn.loop import Event
-from dihedral.tune.grid import Choices, Row, grid_search, paper_grid
+from dihedral.tune.grid import Choices, Row, grid_search, paper_grid, plan, valid_mrr
 from dihedral.tune.optuna_search import Search, make_space, open_study, search
 
 NAMED_BASE = "demo/family"  # the default settings have no name, so the best run is printed as changes to this recipe
@@ -66,32 +66,60 @@ def command(
 
     Example: dihedral tune umls --grid --choose K=4,6 --choose lr=0.1,0.5 --set epochs=40
     """
-    choices, settings = parse_choices(choose or []), parse_settings(set_ or [])
+    choices = parse_choices(choose or [])
+    settings = parse_settings(set_ or [])
     given = {"--trials": trials, "--minutes": minutes, "--workers": workers, "--out": out} if grid else {"--log": log}
     if also := [name for name, value in given.items() if value is not None]:
         reason = "--grid trains every combination" if grid else "without it, --out names the folder of the search"
         raise DihedralError(f"{also[0]} works only {'without' if grid else 'with'} --grid: {reason}")
-    options = {"columns": columns, "seed": seed or None, "device": None if device == "auto" else device}
-    if grid:
-        graph = read_data(data, columns)
-        by_grid(graph, data, recipe, choices, settings, log, options, top, json)
-        return
-    named = load_recipe(recipe).changed(settings) if recipe is not None else None
+    named = load_recipe(recipe).changed(settings) if recipe is not None and not grid else None
     graph = read_data(data, columns)
+    train = Retraining(data, columns, seed, device)
+    if grid:
+        by_grid(graph, train, recipe, choices, settings, log or Path("out/tune") / f"{graph.name}.jsonl", top, json)
+        return
     base = named or choose_for(graph, settings, device)
     space = make_space(base, choices, fixed=tuple(settings))
     task = Search(graph, base, space, out or Path("out/tune") / graph.name, seed=seed, device=device)
-    trials = trials if trials is not None or minutes is not None else TRIALS
-    limits = {"trials": trials, "minutes": minutes, "workers": 1 if workers is None else workers}
-    by_trials(task, data, limits, options, top, json)
+    trials = TRIALS if trials is None and minutes is None else trials
+    by_trials(task, train, trials, minutes, 1 if workers is None else workers, top, json)
 
 
-def by_trials(task: Search, data: str, limits: dict[str, Any], options: dict[str, Any], top: int, json: bool) -> None:
+@dataclass(frozen=True)
+class Retraining:
+    """The options of the search that the printed command, which trains the best settings, repeats."""
+
+    data: str
+    columns: str | None = None
+    seed: int = 0
+    device: str = "auto"
+
+    def command(self, recipe: str, settings: Mapping[str, Any], out: Path) -> str:
+        words = ["dihedral", "train", self.data, "--recipe", recipe]
+        for key, value in settings.items():
+            words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        words += ["--columns", self.columns] if self.columns else []
+        words += ["--seed", str(self.seed)] if self.seed else []
+        words += ["--device", self.device] if self.device != "auto" else []
+        return shlex.join([*words, "--out", str(out)])
+
+
+def by_trials(
+    task: Search, train: Retraining, trials: int | None, minutes: float | None, workers: int, top: int, json: bool
+) -> None:
     """Search with Optuna, then print the table and draw the figures."""
     remark(f"{task.graph!r}, recipe {task.recipe.name}, seed {task.seed}; searching {', '.join(task.space)}")
-    bar = TrialBar(task.folder, limits["trials"], limits["minutes"])
+    bar = SearchBar(" trials", trials, minutes)
+
+    def on_tick(rows: list[Row]) -> None:
+        if not bar.started:
+            remark(f"the trials are in {task.folder}" + (f" ({len(rows)} found)" if rows else ""))
+        bar.update([row["valid_mrr"] if row["state"] == "complete" else -1.0 for row in rows])
+
     with bar.shown(lambda: f"{bar.done} finished trials are in {task.folder}"):
-        rows = search(task, **limits, callback=bar.on_event, on_tick=bar.on_tick)
+        rows = search(
+            task, trials=trials, minutes=minutes, workers=workers, callback=bar.on_event, on_tick=on_tick
+        )  # fmt: skip
     failed = [row for row in rows if row["state"] == "failed"]
     if not rows or rows[0]["state"] != "complete":
         reason = f"; the first of {len(failed)} errors: {failed[0]['failed']}" if failed else ""
@@ -104,8 +132,7 @@ def by_trials(task: Search, data: str, limits: dict[str, Any], options: dict[str
     drawn = draw_search(open_study(task), task.folder)
     remark(f"figures: {', '.join(map(str, drawn))}")
     if not json:
-        words = ["dihedral", "train", data, "--recipe", str(task.best), *option_words(options)]
-        say(f"\nto train the best settings:\n{shlex.join([*words, '--out', str(task.folder / 'model')])}")
+        say(f"\nto train the best settings:\n{train.command(str(task.best), {}, task.folder / 'model')}")
 
 
 def print_trials(rows: list[Row], top: int, json: bool) -> None:
@@ -120,28 +147,26 @@ def print_trials(rows: list[Row], top: int, json: bool) -> None:
 
 
 def by_grid(
-    graph: Graph,
-    data: str,
-    recipe: str | None,
-    choices: Choices,
-    settings: dict[str, str],
-    log: Path | None,
-    options: dict[str, Any],
-    top: int,
-    json: bool,
-) -> None:
+    graph: Graph, train: Retraining, recipe: str | None, choices: Choices, settings: Mapping[str, str], log: Path,
+    top: int, json: bool,
+) -> None:  # fmt: skip
     """Search over a grid, then print the table."""
     default = f"paper/{graph.name.lower()}-d4-gumbel"
     name = recipe or (default if default in recipe_names() else None)
     base = (load_recipe(name) if name else Recipe()).replace(**settings)
-    choices = choices or paper_grid(base)
-    log = log or Path("out/tune") / f"{graph.name}.jsonl"
-    seed = options["seed"] or 0
-    remark(f"{graph!r}, {f'recipe {name}' if name else 'default settings'}, seed {seed}")
-    bar = GridBar(log)
-    hooks: dict[str, Any] = {"callback": bar.on_event, "on_start": bar.on_start, "on_row": lambda row: bar.add([row])}
-    with bar.shown(lambda: f"{bar.done} of {bar.total} combinations are in {log}"):
-        rows = grid_search(graph, base, choices, log, device=options["device"] or "auto", seed=seed, **hooks)
+    remark(f"{graph!r}, {f'recipe {name}' if name else 'default settings'}, seed {train.seed}")
+    planned = plan(graph, base, choices or paper_grid(base), train.seed)
+    total = len(planned)
+    bar = SearchBar("", total)
+
+    def on_tick(rows: list[Row]) -> None:
+        if not bar.started:
+            new = f"{total} combinations, logged in {log}"
+            remark(f"{len(rows)} of {total} combinations are already in {log}" if rows else new)
+        bar.update([valid_mrr(row) for row in rows])
+
+    with bar.shown(lambda: f"{bar.done} of {total} combinations are in {log}"):
+        rows = grid_search(graph, planned, log, device=train.device, callback=bar.on_event, on_tick=on_tick)
     print_rows(rows, top, json)
     failed = [row for row in rows if "failed" in row]
     if len(failed) == len(rows):
@@ -149,8 +174,7 @@ def by_grid(
     if failed:
         remark(f"{len(failed)} of {len(rows)} runs failed; the first: {failed[0]['failed']}")
     if not json:
-        options = {**options, "seed": rows[0]["seed"] or None}
-        say(f"\nto train the best settings:\n{retrain(data, name, rows[0], log, options)}")
+        say(f"\nto train the best settings:\n{retrain(train, name, rows[0], log)}")
 
 
 def parse_choices(choices: list[str]) -> dict[str, list[str]]:
@@ -176,30 +200,29 @@ def print_rows(rows: list[Row], top: int, json: bool) -> None:
     print_found(json, rows, [*varied, "valid MRR", "test MRR", "seen-only MRR", "best epoch", "seconds"], shown)
 
 
-def retrain(data: str, recipe: str | None, row: Row, log: Path, options: dict[str, Any]) -> str:
-    """Return the command that trains the model of a row."""
+def retrain(train: Retraining, recipe: str | None, row: Row, log: Path) -> str:
+    """The command that trains the model of a row."""
     name = recipe or NAMED_BASE
     base, target = load_recipe(name).to_dict(), Recipe.from_dict(row["recipe"]).to_dict()
-    words = ["dihedral", "train", data, "--recipe", name]
-    for key, value in target.items():
-        if value != base[key] and key not in ("name", "about"):
-            words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
-    return shlex.join([*words, *option_words(options), "--out", str(log.with_name(f"{log.stem}-best"))])
+    changed = {key: value for key, value in target.items() if value != base[key] and key not in ("name", "about")}
+    return replace(train, seed=row["seed"]).command(name, changed, log.with_name(f"{log.stem}-best"))
 
 
-def option_words(options: dict[str, Any]) -> list[str]:
-    return [word for key, value in options.items() if value is not None for word in (f"--{key}", str(value))]
+class SearchBar:
+    """A progress bar over runs, by their number or by time, with the best valid MRR and the remaining time."""
 
-
-class SearchBar(ABC):
-    """A progress bar with the best valid MRR and the remaining time."""
-
-    def __init__(self) -> None:
+    def __init__(self, unit: str, total: int | None, minutes: float | None = None) -> None:
+        self.unit, self.total, self.start = unit, total, time.monotonic()
+        self.seconds = 60 * minutes if minutes is not None else None
         self.done, self.best = 0, -1.0
         columns = "{task.fields[done]}", BarColumn(bar_width=24), "best valid MRR {task.fields[best]}"
         times = TimeElapsedColumn(), "remaining", TimeRemainingColumn()
         # runs take minutes: the default of 30 seconds would forget them
         self.bar = progress_bar(*columns, *times, speed_estimate_period=DAY)
+
+    @property
+    def started(self) -> bool:
+        return bool(self.bar.tasks)
 
     @contextmanager
     def shown(self, finished: Callable[[], str]) -> Iterator[None]:
@@ -211,59 +234,21 @@ class SearchBar(ABC):
             remark(f"interrupted; {finished()}: resume with the same command")
             raise typer.Exit(1) from None
 
-    @abstractmethod
-    def draw(self, current: float = 0.0) -> None:
-        """Show the finished runs and the part of the current run that is done."""
+    def update(self, found: list[float]) -> None:
+        """Show the valid MRR of the finished runs; -1 for those without one."""
+        self.done, self.best = len(found), max(found, default=-1.0)
+        self.draw()
 
     def on_event(self, event: Event) -> None:
         if event["event"] == "epoch":
             self.draw(event["epoch"] / event["epochs"])
 
-    def show(self, share: float, done: str) -> None:
-        best, steps = f"{self.best:.4f}" if self.best >= 0 else "-", round(BAR_STEPS * share)
-        if not self.bar.tasks:  # resumed runs are complete from the start, so the speed estimate leaves them out
+    def draw(self, current: float = 0.0) -> None:
+        """current: the part of the current run that is done."""
+        by_runs = (self.done + current) / self.total if self.total else 0.0
+        by_time = (time.monotonic() - self.start) / self.seconds if self.seconds else 0.0
+        best, steps = f"{self.best:.4f}" if self.best >= 0 else "-", round(BAR_STEPS * min(1.0, max(by_runs, by_time)))
+        done = f"{self.done}/{self.total or '?'}{self.unit}"
+        if not self.started:  # resumed runs are complete from the start, so the speed estimate leaves them out
             self.bar.add_task("", total=BAR_STEPS, completed=steps, done=done, best=best)
         self.bar.update(self.bar.task_ids[0], completed=steps, done=done, best=best)
-
-
-class GridBar(SearchBar):
-    """Progress over the combinations of a grid."""
-
-    def __init__(self, log: Path) -> None:
-        super().__init__()
-        self.log, self.total = log, 0
-
-    def on_start(self, found: list[Row], total: int) -> None:
-        self.total = total
-        new = f"{total} combinations, logged in {self.log}"
-        remark(f"{len(found)} of {total} combinations are already in {self.log}" if found else new)
-        self.add(found)
-
-    def add(self, rows: list[Row]) -> None:
-        self.done += len(rows)
-        self.best = max([self.best, *(row.get("valid", {}).get("mrr", -1.0) for row in rows)])
-        self.draw()
-
-    def draw(self, current: float = 0.0) -> None:
-        self.show((self.done + current) / self.total, f"{self.done}/{self.total}")
-
-
-class TrialBar(SearchBar):
-    """Progress over the trials of a search, by their number or by time."""
-
-    def __init__(self, folder: Path, trials: int | None, minutes: float | None) -> None:
-        super().__init__()
-        self.folder, self.trials, self.started = folder, trials, time.monotonic()
-        self.seconds = 60 * minutes if minutes is not None else None
-
-    def on_tick(self, rows: list[Row]) -> None:
-        self.done = len(rows)
-        self.best = max((row["valid_mrr"] for row in rows if row["state"] == "complete"), default=-1.0)
-        if not self.bar.tasks:
-            remark(f"the trials are in {self.folder}" + (f" ({self.done} found)" if rows else ""))
-        self.draw()
-
-    def draw(self, current: float = 0.0) -> None:
-        by_trials = (self.done + current) / self.trials if self.trials else 0.0
-        by_time = (time.monotonic() - self.started) / self.seconds if self.seconds else 0.0
-        self.show(min(1.0, max(by_trials, by_time)), f"{self.done}/{self.trials or '?'} trials")

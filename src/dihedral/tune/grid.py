@@ -6,13 +6,12 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import dihedral
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
@@ -23,6 +22,7 @@ from dihedral.learn.train import finish
 from dihedral.models import MODELS
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.device import choose_device, device_name
+from dihedral.version import package_version
 
 Row = dict[str, Any]
 Choices = Mapping[str, Sequence[Any]]
@@ -64,16 +64,6 @@ def paper_grid(recipe: Recipe) -> dict[str, list[Any]]:
     return choices
 
 
-def grid(choices: Choices) -> Iterator[dict[str, Any]]:
-    """Yield every combination; the last setting changes fastest.
-
-    >>> list(grid({"K": [4, 6], "seed": [0]}))
-    [{'K': 4, 'seed': 0}, {'K': 6, 'seed': 0}]
-    """
-    for values in itertools.product(*choices.values()):
-        yield dict(zip(choices, values, strict=True))
-
-
 def check_lr(choices: Choices, where: str) -> None:
     """Refuse choices of lr together with one of the settings that it sets."""
     if "lr" in choices and (also := [key for key in ("entity_lr", "relation_lr") if key in choices]):
@@ -89,65 +79,69 @@ def with_both_lr(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan(graph: Graph, recipe: Recipe, choices: Choices, seed: int = 0) -> list[Row]:
-    """Return the rows to train: each combination once, with validated settings."""
+    """The rows to train: each combination once, with validated settings; the last setting changes fastest.
+
+    choices: values per setting; also `seed`, and `lr` for both entity_lr and relation_lr.
+    """
     check_lr(choices, "the grid has")
     rows: dict[str, Row] = {}
-    for changes in grid(choices):
-        settings = with_both_lr(changes)
+    for values in itertools.product(*choices.values()):
+        settings = with_both_lr(dict(zip(choices, values, strict=True)))
         run_seed = settings.pop("seed", seed)
         if isinstance(run_seed, str) and run_seed.isdecimal():  # from the command line
             run_seed = int(run_seed)
         read = recipe.replace(**settings).to_dict()
         typed = {**read, "seed": check_seed(run_seed), "lr": read["entity_lr"]}
         row: Row = {"data": graph.fingerprint, "graph": graph.name, "seed": run_seed}
-        row |= {"changes": {key: typed[key] for key in changes}, "recipe": read}
+        row |= {"changes": {key: typed[key] for key in choices}, "recipe": read}
         rows.setdefault(_key(row), row)
     return list(rows.values())
 
 
 def grid_search(
     graph: Graph,
-    recipe: Recipe,
-    choices: Choices,
+    planned: Sequence[Row],
     log: Path,
     *,
     device: str = "cpu",
-    seed: int = 0,
     callback: Callback | None = None,
-    on_start: Callable[[list[Row], int], None] | None = None,
-    on_row: Callable[[Row], None] | None = None,
+    on_tick: Callable[[list[Row]], None] = lambda rows: None,
 ) -> list[Row]:
-    """Train each combination of `choices` once and return all rows, sorted by valid MRR, best first.
+    """Train each planned row once and return all rows, sorted by valid MRR, best first.
 
     Runs that the log already holds for the same data, settings and seed are not repeated.
 
-    choices: values per setting; also `seed`, and `lr` for both entity_lr and relation_lr.
-    on_start: called with the rows found in the log and the total number of combinations.
-    on_row: called with each newly trained row.
+    on_tick: called with the finished rows, first with those in the log.
     """
-    if len(graph.valid) == 0:
-        raise DihedralError(f"graph {graph.name!r} has no valid triples; a search selects settings by valid MRR")
+    check_valid(graph)
     chosen_device = choose_device(device)
-    planned = plan(graph, recipe, choices, seed)
     make_folder(log.parent)
     done = {}
     for row in read_lines(log):
         with contextlib.suppress(DihedralError, KeyError, TypeError):  # settings that this version does not know
             done[_key(row)] = row
     rows = [done[_key(row)] | {"changes": row["changes"]} for row in planned if _key(row) in done]
-    if on_start:
-        on_start(rows, len(planned))
+    on_tick(rows)
     for row in planned:
         if _key(row) in done:
             continue
         interrupted = train_row(graph, row, chosen_device, callback)
         _append(log, row)
         rows.append(row)
-        if on_row:
-            on_row(row)
+        on_tick(rows)
         if interrupted:
             raise KeyboardInterrupt
-    return sorted(rows, key=lambda row: -row.get("valid", {}).get("mrr", -1.0))
+    return sorted(rows, key=lambda row: -valid_mrr(row))
+
+
+def check_valid(graph: Graph) -> None:
+    if len(graph.valid) == 0:
+        raise DihedralError(f"graph {graph.name!r} has no valid triples; a search selects settings by valid MRR")
+
+
+def valid_mrr(row: Row) -> float:
+    """The valid MRR of a row; -1 if its run failed."""
+    return row.get("valid", {}).get("mrr", -1.0)
 
 
 def train_row(graph: Graph, row: Row, device: torch.device, callback: Callback | None = None) -> bool:
@@ -168,7 +162,7 @@ def train_row(graph: Graph, row: Row, device: torch.device, callback: Callback |
     except TrainingError as error:
         row["failed"] = str(error)
     row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(trainer.device)}
-    row["versions"] = {"dihedral": dihedral.__version__, "torch": str(torch.__version__)}
+    row["versions"] = {"dihedral": package_version(), "torch": str(torch.__version__)}
     return trainer.interrupted
 
 

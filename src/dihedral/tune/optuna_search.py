@@ -29,7 +29,7 @@ from dihedral.learn.loop import Callback, Event, Trainer
 from dihedral.models import MODELS
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.runtime.device import choose_device
-from dihedral.tune.grid import Choices, Row, check_lr, with_both_lr
+from dihedral.tune.grid import Choices, Row, check_lr, check_valid, with_both_lr
 
 Space = dict[str, list[Any] | tuple[float, float]]
 """The values to search per setting: a list holds choices, a pair the bounds of a log-uniform range."""
@@ -131,8 +131,7 @@ def search(
     for name, value in (("trials", trials), ("minutes", minutes), ("workers", workers)):
         if value is not None and value <= 0:
             raise DihedralError(f"{name} is {value}; it must be more than 0")
-    if len(task.graph.valid) == 0:
-        raise DihedralError(f"graph {task.graph.name!r} has no valid triples; a search selects settings by valid MRR")
+    check_valid(task.graph)
     if task.recipe.validate_every == 0:
         raise DihedralError("validate_every is 0; a search selects settings by valid MRR, so it must be 1 or more")
     with _clear_storage_errors(task), _taking_part(task) as alone:
