@@ -67,7 +67,7 @@ def well_explained(predictor: Predictor) -> Explanation:
     """Return the first test triple, in random order, that ranks first on both sides and has at least two paths."""
     graph = predictor.graph
     for number in np.random.default_rng(0).permutation(len(graph.test)):
-        found = dh.explain(predictor, *next(graph.labels(graph.test[[number]])), top=4)
+        found = dh.explain(predictor, *next(graph.names_of(graph.test[[number]])), top=4)
         if max(found.ranks.values()) < 2 and len(found.paths) >= 2 and found.paths[0].support > 0.6:
             return found
     raise SystemExit("no test triple has an explanation with two paths")

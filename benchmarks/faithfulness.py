@@ -77,7 +77,7 @@ def measure(name: str, triples: int, seeds: int, device: str, workers: int) -> l
         predictor = train(graph, seed, device)
         order = np.random.default_rng(seed).permutation(len(graph.test))
         for number in order:
-            triple = next(graph.labels(graph.test[[number]]))
+            triple = next(graph.names_of(graph.test[[number]]))
             before = rank(predictor, triple)
             named = named_facts(predictor, triple)
             others = random_facts(graph, triple, named, seed)

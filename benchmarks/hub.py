@@ -66,7 +66,7 @@ def predict(folder: Path, leaves: int) -> None:
 
 def explain(folder: Path, leaves: int) -> None:
     predictor = dh.load(folder)
-    chain = next(iter(predictor.graph.labels(predictor.graph.facts_of(1)[:1])))
+    chain = next(iter(predictor.graph.names_of(predictor.graph.facts_of(1)[:1])))
     for triple in (("e0", "member", "e1"), chain, ("e1", "next", "e2")):
         dh.explain(predictor, *triple)
 

@@ -48,7 +48,7 @@ class Facts:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.train, self.valid, self.test = (list(graph.labels(graph.split(s))) for s in ("train", "valid", "test"))
+        self.train, self.valid, self.test = (list(graph.names_of(graph.split(s))) for s in ("train", "valid", "test"))
         self.known = self.train + self.valid + self.test
 
     def part(self, train: Sequence[Names], without: Iterable[str] = ()) -> Graph:
@@ -56,7 +56,7 @@ class Facts:
         used = {name for h, _, t in train for name in (h, t)} | {r for _, r, _ in train}
         used -= set(without)
         valid, test = ([fact for fact in part if used.issuperset(fact)] for part in (self.valid, self.test))
-        return Graph.from_labels(train, valid, test, name=self.graph.name)
+        return Graph.from_names(train, valid, test, name=self.graph.name)
 
     def mrr(self, predictor: Predictor, asked: Sequence[Names]) -> float:
         """MRR of facts that the model may rank; all facts of the benchmark are known."""

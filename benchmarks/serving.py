@@ -90,7 +90,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     paths = [
         f"/v1/predict?head={quote(head, safe='')}&relation={quote(relation, safe='')}"
-        for head, relation, _ in graph.labels(graph.train[rng.integers(len(graph.train), size=1000)])
+        for head, relation, _ in graph.names_of(graph.train[rng.integers(len(graph.train), size=1000)])
     ]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

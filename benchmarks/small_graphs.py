@@ -38,7 +38,7 @@ class Part:
         seen[1][train[:, 1]] = True
         parts = [train, *(triples[_known(triples, *seen)] for triples in (graph.valid, graph.test))]
         named = [np.stack([names[0][h], names[1][r], names[0][t]], axis=1) for h, r, t in (part.T for part in parts)]
-        return Graph.from_labels(*([tuple(row) for row in part] for part in named), name=self.name)
+        return Graph.from_names(*([tuple(row) for row in part] for part in named), name=self.name)
 
 
 def snowball(graph: Graph, count: int, seed: int) -> np.ndarray:

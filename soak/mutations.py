@@ -190,7 +190,7 @@ def make_bases(folder: Path) -> None:
         shutil.rmtree(model / "training")
     texts = folder / "splits"
     write_folder(graph, texts)
-    labels = list(graph.labels(graph.known))
+    labels = list(graph.names_of(graph.known))
     plain = "".join("\t".join(triple) + "\n" for triple in labels)
     files: dict[str, bytes] = {
         "text/plain.tsv": plain.encode(),

@@ -64,7 +64,7 @@ def generate_requests(graph: Graph, rng: random.Random) -> Iterator[TrafficReque
 
 
 def _fact(graph: Graph, rng: random.Random) -> tuple[str, str, str]:
-    return next(iter(graph.labels(graph.train[[rng.randrange(len(graph.train))]])))
+    return next(iter(graph.names_of(graph.train[[rng.randrange(len(graph.train))]])))
 
 
 def _questions(graph: Graph, rng: random.Random) -> list[dict[str, Any]]:

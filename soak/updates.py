@@ -26,7 +26,7 @@ def run(tally: Tally, kills: int, seed: int, folder: Path) -> None:
     options: dict[str, Any] = {"dimension": 16, "epochs": 3, "progress": False, "device": "cpu"}
     dh.train(graph, "demo/family", out=old, keep_optimiser=True, **options)
     (folder / "new.tsv").write_text(ADDED, encoding="utf-8")
-    (folder / "gone.tsv").write_text("\t".join(next(graph.labels(graph.train))) + "\n", encoding="utf-8")
+    (folder / "gone.tsv").write_text("\t".join(next(graph.names_of(graph.train))) + "\n", encoding="utf-8")
     update = ("update", out, "--add", folder / "new.tsv", "--remove", folder / "gone.tsv", "--device", "cpu")
     shutil.copytree(old, out)
     before = run_child(functools.partial(digest, out)).value

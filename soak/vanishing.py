@@ -35,7 +35,7 @@ MAX_STAY = 1.0  # seconds until an abandoning client goes away
 
 
 def heavy_paths(graph: dh.Graph, rng: random.Random) -> str:
-    head, relation, tail = next(iter(graph.labels(graph.train[[rng.randrange(len(graph.train))]])))
+    head, relation, tail = next(iter(graph.names_of(graph.train[[rng.randrange(len(graph.train))]])))
     return rng.choice(
         [
             "/v1/missing?among=all&top=1000",
@@ -95,7 +95,7 @@ def predict(
 def run(folder: Path, abandoned: int, seed: int) -> tuple[dict[str, Any], list[str]]:
     graph, rng = dh.make_family(PEOPLE), random.Random(seed)
     dh.train(graph, "demo/family", epochs=2, progress=False, device="cpu").save(folder)
-    facts = list(graph.labels(graph.train[:1000]))
+    facts = list(graph.names_of(graph.train[:1000]))
     context = multiprocessing.get_context("spawn")  # a process of their own: many threads would delay each other
     stop, results = context.Event(), context.Queue()
     with listen("127.0.0.1", 0) as listener, Running(folder, listener) as server, ThreadPoolExecutor(50) as pool:

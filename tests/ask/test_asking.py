@@ -31,7 +31,7 @@ def test_a_path_query_is_the_same_query(predictor):
 
 
 def test_known_answers_rest_on_known_facts(predictor):
-    known = {tuple(fact) for fact in predictor.graph.labels(predictor.graph.known)}
+    known = {tuple(fact) for fact in predictor.graph.names_of(predictor.graph.known)}
     found = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "child", X)), top=40)
     for answer in found:
         assert [fact.known for fact in answer.facts] == [fact[:3] in known for fact in answer.facts]
@@ -47,7 +47,7 @@ def test_known_answers_rest_on_known_facts(predictor):
 
 
 def test_only_training_facts_are_known_on_request(predictor):
-    head, relation, tail = next(iter(predictor.graph.labels(predictor.graph.test)))
+    head, relation, tail = next(iter(predictor.graph.names_of(predictor.graph.test)))
     query = Query(X, Fact(head, relation, X))
     for facts, expected in (("all", True), ("train", False)):
         found = {answer.entity: answer.known for answer in predictor.ask(query, top=1000, facts=facts)}
@@ -55,7 +55,7 @@ def test_only_training_facts_are_known_on_request(predictor):
 
 
 def test_a_negation_lowers_what_it_names(predictor):
-    head, relation, tail = next(iter(predictor.graph.labels(predictor.graph.train)))
+    head, relation, tail = next(iter(predictor.graph.names_of(predictor.graph.train)))
     with_it = Query(X, Fact(head, relation, X))
     without = Query(X, Fact(head, relation, X) & ~Fact(head, relation, X))
     assert tail in {answer.entity for answer in predictor.ask(with_it, top=1000) if answer.known}
@@ -103,7 +103,7 @@ def test_the_answer_to_one_fact_is_as_probable_as_the_fact(predictor):
 )
 def test_an_answer_is_not_more_probable_than_what_it_needs(text, expected):
     pytest.importorskip("rdflib")
-    graph = dh.Graph.from_labels([("a", "r", "b"), ("b", "r", "c")])
+    graph = dh.Graph.from_names([("a", "r", "b"), ("b", "r", "c")])
     plan = compile_query(parse_sparql(f"SELECT ?x WHERE {{ {text} }}"), graph.entities, graph.relations)
     facts = [AnswerFact("a", "r", "x", False, likely) for likely in (0.2, 0.4)]
     assert (of_facts(0.5, facts) if is_only_way(plan) else 0.5) == expected

@@ -46,8 +46,8 @@ def benchmark(request, benchmark_graph):
     graph = benchmark_graph(request.param)
     if graph.num_entities > 200:
         few = [graph.split(split)[(graph.split(split)[:, [0, 2]] < 40).all(1)] for split in ("train", "valid", "test")]
-        names = [list(graph.labels(part)) for part in few]
-        graph = dh.Graph.from_labels(names[0], valid=names[1], test=names[2])
+        names = [list(graph.names_of(part)) for part in few]
+        graph = dh.Graph.from_names(names[0], valid=names[1], test=names[2])
     return dh.train(graph, "demo/umls", dimension=16, epochs=5, progress=False, device="cpu")
 
 
@@ -238,7 +238,7 @@ def test_what_queries_share_is_scored_once(benchmark):
 
 def test_a_narrow_beam_says_so_and_still_follows_known_facts():
     facts = [("hub", "has", f"m{i}") for i in range(40)] + [(f"m{i}", "in", f"e{i % 7}") for i in range(40)]
-    graph = dh.Graph.from_labels(facts)
+    graph = dh.Graph.from_names(facts)
     rows = Transitions(dh.Predictor(_untrained(graph), graph).scorer, graph.index)
     plan = compile_query(Query(X, Fact("hub", "has", Y) & Fact(Y, "in", X)), graph.entities, graph.relations)
     for width, ways in itertools.product((1, 3, 100), ("noisy-or", "max")):

@@ -15,7 +15,7 @@ from dihedral.ask.plan import Given, Walk, compile_query
 from dihedral.ask.tree import And, Not, Or
 
 W, X, Y, Z = map(Variable, "wxyz")
-GRAPH = Graph.from_labels([("a", "r", "b"), ("b", "s", "c"), ("c", "t", "a")])
+GRAPH = Graph.from_names([("a", "r", "b"), ("b", "s", "c"), ("c", "t", "a")])
 
 
 def plan_of(where, answer=X):

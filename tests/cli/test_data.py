@@ -138,7 +138,7 @@ def test_make_family_writes_a_folder(cli, tmp_path):
     written = load_graph(tmp_path / "family")
     assert sorted(path.name for path in (tmp_path / "family").iterdir()) == ["test.txt", "train.txt", "valid.txt"]
     for split in ("train", "valid", "test"):
-        assert list(written.labels(written.split(split))) == list(expected.labels(expected.split(split)))
+        assert list(written.names_of(written.split(split))) == list(expected.names_of(expected.split(split)))
 
 
 def test_make_family_rejects_a_number_of_people_that_is_not_a_multiple_of_4(cli, tmp_path):

@@ -79,7 +79,7 @@ def test_data_without_the_split_are_rejected(cli, model_folder, tmp_path):
 
 
 def test_all_triples_of_a_single_file_are_ranked(cli, model_folder, family, tmp_path):
-    lines = ["\t".join(labels) for labels in family.labels(family.test)]
+    lines = ["\t".join(labels) for labels in family.names_of(family.test)]
     (tmp_path / "new.tsv").write_text("\n".join(lines))
     done = cli("evaluate", model_folder, "--data", tmp_path / "new.tsv", "--json")
     own = cli("evaluate", model_folder, "--json")

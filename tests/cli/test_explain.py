@@ -7,7 +7,7 @@ import sys
 
 
 def test_explanations_are_printed_as_text_and_json_and_drawn(cli, model_folder, family, tmp_path):
-    triple = next(iter(family.labels(family.test)))
+    triple = next(iter(family.names_of(family.test)))
     figure = tmp_path / "why.svg"
     done = cli("explain", model_folder, *triple, "--figure", figure)
     assert done.code == 0 and "similar facts" in done.out and figure.stat().st_size > 1000
@@ -20,5 +20,5 @@ def test_explanations_are_printed_as_text_and_json_and_drawn(cli, model_folder, 
 def test_a_figure_without_matplotlib_is_one_sentence(cli, model_folder, family, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.delitem(sys.modules, "dihedral.figures.explanation", raising=False)
-    done = cli("explain", model_folder, *next(iter(family.labels(family.test))), "--figure", tmp_path / "why.png")
+    done = cli("explain", model_folder, *next(iter(family.names_of(family.test))), "--figure", tmp_path / "why.png")
     assert done.code == 2 and done.err.strip() == "error: --figure needs matplotlib: pip install 'dihedral[plots]'"

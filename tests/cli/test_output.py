@@ -38,7 +38,7 @@ def test_reading_data_prints_the_notes_of_the_reader(tmp_path, capsys):
 def test_columns_are_separated_by_commas(tmp_path):
     (tmp_path / "facts.csv").write_text("o,s,p\nb,a,r\n")
     graph = output.read_data(str(tmp_path / "facts.csv"), "s, p,o")
-    assert list(graph.labels(graph.train)) == [("a", "r", "b")]
+    assert list(graph.names_of(graph.train)) == [("a", "r", "b")]
 
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\ud800\r\nb"

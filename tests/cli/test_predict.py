@@ -66,19 +66,19 @@ def test_invalid_queries_exit_with_2(cli, model_folder, options, message):
 
 
 def test_names_with_brackets_are_shown_literally(cli, tmp_path):
-    graph = Graph.from_labels([("list[int]", "r[bold]", "a[/b]"), ("a[/b]", "r[bold]", "list[int]")])
+    graph = Graph.from_names([("list[int]", "r[bold]", "a[/b]"), ("a[/b]", "r[bold]", "list[int]")])
     Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
     done = cli("predict", tmp_path / "model", "--head", "list[int]", "--relation", "r[bold]")
     assert done.code == 0 and all(name in done.out for name in ("list[int]", "r[bold]", "a[/b]"))
 
 
 def test_among_limits_the_answers_to_the_entities_with_a_fact(cli, model_folder, predictor, family):
-    head, relation, tail = next(iter(family.labels(family.train)))
+    head, relation, tail = next(iter(family.names_of(family.train)))
     question = ("--head", "man_0000", "--relation", "spouse", "--known", "include", "--json")
     done = cli("predict", model_folder, *question, "--among", f"{relation}={tail}")
     found = {row["tail"] for row in done.rows}
     assert done.code == 0 and head in found
-    members = {subject for subject, name, entity in family.labels(family.known) if (name, entity) == (relation, tail)}
+    members = {subject for subject, name, entity in family.names_of(family.known) if (name, entity) == (relation, tail)}
     assert found <= members
     refused = cli("predict", model_folder, *question, "--among", relation)
     assert (

@@ -132,7 +132,7 @@ def test_an_update_adds_accepted_facts_and_keeps_the_decisions(review, cli, fold
     assert Reviews(tmp_path / "two").facts("accept") == accepted
     assert cli("update", folder, "--reviews").code == 0
     updated = dh.load(folder)
-    assert set(accepted) <= set(updated.graph.labels(updated.graph.train))
+    assert set(accepted) <= set(updated.graph.names_of(updated.graph.train))
     assert updated.metrics["calibration"]["reviews"]["accepted"] == 2 and Reviews(folder).facts("reject") == rejected
     assert "no accepted fact is missing" in cli("update", folder, "--reviews").err
     more = updated.update(add=[("zoe", "sibling", "man_0001")], progress=False)

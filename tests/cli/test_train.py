@@ -54,7 +54,7 @@ def test_storage_options_are_applied(cli, data, tmp_path):
 
 
 def test_a_file_with_named_columns_is_split_with_the_split_seed(cli, family, tmp_path):
-    lines = ["s,o,p", *(f"{head},{tail},{relation}" for head, relation, tail in family.labels(family.known))]
+    lines = ["s,o,p", *(f"{head},{tail},{relation}" for head, relation, tail in family.names_of(family.known))]
     (tmp_path / "facts.csv").write_text("\n".join(lines))
     words = ("--columns", "s,p,o", "--split-seed", 2, "--set", "epochs=1", "--out", tmp_path / "run")
     done = cli("train", tmp_path / "facts.csv", *QUICK, *words)

@@ -27,7 +27,7 @@ def new(tmp_path) -> Path:
 @pytest.fixture
 def old(tmp_path, predictor) -> Path:
     path = tmp_path / "old.tsv"
-    path.write_text("\t".join(next(predictor.graph.labels(predictor.graph.train))) + "\n")
+    path.write_text("\t".join(next(predictor.graph.names_of(predictor.graph.train))) + "\n")
     return path
 
 

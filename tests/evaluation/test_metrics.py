@@ -51,7 +51,7 @@ def test_metrics_of_no_ranks_are_nan():
 
 # With the identity of D4, φ(h, r, t) = ⟨h, t⟩: of entities on a line, the one farther out scores higher.
 PLACES = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "new": 5.0}
-GRAPH = Graph.from_labels(
+GRAPH = Graph.from_names(
     train=[("a", "knows", "b"), ("a", "knows", "d"), ("b", "likes", "c")],
     test=[("a", "knows", "c"), ("b", "likes", "new")],
     name="line",
@@ -97,7 +97,7 @@ def test_seen_only_leaves_out_entities_without_training_facts(evaluation):
 
 
 def test_an_entity_is_seen_if_training_has_it_on_either_side():
-    graph = Graph.from_labels([("a", "r", "b")], test=[("b", "r", "a"), ("c", "r", "a")])
+    graph = Graph.from_names([("a", "r", "b")], test=[("b", "r", "a"), ("c", "r", "a")])
     found = Evaluator(graph, "test")(EmbeddingScorer(build_model("dihedral-ste", 3, 1, dimension=2)))
     assert found.seen.tolist() == [True, False]
 
@@ -113,7 +113,7 @@ def test_each_relation_of_the_split_has_a_row(evaluation):
 
 
 def test_a_relation_that_the_split_lacks_has_no_row():
-    graph = Graph.from_labels([("a", "r", "b"), ("a", "s", "b")], test=[("b", "s", "a")])
+    graph = Graph.from_names([("a", "r", "b"), ("a", "s", "b")], test=[("b", "s", "a")])
     report = Evaluator(graph, "test")(EmbeddingScorer(build_model("dihedral-ste", 2, 2, dimension=2))).to_dict()
     assert [row["relation"] for row in report["per_relation"]] == ["s"]
 
@@ -127,7 +127,7 @@ def test_categories_summarise_their_relations(evaluation):
 
 
 def test_given_triples_are_evaluated_and_count_as_known():
-    graph = Graph.from_labels([("a", "r", "b"), ("c", "r", "d")])
+    graph = Graph.from_names([("a", "r", "b"), ("c", "r", "d")])
     triples = np.array([[0, 0, 2], [0, 0, 3]], dtype=np.int32)
     entities = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]])
     scorer = EmbeddingScorer(Model(entities, CodeRelations(torch.zeros(1, 1), 4)))
@@ -137,7 +137,7 @@ def test_given_triples_are_evaluated_and_count_as_known():
 
 
 def test_a_split_without_triples_raises_an_error():
-    graph = Graph.from_labels([("a", "r", "b")], name="tiny")
+    graph = Graph.from_names([("a", "r", "b")], name="tiny")
     with pytest.raises(DihedralError, match="'tiny' has no valid triples"):
         Evaluator(graph, "valid")
 
@@ -151,7 +151,7 @@ def test_an_unknown_split_is_named_in_the_error():
 
 
 def categories(triples: list[tuple[str, str, str]]) -> dict[str, str]:
-    graph = Graph.from_labels(triples)
+    graph = Graph.from_names(triples)
     return dict(zip(graph.relations, relation_categories(graph).tolist(), strict=True))
 
 
@@ -177,7 +177,7 @@ def test_a_mean_of_one_and_a_half_is_many_and_four_thirds_is_not():
 
 
 def test_a_relation_without_training_triples_is_one_to_one():
-    graph = Graph.from_labels([("a", "r", "b")], test=[("a", "s", "b")])
+    graph = Graph.from_names([("a", "r", "b")], test=[("a", "s", "b")])
     assert relation_categories(graph).tolist() == ["1-1", "1-1"]
 
 

@@ -78,7 +78,7 @@ def test_long_names_are_shortened(tmp_path, saved):
 
 
 def test_explanation_of_a_trained_model_is_drawn(predictor, tmp_path, saved):
-    found = dh.explain(predictor, *next(predictor.graph.labels(predictor.graph.train[:1])), top=3)
+    found = dh.explain(predictor, *next(predictor.graph.names_of(predictor.graph.train[:1])), top=3)
     draw_explanation(found, tmp_path / "a.png")
     supports = [text.get_text() for text in saved[0].axes[0].texts if text.get_position()[0] == 3.55]
     assert found.paths and supports == [*(f"{path.support:.2f}" for path in found.paths), "support"]

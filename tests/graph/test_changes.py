@@ -13,17 +13,17 @@ TRAIN = [("ann", "parent", "bob"), ("bob", "child", "ann"), ("ann", "spouse", "D
 
 @pytest.fixture
 def graph():
-    return dh.Graph.from_labels(TRAIN, test=[("Dan Lee", "parent", "bob")])
+    return dh.Graph.from_names(TRAIN, test=[("Dan Lee", "parent", "bob")])
 
 
 def test_known_names_keep_their_ids_and_new_ones_follow(graph):
     change = change_graph(graph, [("eve", "parent", "ann"), ("eve", "knows", "bob")], [TRAIN[1]])
     assert list(change.after.entities) == [*graph.entities, "eve"]
     assert list(change.after.relations) == [*graph.relations, "knows"]
-    facts = list(change.after.labels(change.after.train))
+    facts = list(change.after.names_of(change.after.train))
     assert facts == [TRAIN[0], TRAIN[2], ("eve", "parent", "ann"), ("eve", "knows", "bob")]
     assert (len(change.added), len(change.removed), change.num_new_relations) == (2, 1, 1)
-    assert list(change.before.labels(change.removed)) == [TRAIN[1]]
+    assert list(change.before.names_of(change.removed)) == [TRAIN[1]]
 
 
 def test_facts_that_the_graph_holds_are_left_out_and_counted(graph):

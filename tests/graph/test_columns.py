@@ -51,7 +51,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def assert_splits(graph):
     for split, triples in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
-        assert sorted(graph.labels(graph.split(split))) == sorted(triples), split
+        assert sorted(graph.names_of(graph.split(split))) == sorted(triples), split
 
 
 # --- the split column ------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_common_names_of_columns(names, places):
 def test_source_target_type_are_head_tail_and_relation(tmp_path, kind):
     table = table_of([(h, t, r) for h, r, t in TRAIN], ("source", "target", "type"))
     graph = load_graph(write(table, tmp_path, kind), valid=0, test=0)
-    assert sorted(graph.labels(graph.train)) == sorted(TRAIN)
+    assert sorted(graph.names_of(graph.train)) == sorted(TRAIN)
     assert [note for note in graph.notes if "columns source, type, target are read as head, relation, tail" in note]
 
 

@@ -17,12 +17,12 @@ FACTS = [("ann", "parent", "bob"), ("bob", "spouse", "eve"), ("eve", "parent", "
 
 
 def triples_of(graph):
-    return sorted(graph.labels(graph.known))
+    return sorted(graph.names_of(graph.known))
 
 
 def same_splits(one, other):
     for split in ("train", "valid", "test"):
-        assert sorted(one.labels(one.split(split))) == sorted(other.labels(other.split(split)))
+        assert sorted(one.names_of(one.split(split))) == sorted(other.names_of(other.split(split)))
 
 
 # --- Arrow ----------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_a_table_holds_each_name_once(family):
     assert table.schema.names == ["head", "relation", "tail", "split"] and len(table) == len(family.known)
     assert len(table.column("head").chunk(0).dictionary) == family.num_entities
     assert table.slice(0, 1).to_pylist() == [
-        dict(zip(("head", "relation", "tail"), next(family.labels(family.train)), strict=True)) | {"split": "train"}
+        dict(zip(("head", "relation", "tail"), next(family.names_of(family.train)), strict=True)) | {"split": "train"}
     ]
 
 
@@ -58,7 +58,7 @@ def test_a_table_holds_each_name_once(family):
 def test_tables_for_train_valid_and_test(make):
     parts = [FACTS[:2], FACTS[2:3], FACTS[3:]]
     tables = [make(dict(zip(("h", "r", "t"), map(list, zip(*part, strict=True)), strict=True))) for part in parts]
-    expected = Graph.from_labels(*parts)
+    expected = Graph.from_names(*parts)
     same_splits(load_graph(tuple(tables)), expected)
     same_splits(load_graph(dict(zip(("train", "valid", "test"), tables, strict=True))), expected)
     assert len(load_graph({"train": tables[0], "test": tables[2]}).valid) == 0
@@ -97,13 +97,13 @@ def test_a_networkx_graph_is_split_like_a_table():
 def test_to_networkx_and_back(family):
     edges = family.to_networkx()
     assert isinstance(edges, nx.MultiDiGraph) and list(edges) == list(family.entities)
-    head, relation, tail = next(family.labels(family.test))
+    head, relation, tail = next(family.names_of(family.test))
     assert edges.edges[head, tail, relation] == {"split": "test"}
     same_splits(load_graph(edges), family)
 
 
 def test_a_fact_in_two_splits_stays_in_the_first():
-    graph = Graph.from_labels([("a", "r", "b"), ("b", "r", "a")], [], [("a", "r", "b")])
+    graph = Graph.from_names([("a", "r", "b"), ("b", "r", "a")], [], [("a", "r", "b")])
     assert graph.to_networkx().edges["a", "b", "r"] == {"split": "train"}
 
 
@@ -141,8 +141,8 @@ def test_one_factory_is_split(factory_of, inverse):
 @pytest.mark.parametrize("pack", [tuple, list, lambda parts: dict(zip(("train", "valid", "test"), parts, strict=True))])
 def test_factories_are_splits_whether_or_not_they_share_ids(factory_of, pack):
     parts = [FACTS[:2], FACTS[2:3], FACTS[3:]]
-    same_splits(load_graph(pack([factory_of(part) for part in parts])), Graph.from_labels(*parts))
-    same_splits(load_graph(pack(list(Graph.from_labels(*parts).to_pykeen().values()))), Graph.from_labels(*parts))
+    same_splits(load_graph(pack([factory_of(part) for part in parts])), Graph.from_names(*parts))
+    same_splits(load_graph(pack(list(Graph.from_names(*parts).to_pykeen().values()))), Graph.from_names(*parts))
 
 
 def test_to_pykeen_shares_the_graphs_ids(family, factory_of):
@@ -156,7 +156,7 @@ def test_to_pykeen_shares_the_graphs_ids(family, factory_of):
 
 
 def test_to_pykeen_of_a_graph_without_valid_and_test(factory_of):
-    factories = Graph.from_labels(FACTS).to_pykeen()
+    factories = Graph.from_names(FACTS).to_pykeen()
     assert [factory.num_triples for factory in factories.values()] == [4, 0, 0]
 
 

@@ -17,7 +17,7 @@ def kinship(people, parents, seed):
     """relation -> set of (head, tail), over all splits."""
     graph = make_family(people, parents=parents, seed=seed)
     pairs = {relation: set() for relation in graph.relations}
-    for head, relation, tail in graph.labels(graph.known):
+    for head, relation, tail in graph.names_of(graph.known):
         pairs[relation].add((head, tail))
     return pairs
 

@@ -23,13 +23,13 @@ def test_json_lines_are_read_by_the_names_of_members(tmp_path, monkeypatch, name
     monkeypatch.setattr(json_lines, "ROWS_PER_BLOCK", 2)
     graph = load(tmp_path, [dict(zip(names, triple, strict=True)) | {"since": 2001} for triple in FACTS])
     expected = [tuple(name.strip("\n") for name in triple) for triple in FACTS]
-    assert sorted(graph.labels(graph.train)) == sorted(expected) and graph.name == "facts"
+    assert sorted(graph.names_of(graph.train)) == sorted(expected) and graph.name == "facts"
     assert any(note.endswith("; not used: since") for note in graph.notes)
 
 
 def test_numbers_become_strings_and_empty_lines_are_left_out(tmp_path):
     graph = load(tmp_path, [{"h": 1, "r": "r", "t": 2}, "", {"t": 3, "h": 2, "r": "r"}])
-    assert sorted(graph.labels(graph.train)) == [("1", "r", "2"), ("2", "r", "3")]
+    assert sorted(graph.names_of(graph.train)) == [("1", "r", "2"), ("2", "r", "3")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dihedral import DihedralError
 from dihedral.graph.labels import parse_languages
 from dihedral.graph.vocabulary import AmbiguousNameError
 
-GRAPH = dh.Graph.from_labels([("Q42", "P106", "Q36180"), ("Q90", "P17", "Q142"), ("Q830149", "P17", "Q30")])
+GRAPH = dh.Graph.from_names([("Q42", "P106", "Q36180"), ("Q90", "P17", "Q142"), ("Q830149", "P17", "Q30")])
 ROWS = [
     ("Q42", "Douglas Adams", "writer", "human", "en"),
     ("P106", "occupation", "", "", "en"),
@@ -196,7 +196,7 @@ def test_labels_in_rdf_do_not_change_names(rdf, tmp_path):
 def test_an_rdf_file_of_labels_needs_no_other_triples(tmp_path):
     path = tmp_path / "labels.nt"
     path.write_text('<Q42> <http://www.w3.org/2000/01/rdf-schema#label> "x" .\n'.replace("<Q42>", f"<{EX}Q42>"))
-    graph = dh.Graph.from_labels([(f"{EX}Q42", "r", f"{EX}b")]).with_labels(path)
+    graph = dh.Graph.from_names([(f"{EX}Q42", "r", f"{EX}b")]).with_labels(path)
     assert graph.entities.label(f"{EX}Q42") == "x"
 
 

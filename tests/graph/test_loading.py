@@ -17,7 +17,7 @@ FACTS = [("a", "r", "b"), ("b", "r", "c"), ("c", "s", "a")]
 @pytest.mark.parametrize("source", [FACTS, FACTS[:2], tuple(map(list, FACTS)), np.array(FACTS)])
 def test_a_list_of_triples_is_a_graph(source):
     graph = dh.load_graph(source, valid=0.0, test=0.0)
-    assert set(graph.labels(graph.train)) == set(map(tuple, np.array(source).tolist()))
+    assert set(graph.names_of(graph.train)) == set(map(tuple, np.array(source).tolist()))
 
 
 @pytest.mark.parametrize("files", [["model.json"], ["training/log.jsonl"], []], ids=["model", "run", "empty"])
@@ -53,7 +53,7 @@ def test_a_file_with_a_split_column_keeps_its_splits(tmp_path, family, suffix):
         pacsv.write_csv(table, path)
     again = dh.load_graph(path)
     for split in ("train", "valid", "test"):
-        assert set(again.labels(again.split(split))) == set(family.labels(family.split(split)))
+        assert set(again.names_of(again.split(split))) == set(family.names_of(family.split(split)))
 
 
 def test_common_synonyms_of_valid_are_accepted_and_other_splits_refused():
@@ -102,7 +102,7 @@ def test_lazy_frames_and_generators_are_read():
         lambda: lazy, lambda: iter(facts), lambda: {"train": iter(facts)}, lambda: {"train": lazy, "valid": facts},
     ):  # fmt: skip
         graph = load_graph(make(), valid=0, test=0)
-        assert set(graph.labels(graph.train)) == set(facts)
+        assert set(graph.names_of(graph.train)) == set(facts)
     for source in (iter(()), iter([1, 2, 3])):
         with pytest.raises(DihedralError):
             load_graph(source)

@@ -47,7 +47,7 @@ def test_a_name_that_a_dictionary_repeats_gets_one_id():
     relation = pa.array(["r", "r", "s", "t"])
     graph = dh.load_graph({"train": pa.table({"head": twice, "relation": relation, "tail": twice})})
     assert list(graph.entities) == ["a", "b"]
-    assert list(graph.labels(graph.train)) == [("a", "r", "a"), ("b", "r", "b"), ("a", "s", "a"), ("b", "t", "b")]
+    assert list(graph.names_of(graph.train)) == [("a", "r", "a"), ("b", "r", "b"), ("a", "s", "a"), ("b", "t", "b")]
 
 
 def test_a_parquet_file_of_many_row_groups_is_numbered_like_a_table(tmp_path):

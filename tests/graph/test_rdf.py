@@ -41,7 +41,7 @@ def read(tmp_path):
 
 
 def triples_of(graph):
-    return sorted(graph.labels(graph.known))
+    return sorted(graph.names_of(graph.known))
 
 
 @pytest.mark.parametrize("suffix", SAME)
@@ -102,7 +102,9 @@ def test_nodes_without_a_label_differ_from_file_to_file(tmp_path):
     for split in ("train", "test"):
         (tmp_path / f"{split}.ttl").write_text(ANONYMOUS)
     graph = load_graph(tmp_path)
-    blank = [{n for h, _, t in graph.labels(graph.split(s)) for n in (h, t) if n[0] == "_"} for s in ("train", "test")]
+    blank = [
+        {n for h, _, t in graph.names_of(graph.split(s)) for n in (h, t) if n[0] == "_"} for s in ("train", "test")
+    ]
     assert len(blank[0]) == len(blank[1]) == 3 and blank[0] & blank[1] == {"_:lab"}
 
 
@@ -122,7 +124,7 @@ def test_an_archive_is_read_in_place(tmp_path):
             info.size = len(NT)
             archive.addfile(info, io.BytesIO(NT.encode()))
     graph = load_graph(tmp_path / "data.tar.gz")
-    assert sorted(graph.labels(graph.test)) == FACTS
+    assert sorted(graph.names_of(graph.test)) == FACTS
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_without_pyoxigraph_the_extra_is_named(read, monkeypatch):
 @pytest.fixture
 def iri_model(family, tmp_path):
     """A model of the family with IRIs for names, in its folder."""
-    lines = (f"ex:{h} ex:{r} ex:{t} .\n" for h, r, t in family.labels(family.known))
+    lines = (f"ex:{h} ex:{r} ex:{t} .\n" for h, r, t in family.names_of(family.known))
     (tmp_path / "family.ttl").write_text(f"@prefix ex: <{EX}> .\n" + "".join(lines) + 'ex:man_0000 ex:name "Adam" .\n')
     graph = load_graph(tmp_path / "family.ttl")
     dh.train(graph, "demo/family", dimension=8, epochs=1, progress=False).save(tmp_path / "model")
@@ -220,25 +222,25 @@ def test_the_command_line_prints_prefixes_in_tables_and_iris_in_json(cli, iri_mo
 
 def test_a_model_is_evaluated_on_a_file_without_its_prefixes(cli, iri_model, tmp_path):
     graph = dh.load(iri_model).graph
-    lines = (f"<{h}> <{r}> <{t}> .\n" for h, r, t in graph.labels(graph.valid))
+    lines = (f"<{h}> <{r}> <{t}> .\n" for h, r, t in graph.names_of(graph.valid))
     (tmp_path / "other.nt").write_text("".join(lines))
     assert cli("evaluate", iri_model, "--data", tmp_path / "other.nt").code == 0
 
 
 def test_iris_of_names_are_read_as_the_names(read):
     graph = read("a.nt", "<urn:dihedral:Ann%20Smith> <urn:dihedral:knows> <http://ex.org/bob> .\n")
-    assert list(graph.labels(graph.train)) == [("Ann Smith", "knows", "http://ex.org/bob")]
+    assert list(graph.names_of(graph.train)) == [("Ann Smith", "knows", "http://ex.org/bob")]
 
 
 @pytest.mark.parametrize("iri", ["urn:dihedral:%FF", "urn:dihedral:%ED%A0%80", "urn:dihedral:%20"])
 def test_iris_that_stand_for_no_name_stay_iris(read, iri):
     graph = read("a.nt", f"<{iri}> <urn:dihedral:knows> <urn:dihedral:bob> .\n")
-    assert list(graph.labels(graph.train)) == [(iri, "knows", "bob")]
+    assert list(graph.names_of(graph.train)) == [(iri, "knows", "bob")]
 
 
 def test_rejected_facts_of_an_export_are_left_out(read):
     lines = [f"<urn:dihedral:{s}> <urn:dihedral:r> <urn:dihedral:b> <urn:dihedral:review#{s}> .\n" for s in
              ("accepted", "rejected")]  # fmt: skip
     graph = read("a.nq", "".join(lines))
-    assert list(graph.labels(graph.train)) == [("accepted", "r", "b")]
+    assert list(graph.names_of(graph.train)) == [("accepted", "r", "b")]
     assert any("1 triples that reviewers rejected left out" in note for note in graph.notes)

@@ -42,7 +42,7 @@ def read(tmp_path):
 
 
 def triples_of(graph):
-    return sorted(graph.labels(graph.known))
+    return sorted(graph.names_of(graph.known))
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_a_family_written_as_a_folder_reads_as_the_same_family(tmp_path):
     write_folder(family, tmp_path / "family")
     again = load_graph(tmp_path / "family")
     for split in ("train", "valid", "test"):
-        assert list(again.labels(again.split(split))) == list(family.labels(family.split(split)))
+        assert list(again.names_of(again.split(split))) == list(family.names_of(family.split(split)))
     assert again.name == "family"
 
 
@@ -157,7 +157,7 @@ def test_names_are_numbered_in_order_of_appearance_over_blocks(tmp_path, monkeyp
     triples = [(f"e{i % 7}", f"r{i % 3}", f"e{i % 11}") for i in range(200)]
     (tmp_path / "train.txt").write_bytes(tsv(triples))
     graph = load_graph(tmp_path)
-    assert list(graph.labels(graph.train)) == list(dict.fromkeys(triples))
+    assert list(graph.names_of(graph.train)) == list(dict.fromkeys(triples))
     assert graph.num_entities == 11 and graph.num_relations == 3
 
 
@@ -316,7 +316,7 @@ every_archive = pytest.mark.parametrize(("name", "write"), WRITERS.items(), ids=
 
 def assert_splits(graph):
     for split, triples in SPLITS.items():
-        assert list(graph.labels(graph.split(split))) == triples
+        assert list(graph.names_of(graph.split(split))) == triples
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".tsv"])

@@ -138,7 +138,7 @@ def test_a_second_file_of_a_split_is_noted(tmp_path):
     for name in ("train.txt", "valid.txt", "dev.txt", "test.txt"):
         (tmp_path / name).write_bytes(f"a\tr\t{name}\n".encode())
     graph = dh.load_graph(tmp_path)
-    assert list(graph.labels(graph.valid)) == [("a", "r", "valid.txt")]
+    assert list(graph.names_of(graph.valid)) == [("a", "r", "valid.txt")]
     assert graph.notes == ("dev.txt is not used: valid.txt holds the valid triples",)
 
 

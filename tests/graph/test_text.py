@@ -15,7 +15,7 @@ def load(folder, name, content, **options):
 
 
 def triples_of(graph):
-    return list(graph.labels(graph.known))
+    return list(graph.names_of(graph.known))
 
 
 @pytest.mark.parametrize("header", ["", "head,relation,tail\n", '"head","rel\nation","tail"\n'])

@@ -19,26 +19,26 @@ labelled = st.lists(st.tuples(names, names, names), min_size=1, max_size=40)
 
 @given(train=labelled, valid=st.lists(st.tuples(names, names, names), max_size=10))
 def test_labels_restore_the_distinct_triples_in_order(train, valid):
-    graph = Graph.from_labels(train, valid)
-    assert list(graph.labels(graph.train)) == list(dict.fromkeys(train))
-    assert list(graph.labels(graph.valid)) == list(dict.fromkeys(valid))
+    graph = Graph.from_names(train, valid)
+    assert list(graph.names_of(graph.train)) == list(dict.fromkeys(train))
+    assert list(graph.names_of(graph.valid)) == list(dict.fromkeys(valid))
     assert graph.num_entities == len({name for h, _, t in train + valid for name in (h, t)})
     assert graph.num_relations == len({relation for _, relation, _ in train + valid})
 
 
 def test_known_is_the_union_of_all_splits():
-    graph = Graph.from_labels([("a", "r", "b")], [("b", "r", "c")], [("c", "r", "a")])
-    assert list(graph.labels(graph.known)) == [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")]
+    graph = Graph.from_names([("a", "r", "b")], [("b", "r", "c")], [("c", "r", "a")])
+    assert list(graph.names_of(graph.known)) == [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")]
 
 
 def test_duplicates_within_a_split_are_left_out_and_counted():
-    graph = Graph.from_labels([("a", "r", "b")] * 3 + [("b", "r", "a")], [], [("a", "r", "a")] * 2)
+    graph = Graph.from_names([("a", "r", "b")] * 3 + [("b", "r", "a")], [], [("a", "r", "a")] * 2)
     assert len(graph.train) == 2 and len(graph.test) == 1
     assert graph.notes == ("train: 2 duplicate triples left out", "test: 1 duplicate triples left out")
 
 
 def test_a_triple_that_leaks_into_a_later_split_is_kept_and_noted():
-    graph = Graph.from_labels(
+    graph = Graph.from_names(
         [("a", "r", "b"), ("b", "r", "c")], [("a", "r", "b")], [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "c")]
     )
     assert len(graph.valid) == 1 and len(graph.test) == 3
@@ -50,17 +50,17 @@ def test_a_triple_that_leaks_into_a_later_split_is_kept_and_noted():
 
 def test_a_graph_without_training_triples_is_refused():
     with pytest.raises(DihedralError, match="'empty' has no training triples"):
-        Graph.from_labels([], [("a", "r", "b")], name="empty")
+        Graph.from_names([], [("a", "r", "b")], name="empty")
 
 
 @pytest.mark.parametrize("split", ["Train", "dev", ""])
 def test_an_unknown_split_is_refused(split):
     with pytest.raises(DihedralError, match=f"split '{split}' does not exist; choose train, valid or test"):
-        Graph.from_labels([("a", "r", "b")]).split(split)
+        Graph.from_names([("a", "r", "b")]).split(split)
 
 
 def test_repr_shows_the_sizes():
-    graph = Graph.from_labels([("a", "r", "b")], [("b", "r", "a")], name="tiny")
+    graph = Graph.from_names([("a", "r", "b")], [("b", "r", "a")], name="tiny")
     assert repr(graph) == "Graph('tiny': 2 entities, 1 relations, 1 train / 1 valid / 0 test)"
 
 
@@ -75,13 +75,13 @@ def test_repr_shows_the_sizes():
     ],
 )
 def test_different_graphs_have_different_fingerprints(train, valid):
-    base = Graph.from_labels([("a", "r", "b"), ("b", "r", "c")])
-    assert Graph.from_labels(train, valid).fingerprint != base.fingerprint
+    base = Graph.from_names([("a", "r", "b"), ("b", "r", "c")])
+    assert Graph.from_names(train, valid).fingerprint != base.fingerprint
 
 
 def test_the_fingerprint_does_not_depend_on_the_graphs_name():
     triples = [("a", "r", "b"), ("b", "r", "c")]
-    assert Graph.from_labels(triples, name="x").fingerprint == Graph.from_labels(triples, name="y").fingerprint
+    assert Graph.from_names(triples, name="x").fingerprint == Graph.from_names(triples, name="y").fingerprint
 
 
 # --- keys -----------------------------------------------------------------------------------------

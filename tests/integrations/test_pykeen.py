@@ -230,7 +230,7 @@ def test_both_libraries_give_the_same_metrics(result, converted, nations):
 def test_graph_has_the_facts_of_the_dataset(converted, nations):
     graph = converted.graph
     for split, factory in (("train", nations.training), ("valid", nations.validation), ("test", nations.testing)):
-        assert set(graph.labels(graph.split(split))) == set(map(tuple, factory.triples.tolist())), split
+        assert set(graph.names_of(graph.split(split))) == set(map(tuple, factory.triples.tolist())), split
     assert graph.name == "nations"
 
 

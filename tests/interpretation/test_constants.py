@@ -24,7 +24,7 @@ FACTS += [("club", "has_member", f"p{i}") for i in range(8)]
 
 @pytest.fixture(scope="module")
 def people():
-    graph = dh.Graph.from_labels(FACTS)
+    graph = dh.Graph.from_names(FACTS)
     entities = torch.randn(graph.num_entities, 2 * L, generator=torch.Generator().manual_seed(0))
     codes = np.zeros((graph.num_relations, L), np.uint8)
     return Predictor(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph)
@@ -55,7 +55,7 @@ def test_the_constant_may_be_in_the_other_argument(people):
 
 def test_a_rule_without_constants_is_not_repeated_for_each_entity():
     facts = [(f"a{i}", "like", "hub") for i in range(20)] + [("hub", "like", f"a{i}") for i in range(20)]
-    graph = dh.Graph.from_labels(facts)
+    graph = dh.Graph.from_names(facts)
     model = Model(torch.randn(graph.num_entities, 2 * L), CodeRelations(torch.zeros(1, L, dtype=torch.uint8), 4))
     assert find_constant_rules(Predictor(model, graph), min_support=5, min_score=0.0) == []
 

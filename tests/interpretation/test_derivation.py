@@ -19,7 +19,7 @@ FACTS += [("ann", "child", "gil"), ("bob", "child", "gil"), ("carl", "child", "h
 
 @pytest.fixture(scope="module")
 def derived():
-    graph = dh.Graph.from_labels(FACTS)
+    graph = dh.Graph.from_names(FACTS)
     rules = [
         path_rule(["spouse", "child"], "child", graph.relations),
         path_rule(["~spouse", "child"], "child", graph.relations),
@@ -46,7 +46,7 @@ def test_every_file_holds_the_same_facts(derived, tmp_path):
         derived.write(tmp_path / f"new.{suffix}")
     for suffix in ("tsv", "csv", "parquet"):
         graph = dh.load_graph(tmp_path / f"new.{suffix}", valid=0.0, test=0.0)
-        assert set(graph.labels(graph.train)) == expected
+        assert set(graph.names_of(graph.train)) == expected
     for suffix, format in (("nt", ox.RdfFormat.N_TRIPLES), ("nq", ox.RdfFormat.N_QUADS)):
         quads = list(ox.parse(path=tmp_path / f"new.{suffix}", format=format))
         found = [quad for quad in quads if suffix == "nt" or quad.graph_name != ox.DefaultGraph()]

@@ -377,7 +377,7 @@ def test_rows_name_graded_elements_and_zero():
     assert (a["r"] ** 3).codes.tolist() == [-1, 27, 0]
 
 
-GRAPH = Graph.from_labels([("ann", "parent", "bob"), ("bob", "child", "ann")])
+GRAPH = Graph.from_names([("ann", "parent", "bob"), ("bob", "child", "ann")])
 
 
 @pytest.mark.parametrize(("model", "K"), [("dihedral-gumbel", 5), ("dihedral-ste", 6), ("cyclic-ste", 4)])

@@ -21,7 +21,7 @@ def predictor():
 
 
 def named_facts(predictor) -> set[tuple[str, str, str]]:
-    return set(predictor.graph.labels(predictor.graph.train))
+    return set(predictor.graph.names_of(predictor.graph.train))
 
 
 def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
@@ -41,7 +41,7 @@ def connections(predictor, triple: tuple[str, str, str]) -> set[tuple[str, ...]]
 
 def test_paths_consist_of_training_facts_from_head_to_tail(predictor):
     facts = named_facts(predictor)
-    explained = [explain(predictor, *triple) for triple in list(predictor.graph.labels(predictor.graph.test))[:10]]
+    explained = [explain(predictor, *triple) for triple in list(predictor.graph.names_of(predictor.graph.test))[:10]]
     assert any(found.paths for found in explained)
     for found in explained:
         triple = found.triple
@@ -63,7 +63,7 @@ def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor
         for number, name in enumerate(graph.relations)
     }
     dense |= {f"~{name}": matrix.T for name, matrix in dense.items()}
-    for triple in list(graph.labels(graph.train))[:40:10]:
+    for triple in list(graph.names_of(graph.train))[:40:10]:
         facts = named_facts(predictor) - {triple}
         pairs = {name: {(h, t) for h, r, t in facts if r == name} for name in graph.relations}
         pairs |= {f"~{name}": {(t, h) for h, t in held} for name, held in pairs.items()}
@@ -87,14 +87,14 @@ def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor
 
 def test_a_triple_is_not_counted_in_the_confidence_of_its_own_paths(monkeypatch):
     monkeypatch.setattr(explanations, "MIN_SUPPORT", -2.0)
-    graph = dh.Graph.from_labels([("a", "r", "b"), ("a", "s", "b"), ("c", "q", "d"), ("c", "r", "d")])
+    graph = dh.Graph.from_names([("a", "r", "b"), ("a", "s", "b"), ("c", "q", "d"), ("c", "r", "d")])
     found = explain(untrained(graph), "a", "r", "b")
     assert [(path.relations, path.confidence, path.pairs) for path in found.paths] == [(("s",), None, 0)]
     assert "joins no other pair" in str(found)
 
 
 def test_a_triple_is_not_evidence_for_itself(predictor):
-    for triple in list(predictor.graph.labels(predictor.graph.train))[:40:4]:
+    for triple in list(predictor.graph.names_of(predictor.graph.train))[:40:4]:
         found = explain(predictor, *triple)
         assert found.known and found.split == "train"
         assert triple not in [fact for path in found.paths for fact in path.facts]
@@ -104,7 +104,7 @@ def test_a_triple_is_not_evidence_for_itself(predictor):
 def test_the_split_of_a_known_triple_is_named(predictor):
     graph = predictor.graph
     for split in ("train", "valid", "test"):
-        found = explain(predictor, *next(graph.labels(graph.split(split))))
+        found = explain(predictor, *next(graph.names_of(graph.split(split))))
         assert found.split == split and found.known and f"a known fact ({split})" in str(found)
         assert found.to_dict()["known"] is True and found.to_dict()["split"] == split
     unknown = explain(predictor, "man_0000", "spouse", "man_0001")
@@ -113,7 +113,7 @@ def test_the_split_of_a_known_triple_is_named(predictor):
 
 def test_similar_facts_have_the_highest_products_of_cosines(predictor):
     graph, entities = predictor.graph, predictor.scorer.entities.double()
-    head, relation, tail = triple = next(graph.labels(graph.test))
+    head, relation, tail = triple = next(graph.names_of(graph.test))
     cosine = lambda a, b: max(0.0, float(torch.cosine_similarity(entities[a], entities[b], dim=0)))  # noqa: E731
     h, t = graph.entities.id(head), graph.entities.id(tail)
     facts = [fact for fact in graph.train.tolist() if graph.relations[fact[1]] == relation]
@@ -131,7 +131,7 @@ def test_a_spouse_is_supported_by_the_same_fact_backwards(predictor):
 
 
 def test_the_elements_add_up_to_the_score(predictor):
-    triple = next(iter(predictor.graph.labels(predictor.graph.test)))
+    triple = next(iter(predictor.graph.names_of(predictor.graph.test)))
     found = explain(predictor, *triple)
     assert sum(found.elements.values()) == pytest.approx(found.score, rel=1e-4)
     assert list(found.elements.values()) == sorted(found.elements.values(), reverse=True)
@@ -148,7 +148,7 @@ def test_a_triple_without_support_says_so(predictor):
 
 
 def test_a_triple_with_too_little_support_says_what_was_looked_at(predictor, monkeypatch):
-    triple = next(iter(predictor.graph.labels(predictor.graph.test)))
+    triple = next(iter(predictor.graph.names_of(predictor.graph.test)))
     best = explain(predictor, *triple, top=1000)
     monkeypatch.setattr(explanations, "MIN_SUPPORT", 1.1)
     found = explain(predictor, *triple)
@@ -165,7 +165,7 @@ def test_models_without_elements_have_no_explanations(family):
 
 
 def test_a_fact_with_equal_head_and_tail_does_not_support_itself():
-    graph = dh.Graph.from_labels([("a", "r", "a"), ("a", "s", "b"), ("b", "r", "b")])
+    graph = dh.Graph.from_names([("a", "r", "a"), ("a", "s", "b"), ("b", "r", "b")])
     found = dh.explain(untrained(graph), "a", "r", "a", top=20)
     assert all(("a", "r", "a") not in path.facts for path in found.paths)
 
@@ -177,7 +177,7 @@ def test_the_best_unknown_answer_has_rank_one(predictor):
 
 
 def test_an_explanation_has_the_probability_of_the_prediction(predictor):
-    head, relation, tail = next(iter(predictor.graph.labels(predictor.graph.test)))
+    head, relation, tail = next(iter(predictor.graph.names_of(predictor.graph.test)))
     answers = predictor.predict(head=head, relation=relation, top=predictor.graph.num_entities)
     (expected,) = [answer.probability for answer in answers if answer.tail == tail]
     found = explain(predictor, head, relation, tail)

@@ -16,7 +16,7 @@ from dihedral.interpretation.horn import Atom, Constant, RuleCounter, in_graph, 
 ENTITIES, RELATIONS = "abcde", "rst"
 fact = st.tuples(st.sampled_from(ENTITIES), st.sampled_from(RELATIONS), st.sampled_from(ENTITIES))
 graphs = st.lists(fact, min_size=4, max_size=30, unique=True).map(
-    lambda facts: dh.Graph.from_labels([*facts, *(("a", r, "b") for r in RELATIONS), ("c", "r", "d"), ("e", "r", "d")])
+    lambda facts: dh.Graph.from_names([*facts, *(("a", r, "b") for r in RELATIONS), ("c", "r", "d"), ("e", "r", "d")])
 )
 terms = st.one_of(st.sampled_from(["X", "Y", "A", "B"]), st.sampled_from(ENTITIES).map(Constant))
 atoms = st.builds(Atom, terms, st.sampled_from(RELATIONS), terms)
@@ -58,7 +58,7 @@ def expected_counts(rule, facts):
 def test_counts_of_any_rule_equal_a_join_by_loops(graph, rule):
     if rule is None:
         return
-    facts = set(graph.labels(graph.train))
+    facts = set(graph.names_of(graph.train))
     assert RuleCounter(graph).count(rule).counts[:3] == expected_counts(rule, facts)
 
 
@@ -67,7 +67,7 @@ def test_counts_of_any_rule_equal_a_join_by_loops(graph, rule):
 def test_a_ground_way_makes_the_body_hold(graph, rule):
     if rule is None:
         return
-    facts, names, seen = set(graph.labels(graph.train)), graph.entities, set()
+    facts, names, seen = set(graph.names_of(graph.train)), graph.entities, set()
     for heads, tails, ways in RuleCounter(graph).ground(rule):
         for head, tail, way in zip(heads, tails, ways, strict=True):
             of = {name: names[i] for name, i in zip(rule.variables, way, strict=True)}
@@ -90,7 +90,7 @@ def test_counts_do_not_depend_on_the_size_of_tiles(monkeypatch):
 
 def test_variables_and_atoms_have_one_order():
     one = make_rule([Atom("q", "s", "v"), Atom("q", "r", "u")], Atom("u", "t", "v"))
-    assert one == path_rule(["~r", "s"], "t", dh.Graph.from_labels([("a", r, "b") for r in "rst"]).relations)
+    assert one == path_rule(["~r", "s"], "t", dh.Graph.from_names([("a", r, "b") for r in "rst"]).relations)
     assert str(one) == "t(X,Y) <= r(A,X), s(A,Y)" and one.steps == ["~r", "s"]
     assert make_rule([Atom("X", "r", Constant("c"))], Atom("X", "t", Constant("d"))).steps is None
 
@@ -110,7 +110,7 @@ def test_rules_that_derive_nothing_definite_are_refused(body, head, message):
 
 
 def test_names_in_brackets_are_found_and_unknown_names_reported():
-    graph = dh.Graph.from_labels([("ann", "knows", "bob")])
+    graph = dh.Graph.from_names([("ann", "knows", "bob")])
     known = make_rule([Atom("Y", "<knows>", "X")], Atom("X", "<knows>", "Y"))
     unknown = make_rule([Atom("X", "knows", Constant("eve"))], Atom("X", "knows", Constant("bob")))
     found, missing = in_graph([known, unknown], graph)

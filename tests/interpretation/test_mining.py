@@ -168,7 +168,7 @@ def size_of(predictor, relation):
 
 
 def test_a_relation_without_mutual_facts_is_not_symmetric_whatever_the_model_says():
-    graph = dh.Graph.from_labels([(f"a{i}", "under", f"b{i}") for i in range(30)])
+    graph = dh.Graph.from_names([(f"a{i}", "under", f"b{i}") for i in range(30)])
     identity = exact_model(graph, np.zeros((1, L), np.uint8))  # hᵀRt = tᵀRh
     assert find_rules(identity, kinds="symmetric", min_support=1, min_score=0.0) == []
 
@@ -177,7 +177,7 @@ def test_a_relation_and_its_inverse_make_a_body():
     """Two people with one employer are colleagues; nobody is a colleague of herself."""
     works = [(f"p{i}", "works_for", f"firm{i // 4}") for i in range(24)]
     same = [(f"p{i}", "colleague", f"p{j}") for i in range(24) for j in range(24) if i // 4 == j // 4 and i != j]
-    graph = dh.Graph.from_labels(works + same)
+    graph = dh.Graph.from_names(works + same)
     predictor = exact_model(graph, np.zeros((2, L), np.uint8))
     vectors = torch.randn(6, 2 * L, generator=torch.Generator().manual_seed(1))
     for name in graph.entities:  # a person is near the firm
@@ -192,7 +192,7 @@ def test_a_relation_and_its_inverse_make_a_body():
 @torch.no_grad()
 def test_a_body_that_leads_only_to_its_start_has_no_score():
     facts = [(f"a{i}", "has", f"b{i}") for i in range(20)] + [(f"a{i}", "is", f"a{i}") for i in range(20)]
-    graph = dh.Graph.from_labels(facts)
+    graph = dh.Graph.from_names(facts)
     predictor = exact_model(graph, np.zeros((2, L), np.uint8))
     predictor.scorer.entities.mul_(3)  # every entity is far nearer to itself than to the others
     bodies = np.array([[graph.relations.id("has"), 2 + graph.relations.id("has")]])
@@ -241,6 +241,6 @@ def test_a_single_kind_may_be_given_as_a_string(kin):
 
 def test_facts_with_equal_head_and_tail_do_not_lower_the_confidence_of_a_symmetry():
     facts = [(f"a{i}", "like", f"b{i}") for i in range(12)] + [(f"b{i}", "like", f"a{i}") for i in range(12)]
-    graph = dh.Graph.from_labels(facts + [(f"a{i}", "like", f"a{i}") for i in range(12)])
+    graph = dh.Graph.from_names(facts + [(f"a{i}", "like", f"a{i}") for i in range(12)])
     rule = find_rules(exact_model(graph, np.zeros((1, L), np.uint8)), kinds=("symmetric",), min_score=0.0)[0]
     assert rule.confidence == rule.pca_confidence == 1.0

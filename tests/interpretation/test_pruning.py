@@ -81,5 +81,5 @@ def test_no_two_mined_rules_are_the_same_and_no_longer_one_is_covered(family):
 def test_a_fact_does_not_imply_itself():
     """r · s · ~s ⇒ r holds trivially where s leads to one entity and back."""
     facts = [(f"a{i}", "r", f"b{i}") for i in range(30)] + [(f"b{i}", "s", f"c{i}") for i in range(30)]
-    rules = find_rules(model_of(dh.Graph.from_labels(facts)), min_support=1, min_score=0.0, length=3)
+    rules = find_rules(model_of(dh.Graph.from_names(facts)), min_support=1, min_score=0.0, length=3)
     assert [rule for rule in rules if len(rule.body) == 3] == []

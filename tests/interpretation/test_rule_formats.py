@@ -32,7 +32,7 @@ FACTS = [
 
 @pytest.fixture(scope="module")
 def graph():
-    return dh.Graph.from_labels(FACTS)
+    return dh.Graph.from_names(FACTS)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ NAMES = ["r(a)", "a, b", "x <= y", "ü ö", "comma,", "(", 'quo"te', "back\\slas
 @pytest.mark.parametrize("constant", NAMES)
 def test_constants_with_commas_and_brackets_lead_back(tmp_path, constant):
     rule = make_rule([Atom("X", "likes", Constant(constant))], Atom("X", "is", Constant("it")))
-    rule = replace(rule, counts=(RuleCounter(dh.Graph.from_labels([("a", "likes", "b")]))).count(
+    rule = replace(rule, counts=(RuleCounter(dh.Graph.from_names([("a", "likes", "b")]))).count(
         make_rule([Atom("Y", "likes", "X")], Atom("X", "likes", "Y"))).counts)  # fmt: skip
     for name in ("anyburl", "json"):
         path = tmp_path / name
@@ -129,14 +129,14 @@ def test_constants_with_commas_and_brackets_lead_back(tmp_path, constant):
 
 def store_of(graph):
     store = ox.Store()
-    for fact in graph.labels(graph.train):
+    for fact in graph.names_of(graph.train):
         store.add(ox.Quad(*(ox.NamedNode(to_iri(name)) for name in fact)))
     return store
 
 
 def derived_by(graph, rule):
     found = materialise([rule], graph, min_support=0)
-    return set(found.graph.labels(found.facts))
+    return set(found.graph.names_of(found.facts))
 
 
 def triples(store, query):

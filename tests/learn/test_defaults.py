@@ -19,7 +19,7 @@ def graph_of(entities, triples, name="mine"):
          generator.integers(entities, size=triples)], axis=1,
     ).astype(np.int32)  # fmt: skip
     names = [f"e{i}" for i in range(entities)]
-    return Graph.from_labels([(names[h], f"r{r}", names[t]) for h, r, t in train.tolist()], name=name)
+    return Graph.from_names([(names[h], f"r{r}", names[t]) for h, r, t in train.tolist()], name=name)
 
 
 @pytest.fixture(autouse=True)

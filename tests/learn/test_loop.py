@@ -72,7 +72,7 @@ def test_a_batch_larger_than_the_graph_is_one_step(run, family, objective):
 
 
 def test_a_graph_of_one_triple_trains(run):
-    predictor, _ = run(Graph.from_labels([("a", "r", "b")]), epochs=2, validate_every=1)
+    predictor, _ = run(Graph.from_names([("a", "r", "b")]), epochs=2, validate_every=1)
     assert "valid" not in predictor.metrics and "test" not in predictor.metrics
 
 

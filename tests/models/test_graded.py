@@ -127,7 +127,7 @@ def test_exports_name_graded_elements(trained, tmp_path):
 
 
 def test_contributions_of_elements_sum_to_the_score(trained):
-    head, relation, tail = next(iter(trained.graph.labels(trained.graph.test)))
+    head, relation, tail = next(iter(trained.graph.names_of(trained.graph.test)))
     found = dh.explain(trained, head, relation, tail)
     assert sum(found.elements.values()) == pytest.approx(trained.score(head, relation, tail), rel=1e-4)
     assert "0" not in found.elements

@@ -10,7 +10,7 @@ from dihedral import Graph
 from dihedral.models.dihedral import GumbelRelations
 from dihedral.objectives.compositions import SHARPNESS, THRESHOLD, Compositions
 
-GRAPH = Graph.from_labels(
+GRAPH = Graph.from_names(
     [
         ("ann", "parent", "bea"),
         ("bea", "parent", "cid"),
@@ -57,7 +57,7 @@ def test_the_loss_compares_products_of_walks_with_all_relations():
 
     matrices = [dense(row) for row in operators.detach().double().numpy()]
     both_ways = [*matrices, *(matrix.T for matrix in matrices)]
-    facts = set(GRAPH.labels(GRAPH.train))
+    facts = set(GRAPH.names_of(GRAPH.train))
     # spouse · parent and ~parent · spouse join entities, parent · spouse joins none and neither does spouse · ~parent
     meets = {("parent", "parent"): True, ("parent", "spouse"): False, ("spouse", "~parent"): False}
     total = 0.0

@@ -38,7 +38,7 @@ K, L = 4, 40
 
 def predictor_of(codes, triples, K=K, scales=None):
     """Return a predictor with these codes per relation name and a graph of these triples."""
-    graph = Graph.from_labels(triples)
+    graph = Graph.from_names(triples)
     rows = torch.tensor(np.stack([codes[name] for name in graph.relations]), dtype=torch.uint8)
     entities = torch.zeros(graph.num_entities, 2 * rows.shape[1])
     return Predictor(Model(entities, CodeRelations(rows, K, scales)), graph)

@@ -32,7 +32,7 @@ def test_a_table_of_answers_equals_single_predictions(predictor, known):
 
 
 def test_answers_can_be_limited_to_the_range_of_a_relation(predictor, family):
-    parents = {t for _, r, t in family.labels(family.known) if r == "parent"}
+    parents = {t for _, r, t in family.names_of(family.known) if r == "parent"}
     rows = complete(predictor, [("man_0004", "parent", None)], top=40, among="range").to_pylist()
     assert {row["tail"] for row in rows} == parents
     assert {p.tail for p in predictor.predict(head="man_0004", relation="parent", top=40, among="range")} == parents
@@ -40,7 +40,7 @@ def test_answers_can_be_limited_to_the_range_of_a_relation(predictor, family):
 
 def test_answers_can_be_limited_to_the_members_of_a_type(predictor, family):
     members = predictor.members("parent", "man_0001")
-    expected = {h for h, r, t in family.labels(family.known) if (r, t) == ("parent", "man_0001")}
+    expected = {h for h, r, t in family.names_of(family.known) if (r, t) == ("parent", "man_0001")}
     assert members and set(members) == expected
     found = predictor.predict(head="man_0004", relation="sibling", top=40, among=members)
     assert {p.tail for p in found} == set(members)
@@ -48,7 +48,7 @@ def test_answers_can_be_limited_to_the_members_of_a_type(predictor, family):
 
 def test_missing_facts_are_the_most_probable_triples_that_are_not_known(predictor, family):
     found = missing_facts(predictor, top=25, among="all").to_pylist()
-    known = set(family.labels(family.known))
+    known = set(family.names_of(family.known))
     everything = [
         p
         for head in family.entities
@@ -72,7 +72,7 @@ def test_missing_facts_do_not_depend_on_the_tiles(predictor, monkeypatch, relati
 
 @pytest.mark.parametrize("among", ["range", "signature"])
 def test_missing_facts_stay_among_the_candidates_of_their_relation(predictor, family, among):
-    facts = list(family.labels(family.known))
+    facts = list(family.names_of(family.known))
     found = missing_facts(predictor, relations=["parent"], top=10_000, among=among).to_pylist()
     heads, tails = ({fact[column] for fact in facts if fact[1] == "parent"} for column in (0, 2))
     proposed = {(row["head"], row["tail"]) for row in found}

@@ -80,7 +80,7 @@ def test_translations_do_not_compose_by_products(family):
 
 def test_answers_along_facts_are_certain_however_narrow_the_beam():
     facts = [("hub", "has", f"m{i}") for i in range(40)] + [(f"m{i}", "in", f"e{i % 7}") for i in range(40)]
-    graph = dh.Graph.from_labels(facts)
+    graph = dh.Graph.from_names(facts)
     predictor = dh.Predictor(build_model("dihedral-ste", graph.num_entities, 2, dimension=8), graph)
     found = predictor.query("hub", ["has", "in"], top=7, mode="beam", width=2)
     assert {answer.entity for answer in found} == {f"e{i}" for i in range(7)}

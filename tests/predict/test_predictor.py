@@ -23,7 +23,7 @@ def any_predictor(request, predictor, family):
 
 
 def facts_of(graph):
-    return set(graph.labels(graph.known))
+    return set(graph.names_of(graph.known))
 
 
 def brute_force(predictor, head, relation, tail, known):
@@ -68,7 +68,7 @@ def test_the_score_is_the_sum_over_components_of_h_times_the_matrix_times_t(pred
 @pytest.mark.parametrize("known", ["include", "exclude"])
 @pytest.mark.parametrize("top", [1, 5, 40])
 def test_tails_equal_brute_force(any_predictor, family, known, top):
-    for head, relation, _ in list(family.labels(family.test))[:6]:
+    for head, relation, _ in list(family.names_of(family.test))[:6]:
         found = any_predictor.predict(head=head, relation=relation, top=top, known=known, order="score")
         assert_best(found, brute_force(any_predictor, head, relation, None, known), top)
 
@@ -76,7 +76,7 @@ def test_tails_equal_brute_force(any_predictor, family, known, top):
 @pytest.mark.parametrize("known", ["include", "exclude"])
 @pytest.mark.parametrize("top", [1, 5, 40])
 def test_heads_equal_brute_force(any_predictor, family, known, top):
-    for _, relation, tail in list(family.labels(family.test))[:6]:
+    for _, relation, tail in list(family.names_of(family.test))[:6]:
         found = any_predictor.predict(relation=relation, tail=tail, top=top, known=known, order="score")
         assert_best(found, brute_force(any_predictor, None, relation, tail, known), top)
 
@@ -84,14 +84,14 @@ def test_heads_equal_brute_force(any_predictor, family, known, top):
 @pytest.mark.parametrize("known", ["include", "exclude"])
 @pytest.mark.parametrize("top", [1, 3, 6])
 def test_relations_equal_brute_force(any_predictor, family, known, top):
-    for head, _, tail in list(family.labels(family.test))[:6]:
+    for head, _, tail in list(family.names_of(family.test))[:6]:
         found = any_predictor.predict(head=head, tail=tail, top=top, known=known)
         assert_best(found, brute_force(any_predictor, head, None, tail, known), top)
 
 
 def test_known_facts_are_marked_or_left_out(predictor, family):
     facts = facts_of(family)
-    head, relation, tail = next(family.labels(family.train))
+    head, relation, tail = next(family.names_of(family.train))
     included = predictor.predict(head=head, relation=relation, top=40)
     excluded = predictor.predict(head=head, relation=relation, top=40, known="exclude")
     assert {p[:3] for p in included if p.known} == {fact for fact in facts if fact[:2] == (head, relation)}
@@ -102,7 +102,7 @@ def test_known_facts_are_marked_or_left_out(predictor, family):
 
 def test_facts_of_valid_and_test_are_known_too(predictor, family):
     for split in (family.valid, family.test):
-        head, relation, tail = next(family.labels(split))
+        head, relation, tail = next(family.names_of(split))
         assert all(p.tail != tail for p in predictor.predict(head=head, relation=relation, top=40, known="exclude"))
 
 
@@ -113,7 +113,7 @@ def test_a_top_beyond_all_answers_gives_all_answers(predictor, family):
 
 
 def test_a_question_whose_answers_are_all_known_has_no_new_answers():
-    graph = Graph.from_labels([("a", "r", "a"), ("a", "r", "b")])
+    graph = Graph.from_names([("a", "r", "a"), ("a", "r", "b")])
     small = Predictor(build_model("distmult", 2, 1, dimension=4), graph)
     assert small.predict(head="a", relation="r", known="exclude") == []
     assert small.predict(head="a", tail="b", known="exclude") == []
@@ -189,8 +189,8 @@ def test_known_must_be_include_or_exclude(predictor):
 def shuffled(graph, seed=0):
     """The same facts with other ids."""
     rng = np.random.default_rng(seed)
-    splits = [list(graph.labels(graph.split(split))) for split in ("train", "valid", "test")]
-    return Graph.from_labels(*([part[i] for i in rng.permutation(len(part))] for part in splits), name="shuffled")
+    splits = [list(graph.names_of(graph.split(split))) for split in ("train", "valid", "test")]
+    return Graph.from_names(*([part[i] for i in rng.permutation(len(part))] for part in splits), name="shuffled")
 
 
 def test_align_renumbers_another_graph(predictor, family):
@@ -199,14 +199,14 @@ def test_align_renumbers_another_graph(predictor, family):
     aligned = predictor.align(other)
     assert aligned.name == "shuffled"
     for split in ("train", "valid", "test"):
-        assert list(aligned.labels(aligned.split(split))) == list(other.labels(other.split(split)))
+        assert list(aligned.names_of(aligned.split(split))) == list(other.names_of(other.split(split)))
     assert dh.evaluate(predictor, aligned).mrr == pytest.approx(dh.evaluate(predictor).mrr)
 
 
 def test_align_accepts_graphs_with_fewer_names(predictor):
-    few = Graph.from_labels([("woman_0010", "spouse", "man_0000")])
+    few = Graph.from_names([("woman_0010", "spouse", "man_0000")])
     aligned = predictor.align(few)
-    assert list(aligned.labels(aligned.train)) == [("woman_0010", "spouse", "man_0000")]
+    assert list(aligned.names_of(aligned.train)) == [("woman_0010", "spouse", "man_0000")]
     assert aligned.entities == predictor.graph.entities
 
 
@@ -222,7 +222,7 @@ def test_align_accepts_graphs_with_fewer_names(predictor):
 )
 def test_align_raises_an_error_for_unknown_names(predictor, triple, message):
     with pytest.raises(DihedralError, match=message):
-        predictor.align(Graph.from_labels([triple]))
+        predictor.align(Graph.from_names([triple]))
 
 
 def test_graphs_with_other_ids_are_evaluated_by_name(predictor, family):
@@ -230,8 +230,8 @@ def test_graphs_with_other_ids_are_evaluated_by_name(predictor, family):
 
 
 def test_answers_of_another_graph_are_also_filtered_by_the_facts_of_the_model(predictor, family):
-    head, relation, tail = next(family.labels(family.test))
-    other = Graph.from_labels([(head, relation, head)], test=[(head, relation, tail)])
+    head, relation, tail = next(family.names_of(family.test))
+    other = Graph.from_names([(head, relation, head)], test=[(head, relation, tail)])
     found = dh.evaluate(predictor, other)
     place = family.test.tolist().index(predictor.align(other).test[0].tolist())
     assert found.ranks["tail"].greater[0] <= dh.evaluate(predictor).ranks["tail"].greater[place]
@@ -255,7 +255,7 @@ def test_all_kinds_of_models_predict(name, family):
 
 @pytest.mark.parametrize("side", ["head", "tail"])
 def test_many_questions_at_once_have_the_answers_of_single_questions(any_predictor, family, side):
-    facts = list(family.labels(family.test))[:8]
+    facts = list(family.names_of(family.test))[:8]
     anchors, relations = [fact[0 if side == "tail" else 2] for fact in facts], [fact[1] for fact in facts]
     together = any_predictor.predict_many(side, anchors, relations, top=4, known="exclude")
     for anchor, relation, found in zip(anchors, relations, together, strict=True):

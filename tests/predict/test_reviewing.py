@@ -80,7 +80,7 @@ def test_a_correction_is_saved_with_the_model_and_missing_replaces_it(own, revie
 
 
 def test_judgements_do_not_change(own, reviews):
-    facts = list(own.graph.labels(own.graph.test[:5]))
+    facts = list(own.graph.names_of(own.graph.test[:5]))
     before = own.classify(facts)
     for each in find_proposals(own, reviews, top=20):
         decide(own, reviews, fact_of(each), "reject")
@@ -89,7 +89,7 @@ def test_judgements_do_not_change(own, reviews):
 
 
 def test_a_fact_of_the_graph_cannot_be_decided(predictor):
-    fact = next(iter(predictor.graph.labels(predictor.graph.test)))
+    fact = next(iter(predictor.graph.names_of(predictor.graph.test)))
     with pytest.raises(DihedralError, match="is in the graph; decide about facts that it does not hold"):
         make_decision(predictor, fact, "accept", "eve")
 
@@ -112,7 +112,7 @@ def test_accepted_facts_with_unknown_names_are_not_pending(predictor, reviews):
 def test_a_correction_by_a_hundred_decisions_improves_the_probabilities_of_other_facts(reviews):
     """A family of which one fact in ten is left out, and a reviewer who knows all."""
     family = dh.make_family(300)
-    truth, known = set(family.labels(family.known)), list(family.labels(family.train))
+    truth, known = set(family.names_of(family.known)), list(family.names_of(family.train))
     predictor = dh.train(dh.load_graph(known), "demo/family", epochs=40, batch_size=128, progress=False, device="cpu")
     rows = find_proposals(predictor, reviews, top=400)
     true = np.array([fact_of(row) in truth for row in rows])

@@ -78,7 +78,7 @@ def test_names_that_are_written_are_read_back_exactly(tmp_path, suffix):
     write_table(answers, path)
     graph = load_graph(path, valid=0, test=0)
     expected = list(zip(names, names[::-1], ["t"] * len(names), strict=True))
-    assert sorted(graph.labels(graph.train)) == sorted(expected)
+    assert sorted(graph.names_of(graph.train)) == sorted(expected)
     assert read_questions(path) == expected
 
 

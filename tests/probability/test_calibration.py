@@ -94,7 +94,7 @@ def test_predictions_have_probabilities_before_and_after_saving(trained, tmp_pat
 
 def test_most_true_and_most_false_triples_are_classified_correctly(trained, umls, evidence):
     true, false = false_triples(evidence, umls, umls.test, seed=5)
-    called = [j.true for j in trained.classify(list(umls.labels(np.concatenate([true, false]))))]
+    called = [j.true for j in trained.classify(list(umls.names_of(np.concatenate([true, false]))))]
     right = np.mean(called[: len(true)]), 1 - np.mean(called[len(true) :])
     assert min(right) > 0.9
 
@@ -112,7 +112,7 @@ def test_a_person_is_not_married_to_herself():
 def test_a_known_fact_is_judged_nearly_as_if_it_were_not_known(trained, umls):
     fact = umls.test[:1]
     without = umls.replace(test=umls.test[1:])
-    names = list(umls.labels(fact))
+    names = list(umls.names_of(fact))
     bare = dh.Predictor(trained.model, without, metrics=trained.metrics)
     assert trained.classify(names)[0].probability == pytest.approx(
         bare.classify(names)[0].probability, abs=0.1
@@ -151,9 +151,9 @@ def test_too_few_valid_triples_give_no_probabilities_and_a_reason(monkeypatch):
 def test_a_relation_without_training_facts_has_probabilities(monkeypatch):
     monkeypatch.setattr("dihedral.graph.signatures.MAX_ROLES", 1)  # as in a graph of many relations
     family = dh.make_family(60, seed=1)
-    train, valid = (list(family.labels(part)) for part in (family.train, family.valid))
+    train, valid = (list(family.names_of(part)) for part in (family.train, family.valid))
     siblings = [fact for fact in train if fact[1] == "sibling"]
-    graph = dh.Graph.from_labels([fact for fact in train if fact[1] != "sibling"], valid + siblings[:20])
+    graph = dh.Graph.from_names([fact for fact in train if fact[1] != "sibling"], valid + siblings[:20])
     predictor = dh.train(graph, dh.Recipe(dimension=8, epochs=2), progress=False, device="cpu")
     assert predictor.calibration is not None
     found = predictor.predict(head="man_0000", tail="man_0001", top=6)

@@ -16,7 +16,7 @@ from dihedral.probability.ordering import POOL, compare_orders
 
 
 def questions_of(graph, count=6):
-    return list(graph.labels(graph.test))[:count]
+    return list(graph.names_of(graph.test))[:count]
 
 
 def test_the_best_answers_by_score_are_ordered_by_probability(predictor, family):

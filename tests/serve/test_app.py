@@ -84,7 +84,7 @@ def test_questions_about_entities_that_are_not_stored_are_answered(client, predi
 
 
 def test_classify_matches_the_library(client, predictor):
-    triples = [*predictor.graph.labels(predictor.graph.test[:5]), ("man_0000", "spouse", "man_0000")]
+    triples = [*predictor.graph.names_of(predictor.graph.test[:5]), ("man_0000", "spouse", "man_0000")]
     body = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in triples]
     found = client.post("/v1/classify", json={"triples": body}).json()["judgements"]
     for each, expected in zip(found, predictor.classify(triples), strict=True):
@@ -117,7 +117,7 @@ def test_missing_facts_of_all_relations_are_rejected_above_the_limit(client, mod
 
 
 def test_explain_matches_the_library(client, predictor):
-    triple = next(iter(predictor.graph.labels(predictor.graph.test)))
+    triple = next(iter(predictor.graph.names_of(predictor.graph.test)))
     query = dict(zip(("head", "relation", "tail"), triple, strict=True))
     found = client.get("/v1/explain", params=query).json()
     expected = dh.explain(predictor, *triple)
@@ -137,7 +137,7 @@ def test_explain_matches_the_library(client, predictor):
 def test_explain_names_the_split_of_the_triple(client, predictor):
     graph = predictor.graph
     for split in ("train", "valid", "test"):
-        head, relation, tail = next(iter(graph.labels(graph.split(split))))
+        head, relation, tail = next(iter(graph.names_of(graph.split(split))))
         found = client.get("/v1/explain", params={"head": head, "relation": relation, "tail": tail}).json()
         assert found["known"] and found["split"] == split
     found = client.get("/v1/explain?head=man_0000&relation=spouse&tail=man_0000").json()
@@ -243,7 +243,7 @@ def test_without_a_search_entities_are_sorted_by_facts(client):
 
 def test_the_facts_of_an_entity_have_a_direction(client, predictor):
     found = client.get("/v1/entities/man_0000").json()
-    facts = {tuple(fact) for fact in predictor.graph.labels(predictor.graph.known)}
+    facts = {tuple(fact) for fact in predictor.graph.names_of(predictor.graph.known)}
     assert found["total"] == len(found["facts"]) > 0
     for fact in found["facts"]:
         out = ("man_0000", fact["relation"], fact["entity"])
@@ -251,7 +251,7 @@ def test_the_facts_of_an_entity_have_a_direction(client, predictor):
 
 
 def test_names_may_contain_slashes_and_spaces(tmp_path):
-    graph = Graph.from_labels([("/m/a b", "/people/born?", "ü%#/.."), ("ü%#/..", "/people/born?", "/m/a b")])
+    graph = Graph.from_names([("/m/a b", "/people/born?", "ü%#/.."), ("ü%#/..", "/people/born?", "/m/a b")])
     predictor = dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu")
     with TestClient(create_app({"odd": ServedModel("odd", predictor)})) as client:
         assert client.get("/v1/entities/%2Fm%2Fa%20b").json()["total"] == 2

@@ -18,7 +18,7 @@ ANIMALS += [(name, "rdf:type", "animal") for name, _, _ in ANIMALS] + [("dog0", 
 
 @pytest.fixture(scope="module")
 def animals():
-    graph = dh.Graph.from_labels(ANIMALS)
+    graph = dh.Graph.from_names(ANIMALS)
     recipe = dh.Recipe(dimension=8, epochs=1)
     served = ServedModel("animals", dh.train(graph, recipe, progress=False, device="cpu"))
     with TestClient(create_app({"animals": served}), raise_server_exceptions=False) as client:

@@ -143,7 +143,7 @@ def test_labels_of_one_model_are_not_shown_in_another(open_page):
 
 def test_a_supported_fact_shows_its_paths(open_page, models):
     graph = models["family"].graph
-    facts = set(graph.labels(graph.train))
+    facts = set(graph.names_of(graph.train))
     head, relation, tail = next(f for f in sorted(facts) if f[1] == "spouse" and (f[2], "spouse", f[0]) in facts)
     page = open_page(f"#/why/{head}/{relation}/{tail}")
     page.wait_for_selector(".graph .edge.fact")
@@ -164,7 +164,7 @@ def test_an_empty_explanation_says_what_was_looked_for(open_page):
 
 def test_a_fact_of_the_test_split_is_labelled(open_page, models):
     graph = models["family"].graph
-    page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.labels(graph.test)))))
+    page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.names_of(graph.test)))))
     assert page.inner_text(".badge") == "known, test split"
 
 

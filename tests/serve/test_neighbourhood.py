@@ -35,7 +35,7 @@ def triples(found: dict) -> set[tuple[str, str, str]]:
 
 
 def between(graph: Graph, names: set[str]) -> set[tuple[str, str, str]]:
-    return {fact for fact in graph.labels(graph.known) if fact[0] in names and fact[2] in names}
+    return {fact for fact in graph.names_of(graph.known) if fact[0] in names and fact[2] in names}
 
 
 def test_a_hub_shows_its_neighbours_with_the_most_facts_and_says_of_how_many(hub, hub_client):
@@ -67,7 +67,10 @@ def test_only_neighbours_through_a_relation(hub, hub_client):
     params = {"name": HUB, "top": 500, "relation": "relation_07"}
     found = hub_client.get("/v1/neighbourhood", params=params).json()
     expected = {
-        name for h, r, t in hub.graph.labels(hub.graph.known) if r == "relation_07" and HUB in (h, t) for name in (h, t)
+        name
+        for h, r, t in hub.graph.names_of(hub.graph.known)
+        if r == "relation_07" and HUB in (h, t)
+        for name in (h, t)
     }
     assert {entity["name"] for entity in found["entities"]} == expected
     counts = {row["relation"]: row["facts"] for row in found["relations"]}

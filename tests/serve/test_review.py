@@ -151,7 +151,7 @@ def test_invalid_decisions_are_refused(client, folder, body, detail):
 
 
 def test_a_known_fact_or_name_is_checked(client, models):
-    known = dict(zip(PARTS, next(models["family"].graph.labels(models["family"].graph.train)), strict=True))
+    known = dict(zip(PARTS, next(models["family"].graph.names_of(models["family"].graph.train)), strict=True))
     answer = client.post("/v1/review", json={**known, "decision": "accept", "reviewer": "eve"})
     assert answer.status_code == 422 and "is in the graph" in answer.json()["detail"]
     answer = client.post("/v1/review", json={**known, "head": "man_000", "decision": "accept", "reviewer": "eve"})

@@ -104,7 +104,7 @@ def test_an_updated_model_is_taken_under_traffic(strict_server, graph):
     server, folder, location = strict_server.running, strict_server.folder, strict_server.location
     facts = [("zoe", "sibling", "man_0001"), ("zoe", "likes", "man_0002")]
     with traffic(location, graph) as stats:
-        update_folder(folder, add=facts, remove=list(graph.labels(graph.train[:1])), progress=False)
+        update_folder(folder, add=facts, remove=list(graph.names_of(graph.train[:1])), progress=False)
         assert server.reload() == "model 'model' was reloaded"
         status, body = ask(location, "/v1/predict?head=zoe&relation=likes&top=1")
         assert status == 200 and json.loads(body)["predictions"][0]["head"] == "zoe"

@@ -82,7 +82,7 @@ def test_the_card_of_a_model_that_was_not_evaluated(family, tmp_path):
 
 
 def test_markdown_in_names_is_escaped(tmp_path):
-    graph = Graph.from_labels([("a`b", "*r*|s", "c")], name="my|da`ta")
+    graph = Graph.from_names([("a`b", "*r*|s", "c")], name="my|da`ta")
     Predictor(build_model("dihedral-ste", 2, 1, dimension=4), graph).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "# Link prediction on `` my|da`ta ``" in card and "| name | `` my\\|da`ta `` |" in card
@@ -91,7 +91,7 @@ def test_markdown_in_names_is_escaped(tmp_path):
 
 @pytest.mark.parametrize("name", ["a`b", "``", "a ``` b", "\x1b[2J|", "<script>alert(1)</script>", "![x](http://e/x)"])
 def test_no_name_leaves_its_code(tmp_path, name):
-    graph = Graph.from_labels([(name, name, "b")], name=name)
+    graph = Graph.from_names([(name, name, "b")], name=name)
     Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "\x1b" not in card

@@ -100,7 +100,7 @@ NAMES = ["New York", "50%", "a%20b", "a b", "é日本🙂", "tab\tand\nline", "n
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet", "txt"])
 def test_unusual_names_round_trip(tmp_path, suffix):
-    graph = Graph.from_labels([(name, "works for", "x") for name in NAMES])
+    graph = Graph.from_names([(name, "works for", "x") for name in NAMES])
     predictor = Predictor(build_model("dihedral-ste", graph.num_entities, 1, dimension=4), graph)
     files = predictor.export(tmp_path / f"model.{suffix}")
     if suffix == "npz":

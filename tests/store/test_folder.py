@@ -45,7 +45,7 @@ def test_a_loaded_model_scores_exactly_like_the_saved_one(predictor, folder, fam
     loaded = dh.load(folder)
     triples = torch.from_numpy(family.known)
     assert torch.equal(loaded.scorer.score(triples), predictor.scorer.score(triples))
-    head, relation, tail = next(family.labels(family.test))
+    head, relation, tail = next(family.names_of(family.test))
     assert loaded.score(head, relation, tail) == predictor.score(head, relation, tail)
     assert dh.evaluate(loaded).to_dict() == dh.evaluate(predictor).to_dict()
 
@@ -92,7 +92,7 @@ def test_every_group_round_trips(K, family, tmp_path):
 
 def test_unusual_names_round_trip(tmp_path):
     names = ["", " ", "é日本🙂", "a\nb", "q\"uo'te", "[/b]", "../up", "NA"]
-    graph = Graph.from_labels([(a, a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)], name="odd/é")
+    graph = Graph.from_names([(a, a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)], name="odd/é")
     Predictor(build_model("distmult", 8, 8, dimension=2), graph).save(tmp_path / "model")
     loaded = dh.load(tmp_path / "model")
     assert list(loaded.graph.entities) == list(loaded.graph.relations) == names
@@ -120,7 +120,7 @@ def test_an_unsupported_precision_is_refused(predictor, tmp_path):
 
 
 def big_predictor(rows=60_000, dimension=200):
-    graph = Graph.from_labels([(f"e{i}", "r", f"e{i + 1}") for i in range(rows - 1)])
+    graph = Graph.from_names([(f"e{i}", "r", f"e{i + 1}") for i in range(rows - 1)])
     return Predictor(build_model("dihedral-argmax", rows, 1, dimension=dimension), graph)
 
 

@@ -46,7 +46,7 @@ def test_a_failed_combination_is_logged_and_the_search_continues(family, tmp_pat
 
 
 def test_a_graph_without_valid_triples_is_rejected(tmp_path):
-    graph = Graph.from_labels([("a", "r", "b")])
+    graph = Graph.from_names([("a", "r", "b")])
     with pytest.raises(DihedralError, match="has no valid triples"):
         grid_search(graph, plan(graph, SMALL, {}), tmp_path / "log.jsonl")
 

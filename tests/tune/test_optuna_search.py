@@ -168,7 +168,7 @@ def test_a_search_belongs_to_its_data_recipe_space_and_seed(task, tmp_path):
 
 
 def test_a_graph_without_valid_triples_is_rejected(tmp_path):
-    graph = Graph.from_labels([("a", "r", "b")])
+    graph = Graph.from_names([("a", "r", "b")])
     with pytest.raises(DihedralError, match="has no valid triples"):
         search(Search(graph, SMALL, SPACE, tmp_path / "study"), trials=1)
     assert not (tmp_path / "study").exists()

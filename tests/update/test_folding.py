@@ -18,7 +18,7 @@ def without_virus(benchmark_graph):
     umls = benchmark_graph("umls")
     virus = umls.entities.id("virus")
     touching = (umls.train[:, 0] == virus) | (umls.train[:, 2] == virus)
-    facts = [fact for fact in umls.labels(umls.train[touching]) if fact[0] != fact[2]]
+    facts = [fact for fact in umls.names_of(umls.train[touching]) if fact[0] != fact[2]]
     others = dh.Graph(umls.entities, umls.relations, umls.train[~touching], umls.valid[:0], umls.test[:0], "umls", ())
     return dh.train(others, "demo/umls", epochs=20, progress=False, device="cpu"), facts
 
@@ -43,7 +43,7 @@ def test_other_scores_do_not_change(without_virus):
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
     grown = fold_in(predictor, "new", [("new", relation, tail)])
     assert grown.graph.num_entities == predictor.graph.num_entities + 1
-    assert ("new", relation, tail) in set(grown.graph.labels(grown.graph.train))
+    assert ("new", relation, tail) in set(grown.graph.names_of(grown.graph.train))
     torch.testing.assert_close(grown.model.entities[:-1], predictor.model.entities)
     assert grown.score("cell", "part_of", "tissue") == predictor.score("cell", "part_of", "tissue")
 

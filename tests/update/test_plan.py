@@ -24,7 +24,7 @@ def test_entities_near_a_removed_fact_start_over_too(predictor):
     """They learned from it; entities with many other facts did not learn enough to matter."""
     chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(6)]
     crowd = [("hub", "next", f"leaf{i}") for i in range(400)]
-    graph = dh.Graph.from_labels([*chain, *crowd, ("n6", "next", "hub"), ("n3", "other", "n0")])
+    graph = dh.Graph.from_names([*chain, *crowd, ("n6", "next", "hub"), ("n3", "other", "n0")])
     change = change_graph(graph, [], [("n3", "other", "n0")])
     over = {graph.entities[i] for i in np.flatnonzero(forgetful(change))}
     assert over == {f"n{i}" for i in range(6)}
@@ -54,7 +54,7 @@ def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
 
 
 def test_one_fact_of_a_new_relation_does_not_change_how_long_rows_that_start_over_are_trained(predictor):
-    gone = list(predictor.graph.labels(predictor.graph.train[:1]))
+    gone = list(predictor.graph.names_of(predictor.graph.train[:1]))
     alone = make_plan(change_graph(predictor.graph, [], gone), predictor, None)
     change = change_graph(predictor.graph, [("zoe", "likes", "man_0001")], gone)
     plan = make_plan(change, predictor, None)
@@ -90,7 +90,7 @@ def test_a_new_relation_between_rows_that_learn_other_facts_finds_its_code(predi
 def test_all_rows_start_over_if_most_of_them_would(predictor):
     """Rows cannot be placed by few others; training all of them has no need of a background."""
     chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(40)]
-    graph = dh.Graph.from_labels([*chain, *((f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2))])
+    graph = dh.Graph.from_names([*chain, *((f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2))])
     change = change_graph(graph, [], [(f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2)])
     assert 0.5 < forgetful(change).mean() < 1
     plan = make_plan(change, predictor, None)

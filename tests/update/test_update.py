@@ -64,14 +64,14 @@ def test_both_phases_of_an_update_run_as_captured_steps(family, objective, monke
 
 def test_the_given_predictor_stays_as_it_is(predictor):
     before, facts = predictor.model.entities.clone(), predictor.graph.num_triples
-    predictor.update(add=NEW[:1], remove=[next(predictor.graph.labels(predictor.graph.train))], progress=False)
+    predictor.update(add=NEW[:1], remove=[next(predictor.graph.names_of(predictor.graph.train))], progress=False)
     assert torch.equal(predictor.model.entities, before) and predictor.graph.num_triples == facts
     assert "versions" not in predictor.metrics
 
 
 def test_added_facts_are_learned(predictor):
     graph = predictor.graph
-    known = set(graph.labels(graph.known))
+    known = set(graph.names_of(graph.known))
     strangers = [("man_0000", "sibling", name) for name in graph.entities if name.startswith("woman")]
     new = [fact for fact in strangers if fact not in known][:4]
     drift = predictor.update(add=new, epochs=40, progress=False).metrics["versions"][-1]["drift"]
@@ -107,10 +107,10 @@ def test_every_kind_of_model_takes_entities_and_relations(family, recipe, tmp_pa
 
 
 def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
-    fact = next(predictor.graph.labels(predictor.graph.train))
+    fact = next(predictor.graph.names_of(predictor.graph.train))
     updated = predictor.update(remove=[fact], progress=False)
     version = updated.metrics["versions"][-1]
-    assert fact not in set(updated.graph.labels(updated.graph.known))
+    assert fact not in set(updated.graph.names_of(updated.graph.known))
     assert version["removed"] == 1 and "trained on removed facts" in version["not_undone"]
     far = torch.nn.functional.cosine_similarity(rows_of(updated, [fact[0]]), rows_of(predictor, [fact[0]]))
     assert float(far) < 0.999
@@ -119,7 +119,7 @@ def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
 def test_if_most_rows_start_over_the_model_is_the_one_that_never_saw_the_removed_facts(family):
     options = {"dimension": 16, "epochs": 4, "seed": 3, "progress": False, "device": "cpu"}
     trained = dh.train(family, "demo/family", **options)
-    removed = list(family.labels(family.train[::10]))
+    removed = list(family.names_of(family.train[::10]))
     updated = trained.update(remove=removed, progress=False, calibrate=False)
     expected = dh.train(updated.graph, "demo/family", **options)
     assert torch.equal(updated.model.entities, expected.model.entities)
@@ -132,7 +132,7 @@ def test_if_most_rows_start_over_the_model_is_the_one_that_never_saw_the_removed
 def test_rows_that_start_over_do_not_push_down_the_answers_of_other_facts(benchmark_graph):
     graph = benchmark_graph("umls")
     trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, progress=False, device="cpu")
-    gone = list(graph.labels(graph.train[:10]))
+    gone = list(graph.names_of(graph.train[:10]))
     version = trained.update(remove=gone, progress=False, calibrate=False).metrics["versions"][-1]
     assert version["test_mrr"] > version["before"]["test_mrr"] - 0.02
 
@@ -181,7 +181,7 @@ def test_relations_are_trained_only_with_the_state_of_the_optimiser(predictor):
 def test_facts_of_known_entities_are_learned_and_cost_others_little(benchmark_graph, dimension):
     """The more coordinates there are, the more a row that follows new facts loses of what it had learned."""
     umls = benchmark_graph("umls")
-    names = list(umls.labels(umls.train))
+    names = list(umls.names_of(umls.train))
     chosen = set(np.random.default_rng(1).permutation(len(names))[: len(names) // 20].tolist())
     added = [names[i] for i in sorted(chosen)]
     known = np.array([i not in chosen for i in range(len(names))])
@@ -215,7 +215,7 @@ def test_a_new_relation_leaves_the_latents_of_known_ones(family, tmp_path):
 
 
 def test_removing_only_facts_that_were_not_trained_on_changes_no_row(predictor):
-    updated = predictor.update(remove=list(predictor.graph.labels(predictor.graph.test[:2])), progress=False)
+    updated = predictor.update(remove=list(predictor.graph.names_of(predictor.graph.test[:2])), progress=False)
     version = updated.metrics["versions"][-1]
     assert (version["removed"], version["rows_changed"]) == (2, 0)
     assert torch.equal(updated.model.entities, predictor.model.entities)
@@ -328,7 +328,7 @@ def test_damaged_versions_are_refused(predictor):
 
 def test_training_again_is_advised_with_a_reason(predictor):
     graph = predictor.graph
-    change = dh.graph.changes.change_graph(graph, [], list(graph.labels(graph.train[:1])))
+    change = dh.graph.changes.change_graph(graph, [], list(graph.names_of(graph.train[:1])))
     first = {"version": 0, "facts": 100, "valid_mrr": 0.5}
     fine = {"added": 1, "removed": 0, "valid_mrr": 0.5, "before": {"valid_mrr": 0.5}}
     assert advice([first], fine, change) is None
@@ -356,7 +356,7 @@ def test_labels_stay_when_entities_arrive(predictor, tmp_path):
 
 def test_a_new_model_is_trained_with_the_epochs_of_its_recipe(family):
     trained = dh.train(family, "demo/family", dimension=16, epochs=4, progress=False, device="cpu")
-    removed = list(family.labels(family.train[::10]))
+    removed = list(family.names_of(family.train[::10]))
     updated = trained.update(remove=removed, epochs=1, progress=False, calibrate=False)
     version = updated.metrics["versions"][-1]
     assert version["trained_again"] and version["epochs"] == 4
@@ -367,7 +367,7 @@ def test_the_log_beside_an_updated_model_is_that_of_its_training(family, tmp_pat
     dh.train(family, "demo/family", out=tmp_path / "model", **options)
     log = tmp_path / "model" / "training" / "log.jsonl"
     before = log.read_text()
-    update_folder(tmp_path / "model", remove=list(family.labels(family.train[::10])), progress=False, calibrate=False)
+    update_folder(tmp_path / "model", remove=list(family.names_of(family.train[::10])), progress=False, calibrate=False)
     assert log.read_text() != before and len(log.read_text().splitlines()) == 4
 
 
@@ -391,10 +391,10 @@ def test_rows_with_a_new_relation_are_trained_on_their_other_added_facts(predict
 def test_probabilities_of_a_new_relation_are_those_of_its_proposals(benchmark_graph):
     """Valid holds no fact of it, which says nothing about how many of its proposals hold."""
     graph = benchmark_graph("umls")
-    facts = {split: list(graph.labels(graph.split(split))) for split in ("train", "valid", "test")}
+    facts = {split: list(graph.names_of(graph.split(split))) for split in ("train", "valid", "test")}
     name = "affects"
     rest = [[fact for fact in part if fact[1] != name] for part in facts.values()]
-    base = dh.train(dh.Graph.from_labels(*rest, name="umls"), "demo/umls", dimension=60, epochs=20, progress=False)
+    base = dh.train(dh.Graph.from_names(*rest, name="umls"), "demo/umls", dimension=60, epochs=20, progress=False)
     given = [fact for fact in facts["train"] if fact[1] == name]
     asked = {fact for split in ("valid", "test") for fact in facts[split] if fact[1] == name}
     updated = base.update(add=given, progress=False)

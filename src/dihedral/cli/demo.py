@@ -35,7 +35,7 @@ def command(
     _print_inverses(algebra, find_reversals(graph.train_index))
     _print_compositions(algebra)
     say("\n6. Predictions: the top three answers with their probabilities; 'held out' marks the test fact")
-    for head, relation, tail in list(graph.labels(graph.test))[:3]:
+    for head, relation, tail in list(graph.names_of(graph.test))[:3]:
         best = predictor.predict(head=head, relation=relation, top=3)
         answers = ", ".join(f"{p.tail} ({_sure(p)}{', held out' if p.tail == tail else ''})" for p in best)
         say(f"   ({head}, {relation}, ?)  {answers}")

@@ -43,7 +43,7 @@ def command(
         raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
     predictor = dh.load(model)
     graph = read_data(facts, columns, all_as="train")
-    triples = list(graph.labels(graph.known))
+    triples = list(graph.names_of(graph.known))
     names = new_names(predictor.graph, triples)
     if not names:
         raise DihedralError(

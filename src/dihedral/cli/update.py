@@ -69,7 +69,7 @@ def _read(source: str | None, columns: str | None) -> Facts:
     if source is None:
         return []
     graph = read_data(source, columns, all_as="train")
-    return list(graph.labels(graph.known))
+    return list(graph.names_of(graph.known))
 
 
 def print_version(version: dict[str, Any]) -> None:

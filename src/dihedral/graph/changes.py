@@ -64,7 +64,7 @@ def read_facts(source: Any) -> list[Names]:
                 raise DihedralError(f"fact {tuple(row)!r} has None for a name; give head, relation and tail")
         return [(str(head), str(relation), str(tail)) for head, relation, tail in source]
     graph = load_graph(source, valid=0.0, test=0.0)
-    return list(graph.labels(graph.known))
+    return list(graph.names_of(graph.known))
 
 
 def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) -> Change:
@@ -145,5 +145,5 @@ def _places(graph: Graph, triples: Triples, among: Triples | None = None) -> NDA
 
 def _digest(graph: Graph, triples: Triples) -> str:
     """SHA-256 of facts by name, in any order."""
-    lines = sorted("\t".join(names) for names in graph.labels(triples))
+    lines = sorted("\t".join(names) for names in graph.names_of(triples))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -248,4 +248,4 @@ def write_folder(graph: Graph, folder: Path) -> None:
     make_folder(folder)
     for split in SPLITS:
         with atomic_path(folder / f"{split}.txt") as file, file.open("w", encoding="utf-8") as out:
-            out.writelines("\t".join(triple) + "\n" for triple in graph.labels(graph.split(split)))
+            out.writelines("\t".join(triple) + "\n" for triple in graph.names_of(graph.split(split)))

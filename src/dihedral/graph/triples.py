@@ -38,10 +38,10 @@ class Graph:
     file: the file that the triples are memory-mapped from. Their ids are checked when they are first used; those of
     other graphs are checked here.
 
-    >>> graph = Graph.from_labels([("ann", "parent", "bob"), ("bob", "child", "ann")])
+    >>> graph = Graph.from_names([("ann", "parent", "bob"), ("bob", "child", "ann")])
     >>> graph
     Graph('unnamed': 2 entities, 2 relations, 2 train / 0 valid / 0 test)
-    >>> list(graph.labels(graph.train))
+    >>> list(graph.names_of(graph.train))
     [('ann', 'parent', 'bob'), ('bob', 'child', 'ann')]
     """
 
@@ -87,7 +87,7 @@ class Graph:
         self._checked = True
 
     @classmethod
-    def from_labels(
+    def from_names(
         cls,
         train: Sequence[tuple[str, str, str]],
         valid: Sequence[tuple[str, str, str]] = (),
@@ -173,7 +173,7 @@ class Graph:
         order, starts = self._by_relation
         return self.train[order[starts[relation] : starts[relation + 1]]]
 
-    def labels(self, triples: Triples) -> Iterator[tuple[str, str, str]]:
+    def names_of(self, triples: Triples) -> Iterator[tuple[str, str, str]]:
         """Triples of ids as triples of names."""
         for head, relation, tail in triples.tolist():
             yield self.entities[head], self.relations[relation], self.entities[tail]
@@ -185,7 +185,7 @@ class Graph:
         id and label, and may have description, type and language.
         language: such as "en,de"; of several labels, that of the first of these languages is taken.
 
-        >>> graph = Graph.from_labels([("Q42", "P106", "Q36180")])
+        >>> graph = Graph.from_names([("Q42", "P106", "Q36180")])
         >>> labelled = graph.with_labels({"Q42": "Douglas Adams", "P106": "occupation"})
         >>> labelled.entities.shown("Q42"), labelled.relations.id("occupation")
         ('Douglas Adams (Q42)', 0)
@@ -263,7 +263,7 @@ class Graph:
         sizes = [["entities", self.num_entities], ["relations", self.num_relations]]
         sizes += [[f"{name} facts", len(self.split(name))] for name in SPLITS]
         named = ([self.entities.shown(h), self.relations.shown(r), self.entities.shown(t)]
-                 for h, r, t in self.labels(self.train[:5]))  # fmt: skip
+                 for h, r, t in self.names_of(self.train[:5]))  # fmt: skip
         facts = table(("head", "relation", "tail"), named, "the first training facts")
         return Markup(table(("", ""), sizes, self.name) + facts)
 

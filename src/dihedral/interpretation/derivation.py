@@ -46,7 +46,7 @@ class Derived:
         for number, (rule, rows) in enumerate(zip(self.rules, self.reasons, strict=True)):
             for fact, *entities in rows[self.best[rows[:, 0]] == number].tolist():
                 reasons[fact] = _grounded(rule, entities, graph)
-        names = list(graph.labels(self.facts))
+        names = list(graph.names_of(self.facts))
         of_rules = pa.table(
             {
                 "confidence": pa.array([rule.confidence for rule in self.rules], pa.float64()),
@@ -84,7 +84,7 @@ class Derived:
         return "".join(lines)
 
     def _statements(self, base: str) -> list[str]:
-        return [" ".join(f"<{to_iri(name, base)}>" for name in fact) for fact in self.graph.labels(self.facts)]
+        return [" ".join(f"<{to_iri(name, base)}>" for name in fact) for fact in self.graph.names_of(self.facts)]
 
     def write(self, path: Path, base: str = BASE) -> None:
         """Write a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq)."""

@@ -195,7 +195,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     support = _supports(scorer, sorted(bodies), h, r, t)
     score = scorer.score(triple)
     found = Explanation(
-        triple=next(graph.labels(triple.cpu().numpy())),
+        triple=next(graph.names_of(triple.cpu().numpy())),
         split=split,
         score=float(score[0]),
         probability=predictor.probabilities(triple[:, 0], triple[:, 1], triple[:, 2], score)[0],
@@ -311,7 +311,7 @@ def _similar_facts(scorer: EmbeddingScorer, graph: Graph, h: int, r: int, t: int
     heads, tails = (torch.from_numpy(facts[:, column]).long().to(scorer.device) for column in (0, 2))
     similarity = _cosines(scorer, h)[heads].clamp(min=0) * _cosines(scorer, t)[tails].clamp(min=0)
     best = similarity.topk(min(top, len(facts)))
-    named = graph.labels(facts[best.indices.cpu().numpy()])
+    named = graph.names_of(facts[best.indices.cpu().numpy()])
     return [SimilarFact(fact, value) for fact, value in zip(named, best.values.tolist(), strict=True)]
 
 

@@ -530,7 +530,7 @@ class Predictor:
             raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
         ids = self.triple_ids(triples).cpu()
         likely = calibration.probabilities(self.evidence, ids, judge=True)
-        named = self.graph.labels(ids.numpy())
+        named = self.graph.names_of(ids.numpy())
         judged = (Judgement(*triple, p >= 0.5, p) for triple, p in zip(named, likely.tolist(), strict=True))
         return Results(judged, self.graph)
 

@@ -68,7 +68,7 @@ def make_decision(
 ) -> Decision:
     """A decision about a fact that the graph does not hold, with its probability now."""
     ids = predictor.triple_ids([fact])
-    (name,) = predictor.graph.labels(ids.cpu().numpy())
+    (name,) = predictor.graph.names_of(ids.cpu().numpy())
     if bool(predictor.known.contains(*ids.T)[0]):
         raise DihedralError(f"fact {name!r:.300} is in the graph; decide about facts that it does not hold")
     head, relation, tail = ids.unbind(1)

@@ -35,7 +35,7 @@ def _is_own(path: Path) -> bool:
 
 def model_card(model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The model, data, metrics, use, recipe and limitations, in Markdown."""
-    head, relation, _ = next(graph.labels(graph.train[:1]))
+    head, relation, _ = next(graph.names_of(graph.train[:1]))
     more = ""
     if model.codes is not None:
         more += "\n- Rules that follow from group elements hold in the model; verify them in the data."
