@@ -14,8 +14,9 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save, seconds
-from dihedral.engine import softmax
+from dihedral import reference
 from dihedral.engine.adagrad import Adagrad, RowGradients
+from dihedral.engine.cross_entropy import tiled_cross_entropy
 from dihedral.evaluation import Evaluator
 from dihedral.learn.loop import Trainer
 from dihedral.models.bilinear import ComplEx
@@ -35,9 +36,11 @@ def check() -> dict[str, Any]:
     for name, size, tile_mb in (("rows", 5003, 256), ("one row tile of several", 5003, 8), ("entities", 90_001, 16)):
         queries, candidates = torch.randn(1024, 200), torch.randn(size, 200) * 0.2
         targets = torch.randint(size, (1024,))
-        wanted = softmax.cross_entropy(queries.double(), candidates.double(), targets)
+        exact = [part.double().requires_grad_() for part in (queries, candidates)]
+        loss = reference.cross_entropy(exact[0] @ exact[1].T, targets) * len(targets)
+        wanted = [loss, *torch.autograd.grad(loss, exact)]
         for precision in ("half", "tf32", "float32"):
-            got = softmax.tiled_cross_entropy(
+            got = tiled_cross_entropy(
                 queries.cuda(), candidates.cuda(), targets.cuda(), precision=precision, tile_mb=tile_mb
             )
             found[f"softmax {name} {precision}"] = [error(g, w) for g, w in zip(got, wanted, strict=True)]

@@ -1,4 +1,4 @@
-"""The Triton kernels on a CPU, run by Triton's interpreter and compared with torch in float64.
+"""The Triton kernels on a CPU, run by Triton's interpreter and compared with `dihedral.reference` in float64.
 
 The interpreter is chosen when triton is imported, so this file runs itself in a process of its own and prints, per
 case, the relative error of each result.
@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dihedral.engine.adagrad import EPSILON, Adagrad
-from dihedral.engine.blocks import block_queries
-from dihedral.engine.softmax import cross_entropy
+from dihedral import reference
+from dihedral.engine.adagrad import EPSILON
+from tests.oracle import exact_cross_entropy, exact_queries
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
@@ -47,7 +47,7 @@ def queries(kernels, tail, L):
     operators, entities, gradient = (normal(*shape, seed=L) for shape in ((5, 4, L), (12, 2 * L), (12, 2 * L)))
     index = drawn(5, 12, seed=L)
     inputs = [tensor.double().requires_grad_() for tensor in (operators, entities)]
-    expected = block_queries(inputs[0], index, inputs[1], tail)
+    expected = exact_queries(inputs[0], index, inputs[1], tail)
     operator_gradient, entity_gradient = torch.autograd.grad(expected, inputs, gradient.double())
     found = kernels.block_queries_backward(operators, index, entities, gradient, tail)
     return {
@@ -65,7 +65,7 @@ def padded_logits(columns=COLUMNS, padded=PADDED, seed=0):
 def softmax_residual(kernels):
     logits, targets, losses = padded_logits(), drawn(COLUMNS, 6, seed=1), torch.empty(6)
     exact = logits[:, :COLUMNS].double()
-    loss, residual, _ = cross_entropy(exact, torch.eye(COLUMNS, dtype=torch.float64), targets, scale=1024.0)
+    loss, residual, _ = exact_cross_entropy(exact, torch.eye(COLUMNS, dtype=torch.float64), targets, scale=1024.0)
     kernels.softmax_residual(logits, targets, losses, COLUMNS, 1024.0)
     return {
         "loss": (losses.sum(), loss),
@@ -116,11 +116,11 @@ def softmax_gradient(kernels, width):
 
 
 def exact_adagrad(start, gradients):
-    """The parameter and its sum of squares after the plain torch steps, in float64."""
-    optimiser = Adagrad(start.double(), LR)
+    """The parameter and its sum of squares after the steps of the reference, in float64."""
+    parameter, total = start.double(), torch.zeros_like(start.double())
     for gradient in gradients:
-        optimiser.step(gradient.double())
-    return optimiser.parameter, optimiser.sum
+        parameter, total = reference.adagrad(parameter, total, gradient.double(), LR)
+    return parameter, total
 
 
 def adagrad(kernels):

@@ -1,9 +1,9 @@
-"""The computations that take most of the time: a readable reference and a fast version of each.
+"""The computations that take most of the time, as functions of tensors; `dihedral.reference` says what they compute.
 
-| computation | reference | fast version |
-|---|---|---|
-| cross-entropy over all entities | `softmax.cross_entropy` | tiles with gradients in one pass; half precision on CUDA |
-| sampled logistic loss | autograd in `objectives.logistic` | explicit gradients, compiled by numba if installed |
-| Adagrad on the rows in use | `torch.optim.Adagrad` | `adagrad.Adagrad`, compiled by numba or Triton |
-| filtered ranks | brute force in the tests | `scoring.embedding` and `scoring.selection`, in tiles that fit the cache |
+| computation | how it is fast |
+|---|---|
+| cross-entropy over all entities | tiles with gradients in one pass; half precision on CUDA |
+| sampled logistic loss | explicit gradients, compiled by numba if installed |
+| Adagrad on the rows in use | compiled by numba or Triton |
+| filtered ranks | counted by numba in tiles that fit the cache (`scoring.embedding`, `scoring.selection`) |
 """

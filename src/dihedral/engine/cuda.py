@@ -50,7 +50,7 @@ def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: 
 def half_cross_entropy(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`softmax.tiled_cross_entropy` with float16 products, and float32 sums and log-sum-exp.
+    """`cross_entropy.tiled_cross_entropy` with float16 products, and float32 sums and log-sum-exp.
 
     Sizes are padded to the multiples that tensor cores require.
     """

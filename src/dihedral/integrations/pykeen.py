@@ -19,7 +19,7 @@ from dihedral.graph.triples import Graph, build_graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.models import Model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
-from dihedral.models.projection import ProjectionRelations
+from dihedral.models.nearest_element import ProjectionRelations
 from dihedral.predict.predictor import Predictor
 
 try:

@@ -94,18 +94,16 @@ class Trainer:
         checkpoint_minutes: float = 1.0,
         minutes: float | None = None,
         callback: Callback | None = None,
-        reference: bool = False,
         start: Start | None = None,
     ) -> None:
         """Build the model, the optimisers and the objective.
 
         out: folder of the run's checkpoints and log.
         minutes: limit on the time of the run; after the first, no epoch starts that would end later.
-        reference: use the short, slow implementations that the fast ones are tested against.
         start: continue with a part of a model instead of training a new one.
         """
         self.graph, self.recipe, self.seed = graph, recipe, check_seed(seed)
-        self.device, self.reference = torch.device(device), reference
+        self.device = torch.device(device)
         if checkpoint_minutes < 0:
             raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
         self.checkpoint_seconds = 60 * checkpoint_minutes
@@ -125,7 +123,7 @@ class Trainer:
         self.start = start
         self._build_model()
         self._begin_phase()
-        self.objective = build_objective(recipe, self.model, graph, reference=reference)
+        self.objective = build_objective(recipe, self.model, graph)
         self.best: dict[str, Tensor] | None = None
         self.evaluator: Evaluator | None = None
         if recipe.validate_every and len(graph.valid):
@@ -175,7 +173,7 @@ class Trainer:
 
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a captured step after a few plain ones."""
-        capturable = self.device.type == "cuda" and self.shard.is_single and not self.reference
+        capturable = self.device.type == "cuda" and self.shard.is_single
         capturable = capturable and self.num_full_batches >= MIN_CAPTURED
         capturable = capturable and not self.recipe.candidates  # the size of a sample varies
         if not capturable or len(batch) < self.recipe.batch_size:

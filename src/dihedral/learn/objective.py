@@ -9,7 +9,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.models import Model
 from dihedral.objectives.base import Objective
-from dihedral.objectives.compositions import Compositions
+from dihedral.objectives.composition_loss import Compositions
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.objectives.negatives import SkewNegatives
 from dihedral.objectives.recipe import Recipe
@@ -19,11 +19,9 @@ from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
 
 
-def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bool = False) -> Objective:
+def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:
     """The objective of a recipe, with the recipe's settings of the same names."""
     shard, device, relations = model.shard, model.entities.device, model.relations
-    if not shard.is_single and reference:
-        raise DihedralError(f"reference is True with {shard.world} processes; use one process for the reference")
     for name in ("component_weight", "regularise_negatives", "candidates"):  # they need all negatives in one place
         if not shard.is_single and getattr(recipe, name):
             raise DihedralError(
@@ -35,7 +33,6 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph, *, reference: bo
     options["regulariser"] = make_regulariser(
         recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations
     )
-    options["reference"] = reference
     if recipe.objective == "softmax":
         options["walks"] = Walks.build(graph, device) if recipe.paths else None
         options["compositions"] = Compositions.build(graph, device) if recipe.composition_weight else None

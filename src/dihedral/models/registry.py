@@ -19,7 +19,7 @@ from dihedral.models.dihedral import (
     SignRelations,
 )
 from dihedral.models.model import Model, Relations
-from dihedral.models.projection import ProjectionRelations
+from dihedral.models.nearest_element import ProjectionRelations
 from dihedral.models.translation import TransE
 from dihedral.runtime.distributed import Shard
 

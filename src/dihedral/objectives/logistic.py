@@ -37,14 +37,13 @@ class LogisticLoss:
     skew: SkewNegatives | None = None
     regulariser: Regulariser = NONE
     regularise_negatives: bool = False  # the regulariser, L2, is on the negative triples too
-    reference: bool = False  # use autograd only
 
     def __post_init__(self) -> None:
         if self.regulariser.includes_queries:
             raise DihedralError("DURA is not available for the logistic loss; use the L2 or N3 regulariser")
         self.scratch = Scratch()
         rows_are_candidates = type(self.relations).candidates is Relations.candidates
-        self.written_out = rows_are_candidates and not (self.component_weight or self.reference)
+        self.written_out = rows_are_candidates and not self.component_weight
         has_kernel = (
             self.relations.is_block
             and not self.relations.is_reciprocal

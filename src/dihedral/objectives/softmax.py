@@ -3,7 +3,7 @@
     L = 1/|B| Σ_{(h, r, t) ∈ B} [ -log p(t | h, r) - log p(h | r, t) + λ Ω(h, r, t) ] + w · mean -log p(r | h, t)
 
 λ is the weight of the regulariser and w is `relation_weight`. Sampled paths add the terms of their end and their start.
-With `candidates`, p is estimated from a sample of the entities (`dihedral.objectives.sampling`).
+With `candidates`, p is estimated from a sample of the entities (`dihedral.objectives.entity_samples`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import block_queries, with_transposes
-from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
+from dihedral.engine.cross_entropy import tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
 from dihedral.objectives.base import Gradients, queries_of_sides
-from dihedral.objectives.compositions import Compositions
+from dihedral.objectives.composition_loss import Compositions
+from dihedral.objectives.entity_samples import Sample, draw
 from dihedral.objectives.regularisers import NONE, Regulariser
-from dihedral.objectives.sampling import Sample, draw
 from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
 
@@ -47,7 +47,6 @@ class SoftmaxLoss:
     regulariser: Regulariser = NONE
     precision: str = "half"  # of the products over all entities on CUDA
     shard: Shard | None = None
-    reference: bool = False  # use plain cross-entropy instead of the tiled one
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
@@ -122,17 +121,10 @@ class SoftmaxLoss:
         asked, answers, width = queries.detach(), candidates.detach(), queries.shape[1]
         if sample is not None:
             targets, (asked, answers) = sample.targets, sample.extended(asked, answers)
-        if self.reference:
-            loss, *gradients = cross_entropy(asked, answers, targets, scale=1 / size)
-        else:
-            loss, *gradients = tiled_cross_entropy(
-                asked if shard.is_single else shard.sum(asked.clone()),
-                answers,
-                shard.local_index(targets),
-                scale=1 / size,
-                precision=self.precision,
-                combine=None if shard.is_single else shard.logsumexp,
-            )
+        loss, *gradients = tiled_cross_entropy(
+            asked if shard.is_single else shard.sum(asked.clone()), answers, shard.local_index(targets),
+            scale=1 / size, precision=self.precision, combine=None if shard.is_single else shard.logsumexp,
+        )  # fmt: skip
         query_gradient, entity_gradient = (gradient[:, :width] for gradient in gradients)
         if candidates is not table:
             (entity_gradient,) = torch.autograd.grad(candidates, table, entity_gradient)

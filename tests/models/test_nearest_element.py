@@ -9,7 +9,7 @@ import torch
 import dihedral as dh
 from dihedral.elements.monoid import GradedMonoid, parse_levels
 from dihedral.learn import Recipe
-from dihedral.models.projection import ProjectionRelations
+from dihedral.models.nearest_element import ProjectionRelations
 
 
 def relations(K: int, levels: str, *, init: float = 0.5, scaled: bool = False) -> ProjectionRelations:

@@ -11,7 +11,6 @@ called exactly once, whatever the tiles, because it is a collective operation.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.engine import cuda
@@ -22,15 +21,6 @@ MIN_ROWS = 64  # per tile of queries; the products are slow with fewer
 
 Result = tuple[Tensor, Tensor, Tensor]
 """The summed loss, and the gradients of queries [B, d] and candidates [N, d], multiplied by `scale`."""
-
-
-def cross_entropy(queries: Tensor, candidates: Tensor, targets: Tensor, *, scale: float = 1.0) -> Result:
-    """The reference implementation: all logits at once, gradients by autograd."""
-    with torch.enable_grad():
-        q, c = queries.detach().requires_grad_(), candidates.detach().requires_grad_()
-        loss = F.cross_entropy(q @ c.T, targets, reduction="sum")
-        query_gradient, candidate_gradient = torch.autograd.grad(loss * scale, [q, c])
-    return loss.detach(), query_gradient, candidate_gradient
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dihedral.objectives.sampling import draw
+from dihedral.objectives.entity_samples import draw
 from dihedral.objectives.softmax import SoftmaxLoss
 from tests.objectives.written_out import BATCH, EVERY_KIND, Example, assert_agree, seeded, written_out
 
@@ -35,10 +35,9 @@ def test_the_denominator_of_the_softmax_is_estimated_without_bias():
 
 
 @pytest.mark.parametrize("name", EVERY_KIND)
-@pytest.mark.parametrize("reference", [True, False])
-def test_the_sampled_loss_is_the_cross_entropy_over_the_weighted_sample(name, reference):
+def test_the_sampled_loss_is_the_cross_entropy_over_the_weighted_sample(name):
     example, batch = Example(name), BATCH[:2]  # four of six entities are targets
-    objective = SoftmaxLoss(example.relations, candidates=1, reference=reference)
+    objective = SoftmaxLoss(example.relations, candidates=1)
     sample = draw(torch.cat([batch[:, 2], batch[:, 0]]), len(example.entities), 1, seeded(0))
 
     def loss(entities: Tensor, operators: Tensor) -> Tensor:

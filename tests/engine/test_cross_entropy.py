@@ -1,4 +1,4 @@
-"""Cross-entropy over all entities: tiles of any size give the loss and gradients of the reference."""
+"""Cross-entropy over all entities: tiles of any size give the loss and gradients of `reference.cross_entropy`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from dihedral.engine.softmax import cross_entropy, tiled_cross_entropy
+from dihedral.engine.cross_entropy import tiled_cross_entropy
+from tests.oracle import exact_cross_entropy
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -23,32 +23,19 @@ def large() -> tuple[Tensor, Tensor, Tensor]:
     return queries, candidates, torch.randint(6000, (301,), generator=seeded(2))
 
 
-def exact(queries: Tensor, candidates: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-    return cross_entropy(queries.double(), candidates.double(), targets)
-
-
-def test_the_reference_has_the_loss_and_gradients_of_the_formula(large):
-    queries, candidates, targets = large[0].double(), large[1].double(), large[2]
-    softmax = (queries @ candidates.T).softmax(1)
-    residual = softmax - F.one_hot(targets, len(candidates))
-    expected = -softmax[range(301), targets].log().sum(), residual @ candidates * 0.5, residual.T @ queries * 0.5
-    for found, value in zip(cross_entropy(queries, candidates, targets, scale=0.5), expected, strict=True):
-        torch.testing.assert_close(found, value)
-
-
 @pytest.mark.parametrize("rows", [1, 10, 63, 64, 301], ids=lambda rows: f"{rows} rows")
 @pytest.mark.parametrize("entities", [1, 50, 4500, 6000], ids=lambda entities: f"{entities} entities")
 @pytest.mark.parametrize("tile_mb", [1, 256], ids=lambda size: f"{size} MB")
 def test_tiles_of_any_size_give_the_loss_and_gradients_of_the_reference(large, rows, entities, tile_mb):
     queries, candidates, targets = large[0][:rows], large[1][:entities], large[2][:rows] % entities
     found = tiled_cross_entropy(queries, candidates, targets, tile_mb=tile_mb)
-    for ours, theirs in zip(found, exact(queries, candidates, targets), strict=True):
+    for ours, theirs in zip(found, exact_cross_entropy(queries, candidates, targets), strict=True):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("tile_mb", [1, 256])
 def test_gradients_are_scaled_and_the_loss_is_not(large, tile_mb):
-    loss, *gradients = exact(*large)
+    loss, *gradients = exact_cross_entropy(*large)
     found = tiled_cross_entropy(*large, scale=0.25, tile_mb=tile_mb)
     for ours, theirs in zip(found, (loss, *(0.25 * gradient for gradient in gradients)), strict=True):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
@@ -58,7 +45,7 @@ def test_gradients_are_scaled_and_the_loss_is_not(large, tile_mb):
 def test_large_logits_do_not_overflow(large, tile_mb):
     queries, candidates, targets = large
     found = tiled_cross_entropy(queries * 100, candidates, targets, tile_mb=tile_mb)
-    expected = exact(queries * 100, candidates, targets)
+    expected = exact_cross_entropy(queries * 100, candidates, targets)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.isfinite().all()
         torch.testing.assert_close(ours.double(), theirs, atol=1e-2, rtol=1e-3)
@@ -86,7 +73,7 @@ def test_parts_of_the_candidates_add_up_to_the_total(large, bounds, tile_mb):
         loss, query_gradient = loss + found[0], query_gradient + found[1]
         candidate_gradients.append(found[2])
     assert calls == [len(queries)] * 3  # once per part: it is a collective operation
-    expected = exact(queries, candidates, targets)
+    expected = exact_cross_entropy(queries, candidates, targets)
     total = loss, query_gradient * 4, torch.cat(candidate_gradients) * 4
     for ours, theirs in zip(total, expected, strict=True):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
