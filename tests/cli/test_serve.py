@@ -18,12 +18,12 @@ def test_it_prints_its_address_answers_and_stops_cleanly(model_folder):
     assert server.stdout is not None
     line = server.stdout.readline()
     assert line.startswith("serving mine at http://127.0.0.1:")
-    connection = http.client.HTTPConnection(line.split("http://")[1].strip(), timeout=20)
+    connection = http.client.HTTPConnection(line.split("http://")[1].strip(), timeout=300)
     connection.request("GET", "/v1/models")
     assert json.loads(connection.getresponse().read())["default"] == "mine"
     connection.close()
     server.send_signal(signal.SIGINT)
-    _, errors = server.communicate(timeout=20)
+    _, errors = server.communicate(timeout=300)
     assert server.returncode == 0 and errors.strip() == "stopped"
 
 

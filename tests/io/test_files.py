@@ -125,7 +125,7 @@ def test_a_folder_is_created_with_its_parents(tmp_path):
 
 
 KILLED_WHILE_WRITING = """
-import os, random, signal, sys, time
+import os, random, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
@@ -136,13 +136,18 @@ write_tensors(path, {"x": torch.zeros(1)}, 0)
 kills = 0
 seen = set()
 for attempt in range(30):
+    ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
         for number in range(1, 100_000):
             write_tensors(path, {"x": torch.full((200_000,), float(number))}, number)
-    time.sleep(random.Random(attempt).uniform(0.0, 0.1))
+            os.write(theirs, b".")
+    for _ in range(random.Random(attempt).randrange(8)):  # files that it has written
+        os.read(ours, 1)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(ours)
+    os.close(theirs)
     tensors, number = read_tensors(path)
     assert (tensors["x"] == number).all(), "torn"
     seen.add(number)

@@ -42,13 +42,13 @@ def test_only_the_first_user_of_a_shared_lock_is_alone(tmp_path):
 
 
 HOLD = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from dihedral.io.locks import lock_folder
 
 with lock_folder(Path(sys.argv[1]), "in use"):
     print("locked", flush=True)
-    time.sleep(60)
+    signal.pause()
 """
 
 

@@ -88,7 +88,7 @@ def test_a_run_on_a_terminal_draws_a_bar():
             break
         written += block
     os.close(ours)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=300)
     text = written.decode()
     assert process.returncode == 0, text
     assert "epoch 3/3" in text and "triples/s" in text

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 import torch
@@ -111,12 +110,13 @@ def test_a_failure_ends_the_work(count, set_threads):
     def work(item: int) -> None:
         if item == 3:
             raise DihedralError("three")
-        time.sleep(0.01)
+        while item > 3:  # until the failure stops it
+            check()
         done.append(item)
 
     with pytest.raises(DihedralError, match="three"):
         for_each(work, range(100))
-    assert len(done) < 90
+    assert sorted(done) == [0, 1, 2]
 
 
 def test_threads_stop_with_their_caller(set_threads):
@@ -129,20 +129,21 @@ def test_threads_stop_with_their_caller(set_threads):
 
 def test_an_interrupted_caller_stops_its_threads(set_threads):
     set_threads(2)
-    stopped = []
+    both, stopped = threading.Barrier(2), []
 
     def work(item: int) -> None:
+        both.wait()
+        if item == 0:
+            os.kill(os.getpid(), signal.SIGINT)
         try:
-            for _ in range(3000):
+            while True:
                 check()
-                time.sleep(0.01)
         except InterruptedWorkError:
             stopped.append(item)
             raise
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test of a server may have left its own
     try:
-        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
             for_each(work, range(2))
     finally:

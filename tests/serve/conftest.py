@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import dihedral as dh
 from dihedral.graph.triples import Graph
@@ -19,12 +20,15 @@ from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serve.app import create_app
 from dihedral.serve.served_model import ServedModel, read_models
 from dihedral.store.folder import relabel_model
+from tests.serve.servers import serving
 
 ARGUMENTS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+MAX_WAIT = 120_000  # milliseconds, for what never happens; a busy machine may be slow
+expect.set_options(timeout=MAX_WAIT)
 
 
 @pytest.fixture(scope="session")
@@ -138,8 +142,58 @@ def require_chromium(installed_by_playwright: str) -> str:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for one module, because no other test can use asyncio while Playwright runs."""
     with sync_playwright() as playwright:
         program = require_chromium(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS, timeout=MAX_WAIT)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """new_page(color_scheme="dark"): a page in a context of its own with these options."""
+    contexts = []
+
+    def create(**options: Any) -> Page:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(MAX_WAIT)
+        return page
+
+    yield create
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def address(
+    family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path, labelled_folder: Path,
+    hub_folder: Path,
+) -> Iterator[str]:  # fmt: skip
+    """The address of a server in another process."""
+    named = {"plain": plain_folder, "odd": odd_folder, "fitted": fitted_folder}
+    named |= {"labelled": labelled_folder, "hub": hub_folder}
+    with serving(family_folder, *(f"{name}={folder}" for name, folder in named.items())) as address:
+        yield address
+
+
+@pytest.fixture
+def open_page(new_page: Callable[..., Page], address: str) -> Iterator[Any]:
+    """open_page("#/relations"): a page. Errors in the console and requests to other hosts fail the test."""
+    requests, errors = [], []
+
+    def open_it(route: str, width: int = 1200, height: int = 900, scheme: str = "light") -> Page:
+        page = new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"{address}/{route}")
+        page.wait_for_selector("main h1")
+        return page
+
+    open_it.address = address
+    yield open_it
+    assert [url for url in requests if not url.startswith((address, "about:"))] == []
+    assert errors == []

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
+
+from tests.serve.servers import serving
 
 QUERY = {"select": "x", "where": {"and": [{"fact": ["man_0000", "spouse", {"variable": "x"}]}]}}
 ROUTES = [
@@ -44,20 +42,8 @@ FAINT = """() => {
 @pytest.fixture(scope="module")
 def address(family_folder: Path, plain_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = shutil.copytree(family_folder, tmp_path_factory.mktemp("axe") / "family")
-    command = [sys.executable, "-m", "dihedral", "serve", str(folder), f"plain={plain_folder}", "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    assert server.stdout is not None
-    yield server.stdout.readline().split()[-1]
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(timeout=20) == 0
-
-
-@pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["wide-light", "narrow-dark"])
-def context(request, browser):
-    width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    yield context
-    context.close()
+    with serving(folder, f"plain={plain_folder}") as address:
+        yield address
 
 
 def use_review(page) -> None:
@@ -76,9 +62,9 @@ def use_review(page) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_axe_finds_nothing_serious(context, address, fixtures, route):
-    page = context.new_page()
-    page.set_default_timeout(15_000)
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["wide-light", "narrow-dark"])
+def test_axe_finds_nothing_serious(new_page, address, fixtures, route, width, scheme):
+    page = new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{address}/{route}")
     page.wait_for_selector("main h1")
     page.wait_for_load_state("networkidle")
@@ -90,4 +76,3 @@ def test_axe_finds_nothing_serious(context, address, fixtures, route):
                if each["impact"] in ("serious", "critical")]  # fmt: skip
     assert serious == []
     assert page.evaluate(FAINT) == []
-    page.close()

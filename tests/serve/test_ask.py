@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -127,11 +126,9 @@ def test_a_query_that_needs_too_much_memory_is_refused(client, monkeypatch):
 
 def check(client, content: bytes | str) -> None:
     """The answer is a status that the API has, with one sentence if it is an error."""
-    started = time.monotonic()
     found = client.post("/v1/ask", content=content, headers={"Content-Type": "application/json"})
     assert found.status_code in (200, 400, 404, 422), found.text[:300]
     assert found.status_code == 200 or found.json()["detail"]
-    assert time.monotonic() - started < 10
 
 
 NAMES = st.sampled_from(["man_0000", "woman_0020", "nobody", "", "~spouse", "\ud800", "a" * 3000])
@@ -220,13 +217,14 @@ def test_hostile_bodies_are_refused_soon(client, content):
     check(client, content)
 
 
-# every row of probabilities takes a fifth of a second
+# every row of probabilities takes a second
 SLOW = """
 import time
 from dihedral.ask.transitions import Transitions
 quick = Transitions.log_probabilities
 def slow(self, *arguments):
-    time.sleep(0.2)
+    print("row", flush=True)
+    time.sleep(1)
     return quick(self, *arguments)
 Transitions.log_probabilities = slow
 from dihedral.ask import evaluation
@@ -236,17 +234,14 @@ evaluation.TILE = 1
 
 def test_a_query_stops_at_the_time_limit_of_the_server(family_folder: Path):
     query = Query(X, spouse() & Fact(X, "parent", Y))  # from the free variable, predictions of 8 rows are followed
-    with listen("127.0.0.1", 0) as listener, Running(family_folder, listener, SLOW, "--max-seconds", "1") as running:
+    with listen("127.0.0.1", 0) as listener, Running(family_folder, listener, SLOW, "--max-seconds", "2") as running:
         running.wait_until_ready()
-
-        def ask(content: dict) -> tuple[int, dict]:
-            connection = http.client.HTTPConnection(*listener.getsockname(), timeout=30)
-            connection.request("POST", "/v1/ask", json.dumps({"query": content}), {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-
-        started = time.monotonic()
-        status, found = ask(query.to_dict())
-        assert status == 503 and found["detail"].startswith("the request took longer than 1 seconds")
-        assert time.monotonic() - started < 3
-        assert ask(Query(X, spouse()).to_dict())[0] == 200
+        connection = http.client.HTTPConnection(*listener.getsockname(), timeout=300)
+        content = json.dumps({"query": query.to_dict()})
+        connection.request("POST", "/v1/ask", content, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+        assert answer.status == 503 and found["detail"].startswith("the request took longer than 2 seconds")
+        connection.close()
+        assert running.stop()[0] == 0
+        assert running.output.count("row") <= 3

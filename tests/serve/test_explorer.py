@@ -3,58 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
 from playwright.sync_api import expect
 
-
-@pytest.fixture(scope="module")
-def address(
-    family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path, labelled_folder: Path,
-    hub_folder: Path,
-) -> Iterator[str]:  # fmt: skip
-    """The address of a server in another process."""
-    folders = [str(family_folder), f"plain={plain_folder}", f"odd={odd_folder}", f"fitted={fitted_folder}"]
-    folders += [f"labelled={labelled_folder}", f"hub={hub_folder}"]
-    command = [sys.executable, "-m", "dihedral", "serve", *folders, "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    assert server.stdout is not None
-    yield server.stdout.readline().split()[-1]
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(timeout=20) == 0
-
-
-@pytest.fixture
-def open_page(browser, address):
-    """open_page("#/relations"): a page. Errors in the console and requests to other hosts fail the test."""
-    contexts, requests, errors = [], [], []
-
-    def open_it(route: str, width: int = 1200, height: int = 900, scheme: str = "light"):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(f"{address}/{route}")
-        page.wait_for_selector("main h1")
-        return page
-
-    open_it.address = address
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert [url for url in requests if not url.startswith(address)] == []
-    assert errors == []
+from tests.serve.servers import serving
 
 
 @pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "hasOwnProperty", "valueOf"])
@@ -65,16 +20,10 @@ def test_a_page_that_every_object_has_is_not_found(open_page, name):
     page.wait_for_selector("main[data-page=home] h1")
 
 
-def test_rules_are_mined_only_when_asked_for(browser, family_folder):
+def test_rules_are_mined_only_when_asked_for(new_page, family_folder):
     """On a server of its own, whose rules nobody has mined yet."""
-    command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    assert server.stdout is not None
-    context = browser.new_context()
-    try:
-        address = server.stdout.readline().split()[-1]
-        page = context.new_page()
-        asked: list[str] = []
+    with serving(family_folder) as address:
+        page, asked = new_page(), []
         page.on("request", lambda request: asked.append(request.url))
         for route, shown in (("#/", "home"), ("#/relations", "relations"), ("#/relation/spouse", "relation")):
             page.goto(f"{address}/{route}")
@@ -86,11 +35,7 @@ def test_rules_are_mined_only_when_asked_for(browser, family_folder):
         page.goto(f"{address}/#/")
         page.wait_for_selector("main[data-page=home]:not([aria-busy])")
         expect(page.locator(".rules li .name").first).to_be_visible()
-        assert page.locator("button.mine").count() == 0
-    finally:
-        context.close()
-        server.terminate()
-        server.wait(timeout=20)
+        expect(page.locator("button.mine")).to_have_count(0)
 
 
 def test_from_a_search_to_an_explanation(open_page):
@@ -102,13 +47,14 @@ def test_from_a_search_to_an_explanation(open_page):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_selector("main[data-page=entity] h1")
-    assert page.inner_text("h1") == name and page.url.endswith(f"#/entity/{name}")
-    assert page.locator(".chips a").count() > 0
+    expect(page.locator("h1")).to_have_text(name)
+    expect(page).to_have_url(re.compile(f"#/entity/{name}$"))
+    expect(page.locator(".chips a")).not_to_have_count(0)
     page.locator(".guesses a").first.click()
     page.wait_for_selector("main[data-page=why] .graph svg")
-    assert page.locator(".graph .edge").count() >= 1 and page.locator(".graph .node").count() >= 2
-    assert page.inner_text(".badge") == "predicted"
-    assert page.locator(".similar-facts li").count() > 0 and page.locator(".contributions svg").count() > 0
+    for shown in (".graph .edge", ".graph .node.end", ".similar-facts li", ".contributions svg"):
+        expect(page.locator(shown)).not_to_have_count(0)
+    expect(page.locator(".badge")).to_have_text("predicted")
 
 
 def test_a_hub_lists_facts_of_every_relation_and_says_how_many(open_page):
@@ -116,13 +62,14 @@ def test_a_hub_lists_facts_of_every_relation_and_says_how_many(open_page):
     page.route("**/v1/entity?*", lambda route: route.continue_(url=route.request.url.replace("top=500", "top=30")))
     page.goto(f"{open_page.address}/#/entity/entity_000?model=hub")
     expect(page.locator(".title")).to_contain_text("600 known facts of 60 relations; the first 60 are listed")
-    assert page.locator("section:not(.predicted) > .group").count() == 60
+    expect(page.locator("section:not(.predicted) > .group")).to_have_count(60)
 
 
 def test_labels_are_shown_with_their_ids_and_found(open_page):
     page = open_page("#/entity/man_0000?model=labelled")
-    assert page.locator("h1").evaluate("one => one.firstChild.textContent") == "Jürgen Müller"
-    assert page.inner_text("h1 .id") == "man_0000" and page.get_by_text("the first").is_visible()
+    expect(page.locator("h1")).to_have_text("Jürgen Müllerman_0000")
+    expect(page.locator("h1 .id")).to_have_text("man_0000")
+    expect(page.get_by_text("the first")).to_be_visible()
     expect(page.locator("h3 a.relation", has_text="married to").first).to_contain_text("spouse")
     page.fill("#search", "muller jurgen")
     expect(page.locator("#found [role=option]")).to_have_count(1)
@@ -131,7 +78,7 @@ def test_labels_are_shown_with_their_ids_and_found(open_page):
     expect(page.locator("#found [role=option]")).to_contain_text(["relation"])
     page.keyboard.press("Enter")
     page.wait_for_selector("main[data-page=relation] h1")
-    assert page.inner_text("h1 .id") == "spouse"
+    expect(page.locator("h1 .id")).to_have_text("spouse")
 
 
 def test_labels_of_one_model_are_not_shown_in_another(open_page):
@@ -141,18 +88,24 @@ def test_labels_of_one_model_are_not_shown_in_another(open_page):
     expect(page.locator("h1")).to_have_text("man_0000")
 
 
+# One edge per step of each path, and the explained one; the graph is drawn anew when its width changes.
+MORE_EDGES_THAN_PATHS = """() => {
+  const count = (selector) => document.querySelectorAll(selector).length;
+  return count(".ways li") >= 1 && count(".graph .edge") > count(".ways li");
+}"""
+
+
 def test_a_supported_fact_shows_its_paths(open_page, models):
     graph = models["family"].graph
     facts = set(graph.names_of(graph.train))
     head, relation, tail = next(f for f in sorted(facts) if f[1] == "spouse" and (f[2], "spouse", f[0]) in facts)
     page = open_page(f"#/why/{head}/{relation}/{tail}")
     page.wait_for_selector(".graph .edge.fact")
-    ways = page.locator(".ways li").count()
-    assert ways >= 1 and page.locator(".graph .edge").count() > ways
-    assert page.inner_text(".badge") == "known, train split"
+    page.wait_for_function(MORE_EDGES_THAN_PATHS)
+    expect(page.locator(".badge")).to_have_text("known, train split")
     page.locator(".graph .node.end").last.click()
     page.wait_for_selector("main[data-page=entity]")
-    assert page.inner_text("h1") == tail
+    expect(page.locator("h1")).to_have_text(tail)
 
 
 def test_an_empty_explanation_says_what_was_looked_for(open_page):
@@ -165,7 +118,7 @@ def test_an_empty_explanation_says_what_was_looked_for(open_page):
 def test_a_fact_of_the_test_split_is_labelled(open_page, models):
     graph = models["family"].graph
     page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.names_of(graph.test)))))
-    assert page.inner_text(".badge") == "known, test split"
+    expect(page.locator(".badge")).to_have_text("known, test split")
 
 
 def test_a_probability_is_shown_with_its_meaning(open_page, models):
@@ -174,28 +127,30 @@ def test_a_probability_is_shown_with_its_meaning(open_page, models):
     page = open_page(f"#/why/{answer.head}/{answer.relation}/{answer.tail}")
     shown = page.locator(".numbers div").first
     percent = f"{answer.probability:.0%}".replace("%", " %")
-    assert shown.locator("dd").inner_text() == ("< 1 %" if answer.probability < 0.01 else percent)
-    assert shown.get_attribute("title") == (
-        "the share of such proposals that hold, if as many facts are missing as were held out"
+    expect(shown.locator("dd")).to_have_text("< 1 %" if answer.probability < 0.01 else percent)
+    expect(shown).to_have_attribute(
+        "title", "the share of such proposals that hold, if as many facts are missing as were held out"
     )
 
 
 def test_a_model_without_elements_links_to_no_empty_page(open_page):
     page = open_page("#/entity/man_0000?model=plain")
     page.wait_for_selector(".guesses a")
-    assert "explanation" not in page.inner_text("main")
-    assert page.locator("nav [data-page=compose]").is_hidden()
-    assert page.locator(".guesses a").first.get_attribute("href").startswith("#/entity/")
+    expect(page.locator("main")).not_to_contain_text("explanation")
+    expect(page.locator("nav [data-page=compose]")).to_be_hidden()
+    expect(page.locator(".guesses a").first).to_have_attribute("href", re.compile("^#/entity/"))
     page.goto(page.url.replace("entity/man_0000", "relations"))
     page.wait_for_selector("main[data-page=relations]")
-    assert page.locator("thead th").count() == 2 and "Read off" not in page.inner_text("main")
+    expect(page.locator("thead th")).to_have_count(2)
+    expect(page.locator("main")).not_to_contain_text("Read off")
 
 
 def test_iris_have_prefixes_and_unusual_names_have_pages(open_page):
     page = open_page("#/entity/ex:n1?model=odd")
-    assert page.inner_text("h1") == "ex:n1" and page.locator("h1").get_attribute("title") == "http://example.org/n1"
+    expect(page.locator("h1")).to_have_text("ex:n1")
+    expect(page.locator("h1")).to_have_attribute("title", "http://example.org/n1")
     link = page.locator(".chips a", has_text="ex:n2").first
-    assert link.get_attribute("href") == "#/entity/http%3A%2F%2Fexample.org%2Fn2?model=odd"
+    expect(link).to_have_attribute("href", "#/entity/http%3A%2F%2Fexample.org%2Fn2?model=odd")
     page.fill("#search", "ex:n")
     expect(page.locator("#found [role=option] .name").first).to_have_text("ex:n1")
     for route in ("entity/..", "relation/..", "relation/~back"):
@@ -204,7 +159,8 @@ def test_iris_have_prefixes_and_unusual_names_have_pages(open_page):
         expect(page.locator("h1")).to_have_text(route.split("/")[1])
     page.goto(page.url.split("#")[0] + "#/compose/~back/~~back?model=odd")
     page.wait_for_selector("main[data-page=compose] .chip .turn")
-    assert page.locator(".chip .turn").evaluate_all("all => all.map((one) => one.ariaPressed)") == ["false", "true"]
+    for number, pressed in enumerate(("false", "true")):
+        expect(page.locator(".chip .turn").nth(number)).to_have_attribute("aria-pressed", pressed)
 
 
 def test_the_calculator_multiplies_inverts_and_removes(open_page):
@@ -215,9 +171,10 @@ def test_the_calculator_multiplies_inverts_and_removes(open_page):
     page.select_option("form select", "parent")
     page.click("text=Add")
     expect(page.locator(".chip")).to_have_count(2)
-    assert page.locator(".elements li").count() == 8 and page.locator(".nearest li").count() <= 6
+    expect(page.locator(".elements li")).to_have_count(8)
+    expect(page.locator(".nearest li")).not_to_have_count(0)
     counts = [int(text) for text in page.locator(".elements .count").all_inner_texts()]
-    assert sum(counts) == 32
+    assert sum(counts) == 32 and page.locator(".nearest li").count() <= 6
     page.click("[aria-label$='inverse of parent']")
     page.wait_for_url("**/#/compose/spouse/~parent")
     page.wait_for_selector("[aria-label$='inverse of parent'][aria-pressed=true]")
@@ -227,29 +184,30 @@ def test_the_calculator_multiplies_inverts_and_removes(open_page):
     expect(page.locator(".chip")).to_have_count(2)
 
 
-def test_relations_are_sortable_and_link_to_their_elements(open_page):
+def test_relations_are_sortable_and_link_to_their_elements(open_page, models):
     page = open_page("#/relations")
     expect(page.locator("main")).not_to_contain_text("…")
+    names, cells = sorted(models["family"].graph.relations), page.locator("tbody td:first-child")
     page.click("[data-sort=name]")
-    names = page.locator("tbody td:first-child").all_inner_texts()
-    assert names == sorted(names) and len(names) == 6
+    expect(cells).to_have_text(names)
     page.click("[data-sort=name]")
-    assert page.locator("tbody td:first-child").all_inner_texts() == names[::-1]
+    expect(cells).to_have_text(names[::-1])
     rows = page.evaluate("fetch('/v1/relations').then((answer) => answer.json())")["relations"]
     for row in rows:  # what is not significant, or not in the graph, is blank
         cells = page.locator("tbody tr", has=page.locator(f"td:first-child >> text=/^{row['name']}$/")).locator("td")
         shown = row["symmetry"]["significant"] and row["mutual"]["support"] > 0
-        assert bool(cells.nth(2).inner_text()) == shown and (not shown or "%" in cells.nth(2).inner_text())
+        expect(cells.nth(2)).to_have_text(re.compile("%" if shown else "^$"))
     page.click("tbody a >> text=/^spouse$/")
     page.wait_for_selector("main[data-page=relation] .elements .symmetry")
-    assert page.locator(".elements .symmetry").count() == 8
-    assert page.locator(".elements .axis").count() == 4
+    expect(page.locator(".elements .symmetry")).to_have_count(8)
+    expect(page.locator(".elements .axis")).to_have_count(4)
 
 
 def test_a_relation_shows_which_components_carry_it(open_page):
     page = open_page("#/relation/parent")
     expect(page.locator("main")).to_contain_text("All 32 components have full size. The ")
-    assert page.locator(".components rect").count() == 32 and page.locator(".components .zero").count() == 0
+    expect(page.locator(".components rect")).to_have_count(32)
+    expect(page.locator(".components .zero")).to_have_count(0)
     page.goto(f"{open_page.address}/#/relation/relation_00?model=hub")
     expect(page.locator("h1")).to_have_text("relation_00")
     elements = page.evaluate(
@@ -258,13 +216,13 @@ def test_a_relation_shows_which_components_carry_it(open_page):
     zero, half = elements["0"], sum(count for name, count in elements.items() if "½" in name)
     said = f"Of 8 components: {zero} zero, {half} half size, {8 - zero - half} full size."
     expect(page.locator("main")).to_contain_text(said)
-    assert page.locator(".components .zero").count() == zero
+    expect(page.locator(".components .zero")).to_have_count(zero)
 
 
 def test_the_model_page_has_metrics_and_curves(open_page):
     page = open_page("#/model")
-    assert page.locator("tbody tr").count() == 2
-    assert page.locator(".curve polyline").count() == 2
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator(".curve polyline")).to_have_count(2)
 
 
 def test_the_selected_model_is_kept_across_links(open_page):
@@ -273,7 +231,7 @@ def test_the_selected_model_is_kept_across_links(open_page):
     expect(page.locator("h1")).to_have_text("plain")
     page.click("nav >> text=Relations")
     page.wait_for_selector("main[data-page=relations]")
-    assert page.url.endswith("#/relations?model=plain")
+    expect(page).to_have_url(re.compile(r"#/relations\?model=plain$"))
     page.click("tbody a >> text=/^spouse$/")
     expect(page.locator("main")).to_contain_text("no group elements")
 
@@ -292,14 +250,18 @@ def test_the_model_selector_follows_the_address(open_page):
     expect(selector).to_have_value("family")
 
 
-def test_an_unknown_name_or_page_shows_an_error(browser, address):
-    page = browser.new_page()
+def test_an_unknown_name_or_page_shows_an_error(new_page, address):
+    page = new_page()
     page.goto(f"{address}/#/entity/man_000")
-    page.wait_for_selector("main a")
-    assert "not known" in page.inner_text("main") and "man_0000" in page.inner_text("main")
+    expect(page.locator("main")).to_contain_text("not known")
+    expect(page.locator("main a").first).to_have_text("man_0000")
     page.goto(f"{address}/#/nowhere")
     page.wait_for_selector("text=This page does not exist.")
-    page.close()
+
+
+def fits(page, width: int) -> None:
+    """No part of a page is wider; figures are drawn anew once their width is known."""
+    page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
 
 
 def test_pages_fit_the_width_of_a_phone(open_page):
@@ -313,14 +275,14 @@ def test_pages_fit_the_width_of_a_phone(open_page):
         page.goto(f"{open_page.address}/{route}")
         page.wait_for_selector("main h1")
         page.wait_for_load_state("networkidle")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, route
+        fits(page, 360)
 
 
 def test_a_long_table_of_relations_is_short_on_a_phone(open_page):
     page = open_page("#/relations?model=hub", width=390, height=844)
     page.wait_for_load_state("networkidle")
-    assert page.evaluate("document.documentElement.scrollHeight") < 4000
-    assert page.locator("tbody tr").count() == 25
+    expect(page.locator("tbody tr")).to_have_count(25)
+    page.wait_for_function("document.documentElement.scrollHeight < 4000")
     page.get_by_label("Filter relations by name").fill("relation_5")
     expect(page.locator("tbody tr")).to_have_count(10)
     page.get_by_label("Filter relations by name").fill("")
@@ -354,12 +316,13 @@ ENLARGE = """() => {
 def test_numbers_are_not_broken_in_their_cells(open_page, width):
     page = open_page("#/", width=width)
     for route in ("relations", "relation/parent", "model", "entity/man_0000?model=plain", "compose/spouse/parent"):
+        page.goto("about:blank")  # otherwise only the fragment changes, and the old page may still be shown
         page.goto(f"{open_page.address}/#/{route}")
         page.wait_for_selector(f"main[data-page={route.split('/')[0]}]:not([aria-busy])")
         page.wait_for_load_state("networkidle")
         page.evaluate(ENLARGE)
-        assert page.evaluate(BROKEN_NUMBERS) == [], route
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, route
+        page.wait_for_function(f"({BROKEN_NUMBERS})().length === 0")
+        fits(page, width)
 
 
 def test_the_dark_colour_scheme_is_used_if_preferred(open_page):
@@ -372,37 +335,27 @@ def test_the_dark_colour_scheme_is_used_if_preferred(open_page):
 
 def test_the_api_reference_lists_the_endpoints(open_page):
     page = open_page("docs")
-    page.wait_for_selector(".endpoint")
-    assert "/v1/predict" in page.inner_text("main") and page.locator(".endpoint").count() > 12
+    expect(page.locator("main")).to_contain_text("/v1/predict")
+    expect(page.locator(".endpoint").nth(12)).to_be_attached()
 
 
 @pytest.mark.parametrize("storage", ["allowed", "forbidden"])
-def test_the_explorer_asks_for_the_key_and_uses_it(browser, family_folder, storage):
-    command = [sys.executable, "-m", "dihedral", "serve", str(family_folder), "--port", "0"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "DIHEDRAL_API_KEY": "sesame"}
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert server.stdout is not None
-        page = browser.new_page()
-        page.set_default_timeout(15_000)
+def test_the_explorer_asks_for_the_key_and_uses_it(new_page, family_folder, storage):
+    with serving(family_folder, DIHEDRAL_API_KEY="sesame") as address:
+        page = new_page()
         if storage == "forbidden":
             page.add_init_script("Object.defineProperty(window, 'sessionStorage', {get() { throw new Error('no'); }})")
-        page.goto(server.stdout.readline().split()[-1])
+        page.goto(address)
         page.fill("form.key input", "sesame")
         page.click("form.key button")
-        page.wait_for_selector("main h1")
-        assert page.inner_text("h1") == "family"
-        page.close()
-    finally:
-        server.terminate()
-        server.wait()
+        expect(page.locator("h1")).to_have_text("family")
 
 
 # --- queries of several facts ---------------------------------------------------------------------
 
 
-def answers_of(page) -> list[str]:
-    return page.locator(".answers tbody tr:not(.witness) td:first-child").all_inner_texts()
+def answers_of(page):
+    return page.locator(".answers tbody tr:not(.witness) td:first-child")
 
 
 def tree_of(page):
@@ -424,16 +377,17 @@ def test_a_question_is_built_by_clicking_and_its_address_reopens_it(open_page, m
     page.get_by_role("button", name="Ask", exact=True).click()
     page.wait_for_selector(".answers .graph svg")
     expected = models["family"].predictor.ask(PATH)
-    assert tree_of(page) == PATH and answers_of(page) == [answer.entity for answer in expected]
+    names = [answer.entity for answer in expected]
+    expect(answers_of(page)).to_have_text(names)
+    assert tree_of(page) == PATH
     first = expected[0].facts
-    assert page.locator(".witness:visible .edge.known").count() == sum(fact.known for fact in first)
-    assert page.locator(".witness:visible .edge.guess").count() == sum(not fact.known for fact in first)
+    expect(page.locator(".witness:visible .edge.known")).to_have_count(sum(fact.known for fact in first))
+    expect(page.locator(".witness:visible .edge.guess")).to_have_count(sum(not fact.known for fact in first))
     expect(page.locator("h2[data-focus]")).to_be_focused()
     again = open_page(page.url.split("/", 3)[3])
-    again.wait_for_selector(".answers .graph svg")
-    assert answers_of(again) == answers_of(page)
-    assert again.get_by_label("Object of fact 2").input_value() == "?y"
-    assert again.get_by_label("Answer variable").input_value() == "y"
+    expect(answers_of(again)).to_have_text(names)
+    expect(again.get_by_label("Object of fact 2")).to_have_value("?y")
+    expect(again.get_by_label("Answer variable")).to_have_value("y")
 
 
 def test_a_question_has_alternatives_and_negations(open_page, models):
@@ -464,8 +418,9 @@ def test_a_question_has_alternatives_and_negations(open_page, models):
         },
     }
     expected = models["family"].predictor.ask(tree_of(page), known="exclude")
-    assert page.url.endswith("/new") and answers_of(page) == [answer.entity for answer in expected]
-    assert page.get_by_label("only answers that are not known").is_checked()
+    expect(page).to_have_url(re.compile("/new$"))
+    expect(answers_of(page)).to_have_text([answer.entity for answer in expected])
+    expect(page.get_by_label("only answers that are not known")).to_be_checked()
 
 
 def test_sparql_and_the_builder_show_the_same_question(open_page):
@@ -475,33 +430,29 @@ def test_sparql_and_the_builder_show_the_same_question(open_page):
     )
     page.get_by_role("button", name="Ask", exact=True).click()
     page.wait_for_selector(".answers .graph svg")
-    found = answers_of(page)
-    assert found == ["man_0007"]
+    expect(answers_of(page)).to_have_text(["man_0007"])
     page.click(".tabs >> text=Build")
     page.wait_for_selector(".ask fieldset")
-    page.wait_for_selector(".answers .graph svg")
-    assert answers_of(page) == found and page.locator(".ask-group.not").count() == 1
-    assert "?x is one of man_0007" in page.inner_text(".ask")
+    expect(page.locator(".ask-group.not")).to_have_count(1)
+    expect(page.locator(".ask")).to_contain_text("?x is one of man_0007")
+    expect(answers_of(page)).to_have_text(["man_0007"])
     page.click(".tabs >> text=SPARQL")
-    page.wait_for_selector("textarea")
-    page.wait_for_selector(".answers .graph svg")
-    assert answers_of(page) == found and "MINUS { ?x <sibling> <man_0001> . }" in page.input_value("textarea")
+    expect(page.locator("textarea")).to_have_value(re.compile(re.escape("MINUS { ?x <sibling> <man_0001> . }")))
+    expect(answers_of(page)).to_have_text(["man_0007"])
 
 
-def test_a_refused_question_stays_in_its_form(browser, address):
-    context = browser.new_context()
-    page = context.new_page()
+def test_a_refused_question_stays_in_its_form(new_page, address):
+    page = new_page()
     text = "SELECT ?x { <man_0000> <spose> ?x }"
     page.goto(f"{address}/#/ask/sparql/{quote(text, safe='')}")
     expect(page.locator(".refusal")).to_contain_text("relation 'spose' is not known")
     expect(page.locator(".refusal")).to_contain_text("Did you mean spouse?")
-    assert page.input_value("textarea") == text
+    expect(page.locator("textarea")).to_have_value(text)
     for broken in ("%7B", "%7B%7D", "null", "%7B%22select%22%3A%22x%22%2C%22where%22%3A5%7D"):
         page.goto(f"{address}/#/")
         page.wait_for_selector("main[data-page=home]")
         page.goto(f"{address}/#/ask/json/{broken}")
         page.wait_for_selector("main[data-page=ask]:not([aria-busy]) form")
-    context.close()
 
 
 def test_only_what_is_fitted_is_called_probability(open_page):
@@ -510,7 +461,7 @@ def test_only_what_is_fitted_is_called_probability(open_page):
     for query, model, header in cases:
         page = open_page(f"#/ask/json/{quote(json.dumps(query), safe='')}?model={model}")
         page.wait_for_selector(".answers .graph svg")
-        assert page.locator(".answers th").nth(1).inner_text() == header
+        expect(page.locator(".answers th").nth(1)).to_have_text(header)
         assert ("probability" in page.inner_text("main").lower()) == (header == "Probability")
 
 
@@ -519,7 +470,7 @@ def test_the_page_for_questions_works_with_the_keyboard_on_a_phone(open_page):
     page.wait_for_selector(".answers .graph svg")
     lengthen = "one => { one.options[0].textContent = '/a/long/name/of/a/relation'.repeat(3); one.selectedIndex = 0; }"
     page.get_by_label("Relation of fact 1").evaluate(lengthen)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    fits(page, 390)
     nameless = page.locator("main :is(input, select, textarea, button)").evaluate_all(
         "all => all.filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim())).length"
     )
@@ -528,7 +479,7 @@ def test_the_page_for_questions_works_with_the_keyboard_on_a_phone(open_page):
     second.focus()
     page.keyboard.press("Enter")
     expect(page.locator("#witness-1 svg")).to_be_visible()
-    assert second.get_attribute("aria-expanded") == "true"
+    expect(second).to_have_attribute("aria-expanded", "true")
     page.keyboard.press("Enter")
     expect(page.locator("#witness-1")).to_be_hidden()
     page.get_by_label("Object of fact 2").focus()

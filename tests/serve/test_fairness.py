@@ -6,10 +6,12 @@ import http.client
 import json
 import socket
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -22,130 +24,178 @@ from dihedral.serve.served_model import read_models
 from dihedral.serve.server import listen
 from soak.server import Running
 
-# missing facts take three seconds, and stop when they are told to
-SLOW = """
-import time
+# Missing facts are looked for until a file exists, or until they are told to stop. A request prints when it asks for
+# work, when its work starts, and when it has left the queue.
+SCRIPT = """
+import os, time
 from dihedral.runtime import interruption
 from dihedral.serve import served_model, workers
-started = []
-def slow(self, *_):
-    started.append(1)
-    print("missing", flush=True)
-    for _ in range(60):
-        time.sleep(0.05)
+
+def missing(self, *_):
+    print("started", flush=True)
+    while not os.path.exists({gate!r}):
+        time.sleep(0.01)
         interruption.check()
     return []
-served_model.ServedModel.missing = slow
+
+async def printed(self, call):
+    print("asked", flush=True)
+    try:
+        return await run(self, call)
+    finally:
+        print("left", flush=True)
+
+served_model.ServedModel.missing, run, workers.Workers.run = missing, workers.Workers.run, printed
 """
 PREDICT = "/v1/predict?head=man_0000&relation=spouse"
+MAX_SECONDS = 300  # for an answer that never comes; a busy machine may be slow
+
+
+@dataclass
+class GatedServer:
+    """A server in another process; missing facts wait until the gate is opened."""
+
+    running: Running
+    address: tuple[str, int]
+    gate: Path
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def wait_for(self, event: str, count: int) -> None:
+        """Until so many requests have asked for work, started it or left."""
+        while self.seen[event] < count:
+            line = self.running.process.stdout.readline()
+            assert line, "the server has ended"
+            self.seen[line.strip()] += 1
+
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(*self.address, timeout=MAX_SECONDS)
+        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
+
+    def send(self, path: str) -> socket.socket:
+        """Send a request and do not wait for the answer."""
+        connection = socket.create_connection(self.address)
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return connection
 
 
 @contextmanager
-def server(folder: Path, script: str = "", *options: str) -> Iterator[tuple[Running, tuple[str, int]]]:
-    with listen("127.0.0.1", 0) as listener, Running(folder, listener, SLOW + script, *options) as running:
-        yield running.wait_until_ready(), listener.getsockname()
+def serve(folder: Path, tmp_path: Path, script: str = "", *options: str) -> Iterator[GatedServer]:
+    gate = tmp_path / "gate"
+    whole = SCRIPT.format(gate=str(gate)) + script
+    with listen("127.0.0.1", 0) as listener, Running(folder, listener, whole, *options) as running:
+        yield GatedServer(running.wait_until_ready(), listener.getsockname(), gate)
 
 
-def get(address: tuple[str, int], path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(*address, timeout=30)
-    connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
+def test_work_of_vanished_clients_is_dropped(family_folder, tmp_path):
+    with serve(family_folder, tmp_path) as server, ThreadPoolExecutor(1) as pool:
+        with server.send("/v1/missing"):
+            server.wait_for("started", 1)
+        server.wait_for("left", 1)  # its work was stopped
+        staying = pool.submit(server.get, "/v1/missing")
+        server.wait_for("started", 2)
+        vanishing = [server.send("/v1/missing") for _ in range(50)]
+        server.wait_for("asked", 52)
+        for connection in vanishing:
+            connection.close()
+        server.wait_for("left", 51)  # of the queue
+        server.gate.touch()
+        assert staying.result()[0] == server.get("/v1/missing")[0] == 200
+        server.wait_for("left", 53)
+        assert server.seen["started"] == 3
+        assert server.running.stop() == (0, "stopped")
 
 
-def abandon(address: tuple[str, int], path: str) -> None:
-    """Send a request and go away."""
-    with socket.create_connection(address) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        time.sleep(0.05)
-
-
-def test_work_of_vanished_clients_is_dropped(family_folder):
-    with server(family_folder) as (running, address):
-        with ThreadPoolExecutor(50) as pool:
-            list(pool.map(lambda _: abandon(address, "/v1/missing"), range(50)))
-        started = time.monotonic()
-        assert get(address, "/v1/missing")[0] == 200
-        assert time.monotonic() - started < 6  # one such request takes three seconds, fifty would take minutes
-        assert running.stop() == (0, "stopped")
-        assert running.output.count("missing") < 10
-
-
-def test_predictions_are_answered_while_heavy_requests_wait(family_folder):
-    with server(family_folder) as (_, address), ThreadPoolExecutor(20) as pool:
-        get(address, PREDICT)  # the first one fills caches
-        heavy = [pool.submit(get, address, "/v1/missing") for _ in range(3)]
-        time.sleep(0.3)
+def test_predictions_are_answered_while_heavy_requests_wait(family_folder, tmp_path):
+    with serve(family_folder, tmp_path) as server, ThreadPoolExecutor(3) as pool:
+        heavy = [pool.submit(server.get, "/v1/missing") for _ in range(3)]
+        server.wait_for("asked", 3)
         for path in (PREDICT, "/healthz", "/v1/entities?search=man", "/", "/static/explorer.js"):
-            started = time.monotonic()
-            assert get(address, path)[0] == 200 and time.monotonic() - started < 0.5
+            assert server.get(path)[0] == 200
+        assert not any(each.done() for each in heavy)
+        server.gate.touch()
         assert [each.result()[0] for each in heavy] == [200, 200, 200]
 
 
-def test_a_full_queue_is_503_with_a_time_to_try_again(family_folder):
-    with server(family_folder, "workers.Workers.__init__.__defaults__ = (2,)") as (_, address):
+def test_a_full_queue_is_503_with_a_time_to_try_again(family_folder, tmp_path):
+    with serve(family_folder, tmp_path, "workers.Workers.__init__.__defaults__ = (2,)") as server:
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda _: get(address, "/v1/missing"), range(8)))
-        statuses = sorted(status for status, _, _ in answers)
-        assert statuses == [200, 200, 200, 503, 503, 503, 503, 503]
-        refused = next(answer for answer in answers if answer[0] == 503)
-        assert refused[1]["retry-after"] == "5" and "2 requests of this kind are waiting" in refused[2].decode()
-
-
-def test_a_request_has_a_time_limit_waiting_included(family_folder):
-    with server(family_folder, "", "--max-seconds", "1") as (_, address), ThreadPoolExecutor(3) as pool:
-        started = time.monotonic()
-        for status, headers, content in pool.map(lambda _: get(address, "/v1/missing"), range(3)):
+            answers = [pool.submit(server.get, "/v1/missing") for _ in range(8)]
+            refused = [each.result() for each in islice(as_completed(answers), 5)]
+            server.gate.touch()
+        assert sorted(each.result()[0] for each in answers) == [200, 200, 200, 503, 503, 503, 503, 503]
+        for status, headers, content in refused:
             assert status == 503 and headers["retry-after"] == "5"
-            assert json.loads(content)["detail"].startswith("the request took longer than 1 seconds; ")
-        assert time.monotonic() - started < 2.5
-        assert get(address, PREDICT)[0] == 200
+            assert "2 requests of this kind are waiting" in content.decode()
 
 
-def test_one_client_may_be_limited(family_folder):
-    with server(family_folder, "", "--max-per-client", "2") as (_, address), ThreadPoolExecutor(5) as pool:
-        statuses = sorted(each[0] for each in pool.map(lambda _: get(address, "/v1/missing"), range(5)))
-        assert statuses == [200, 200, 429, 429, 429]
-        assert get(address, PREDICT)[0] == 200 and get(address, "/healthz")[0] == 200
+def test_a_request_has_a_time_limit(family_folder, tmp_path):
+    with serve(family_folder, tmp_path, "", "--max-seconds", "1") as server:
+        status, headers, content = server.get("/v1/missing")
+        assert status == 503 and headers["retry-after"] == "5"
+        assert json.loads(content)["detail"].startswith("the request took longer than 1 seconds; ")
 
 
-def test_every_accepted_request_is_answered_when_the_server_stops(family_folder):
-    with server(family_folder, "workers.MAX_STOP_SECONDS = 2.5") as (running, address), ThreadPoolExecutor(8) as pool:
-        get(address, PREDICT)  # the first one fills caches
-        heavy = [pool.submit(get, address, "/v1/missing") for _ in range(5)]
-        time.sleep(0.5)
-        started = time.monotonic()
-        predicted = [pool.submit(get, address, PREDICT) for _ in range(3)]
-        time.sleep(0.2)
-        assert running.stop() == (0, "stopped")
-        assert time.monotonic() - started < 10
+def test_the_time_limit_includes_waiting(family_folder, tmp_path):
+    """The work of the first request cannot be stopped: nothing that waits is ever started."""
+    script = "interruption.check = lambda: None"
+    with serve(family_folder, tmp_path, script, "--max-seconds", "3") as server, ThreadPoolExecutor(3) as pool:
+        first = pool.submit(server.get, "/v1/missing")
+        server.wait_for("started", 1)
+        for status, _, content in pool.map(lambda _: server.get("/v1/missing"), range(2)):
+            assert status == 503 and b"the request took longer than 3 seconds; " in content
+        server.gate.touch()
+        first.result()
+        server.wait_for("left", 3)
+        assert server.seen["started"] == 1
+
+
+def test_one_client_may_be_limited(family_folder, tmp_path):
+    with serve(family_folder, tmp_path, "", "--max-per-client", "2") as server:
+        with ThreadPoolExecutor(5) as pool:
+            answers = [pool.submit(server.get, "/v1/missing") for _ in range(5)]
+            assert [each.result()[0] for each in islice(as_completed(answers), 3)] == [429, 429, 429]
+            server.gate.touch()
+        assert sorted(each.result()[0] for each in answers) == [200, 200, 429, 429, 429]
+        assert server.get(PREDICT)[0] == server.get("/healthz")[0] == 200
+
+
+def test_every_accepted_request_is_answered_when_the_server_stops(family_folder, tmp_path):
+    with serve(family_folder, tmp_path, "workers.MAX_STOP_SECONDS = 1") as server, ThreadPoolExecutor(8) as pool:
+        heavy = [pool.submit(server.get, "/v1/missing") for _ in range(5)]
+        server.wait_for("asked", 5)
+        light = [pool.submit(server.get, "/v1/entities?search=man") for _ in range(3)]
+        server.wait_for("asked", 8)
+        assert server.running.stop() == (0, "stopped")
         answers = [each.result() for each in heavy]
-        assert sorted(status for status, _, _ in answers)[1:] == [503] * 4  # one may just be done
-        assert all("the server is stopping" in content.decode() for status, _, content in answers if status == 503)
-        assert [each.result()[0] for each in predicted] == [200, 200, 200]
+        assert [status for status, _, _ in answers] == [503] * 5
+        assert all("the server is stopping" in content.decode() for _, _, content in answers)
+        assert {each.result()[0] for each in light} <= {200, 503}
 
 
-def test_a_web_page_of_another_site_cannot_use_a_local_server(family_folder):
-    with server(family_folder, "", "--allow-host", "Models.Example") as (_, address):
+def test_a_web_page_of_another_site_cannot_use_a_local_server(family_folder, tmp_path):
+    with serve(family_folder, tmp_path, "", "--allow-host", "Models.Example") as server:
         for host in ("localhost", "127.0.0.1:8000", "[::1]:80", "models.example", "LOCALHOST:1"):
-            assert get(address, "/v1/models", Host=host)[0] == 200
+            assert server.get("/v1/models", Host=host)[0] == 200
         for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000", ""):
-            status, _, content = get(address, "/v1/models", Host=host)
+            status, _, content = server.get("/v1/models", Host=host)
             assert status == 403 and "--allow-host" in content.decode()
-        assert get(address, "/v1/models", Sec_Fetch_Site="same-origin")[0] == 200
-        assert get(address, "/v1/models", Sec_Fetch_Site="none")[0] == 200
+        assert server.get("/v1/models", Sec_Fetch_Site="same-origin")[0] == 200
+        assert server.get("/v1/models", Sec_Fetch_Site="none")[0] == 200
         for site in ("cross-site", "same-site"):
-            assert get(address, "/v1/models", Sec_Fetch_Site=site)[0] == 403
-            assert get(address, "/v1/models", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 403
-            assert get(address, "/", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 200  # a link
+            assert server.get("/v1/models", Sec_Fetch_Site=site)[0] == 403
+            assert server.get("/v1/models", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 403
+            assert server.get("/", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 200  # a link
 
 
-def test_two_lengths_close_the_connection(family_folder):
+def test_two_lengths_close_the_connection(family_folder, tmp_path):
     smuggled = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with server(family_folder) as (_, address), socket.create_connection(address, timeout=10) as connection:
+    with serve(family_folder, tmp_path) as server, socket.create_connection(server.address) as connection:
+        connection.settimeout(MAX_SECONDS)
         connection.sendall(head + b"0\r\n\r\n" + smuggled)
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
@@ -177,17 +227,17 @@ def test_a_page_that_is_opened_does_not_mine_rules(family_folder):
         assert client.get("/v1/relation?name=spouse&mine=false").json()["compositions"]
 
 
-def test_a_batch_survives_the_client_that_started_it(family_folder):
-    with server(family_folder) as (_, address):
+def test_a_batch_survives_the_client_that_started_it(family_folder, tmp_path):
+    with serve(family_folder, tmp_path) as server:
         stop = threading.Event()
 
         def vanish() -> None:
             while not stop.is_set():
-                abandon(address, PREDICT)
+                server.send(PREDICT).close()
 
         with ThreadPoolExecutor(6) as pool:
             vanishing = [pool.submit(vanish) for _ in range(4)]
-            assert {get(address, PREDICT)[0] for _ in range(50)} == {200}
+            assert {server.get(PREDICT)[0] for _ in range(50)} == {200}
             stop.set()
             for each in vanishing:
                 each.result()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +12,7 @@ from playwright.sync_api import expect
 
 from dihedral.store.folder import relabel_model
 from dihedral.store.reviews import Decision, Reviews
+from tests.serve.servers import serving
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +21,8 @@ def served(family_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = Path(shutil.copytree(family_folder, tmp_path_factory.mktemp("review") / "family"))
     hostile = {"label": "<img src=x onerror=alert(1)>", "type": "Person"}
     relabel_model(folder, {"man_0000": hostile, "man_0001": {"label": "Abe", "type": "Person"}}, "en")
-    command = [sys.executable, "-m", "dihedral", "serve", str(folder), "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    assert server.stdout is not None
-    yield server.stdout.readline().split()[-1], folder
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(timeout=20) == 0
+    with serving(folder) as address:
+        yield address, folder
 
 
 @pytest.fixture
@@ -39,15 +32,12 @@ def reviews(served) -> Iterator[Reviews]:
 
 
 @pytest.fixture
-def open_page(browser, served):
+def open_page(new_page, served):
     """open_page(390): the review page at this width. Errors on the page fail the test."""
-    contexts, errors = [], []
+    errors = []
 
     def open_it(width: int = 1280, name: str = ""):
-        context = browser.new_context(viewport={"width": width, "height": 800})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
+        page = new_page(viewport={"width": width, "height": 800})
         page.on("pageerror", lambda error: errors.append(str(error)))
         if name:
             page.add_init_script(f"localStorage.setItem('reviewer', {name!r})")
@@ -56,8 +46,6 @@ def open_page(browser, served):
         return page
 
     yield open_it
-    for context in contexts:
-        context.close()
     assert errors == []
 
 
@@ -76,6 +64,10 @@ def current(page) -> str:
     return page.inner_text("tr[aria-current] .fact")
 
 
+def is_current(page, fact: str) -> None:
+    expect(page.locator("tr[aria-current] .fact")).to_have_text(fact, use_inner_text=True)
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, width):
     page = open_page(width)
@@ -83,7 +75,7 @@ def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, widt
     expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
     page.keyboard.press("a")
     expect(page.locator("#review-name")).to_be_focused()
-    assert "Write your name first" in page.inner_text(".review-status")
+    expect(page.locator(".review-status")).to_contain_text("Write your name first")
     page.keyboard.type("Eve")
     page.keyboard.press("Enter")
     expect(page.locator("tr[aria-current]")).to_be_focused()
@@ -100,14 +92,23 @@ def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, widt
         pressed[key] += 1
         page.keyboard.press(key)
     expect(page.locator(".review-progress")).to_contain_text("100 of 100 decided")
-    expect(page.locator(".review tbody")).not_to_contain_text("saving", timeout=90_000)
+    expect(page.locator(".review tbody")).not_to_contain_text("saving")
     kept = {name: len(reviews.facts(name)) for name in ("accept", "reject", "skip")}
     assert kept == {"accept": pressed["a"], "reject": pressed["r"], "skip": pressed["s"]} and sum(kept.values()) == 100
     assert sum(each.note == "note a r s" for each in reviews.opinions("Eve").values()) == 4
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
     expect(page.locator("button.next")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
+
+
+# Two graphs with two markers each, and the visible one uses its own. A graph is drawn anew whenever its width changes.
+OWN_ARROWHEAD = """() => {
+  const ids = [...document.querySelectorAll(".graph marker")].map((one) => one.id);
+  const shown = document.querySelectorAll("tr.witness:not([hidden])");
+  const used = shown[0]?.querySelector(".edge.guess path")?.getAttribute("marker-end").slice("url(".length, -1);
+  return ids.length === 4 && new Set(ids).size === 4 && shown.length === 1 && used && shown[0].querySelector(used);
+}"""
 
 
 def test_arrowheads_do_not_depend_on_hidden_graphs(open_page, reviews):
@@ -119,10 +120,7 @@ def test_arrowheads_do_not_depend_on_hidden_graphs(open_page, reviews):
         page.keyboard.press("j")
     page.keyboard.press("k")
     page.keyboard.press("e")
-    ids = page.locator(".graph marker").evaluate_all("all => all.map((one) => one.id)")
-    assert len(ids) == len(set(ids)) == 4
-    used = page.locator("tr.witness:visible .edge.guess path").get_attribute("marker-end")
-    assert page.locator(f"tr.witness:visible {used[4:-1]}").count() == 1
+    page.wait_for_function(OWN_ARROWHEAD)
 
 
 def test_undo_goes_back_to_the_fact_and_survives_a_reload(open_page, reviews):
@@ -135,18 +133,16 @@ def test_undo_goes_back_to_the_fact_and_survives_a_reload(open_page, reviews):
     expect(page.locator(".verdict-reject")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator(".verdict-reject")).to_have_count(0)
-    assert current(page) == second
+    is_current(page, second)
     page.reload()
-    page.wait_for_selector(".review tbody tr[aria-current]")
-    assert current(page) == second  # the first is decided
+    is_current(page, second)  # the first is decided
     page.keyboard.press("u")
     expect(page.locator(".review-status")).to_contain_text("undone: accept")
     page.keyboard.press("u")
     expect(page.locator(".review-error[role=alert]")).to_contain_text("no decision that can be undone")
     assert reviews.standing() == {}
     page.reload()
-    page.wait_for_selector(".review tbody tr[aria-current]")
-    assert current(page) == first
+    is_current(page, first)
 
 
 def test_arrows_and_letters_move_and_typing_decides_nothing(open_page, reviews):
@@ -156,9 +152,9 @@ def test_arrows_and_letters_move_and_typing_decides_nothing(open_page, reviews):
     first = current(page)
     for key, other in (("j", "k"), ("ArrowDown", "ArrowUp")):
         page.keyboard.press(key)
-        assert current(page) != first
+        expect(page.locator("tr[aria-current] .fact")).not_to_have_text(first, use_inner_text=True)
         page.keyboard.press(other)
-        assert current(page) == first
+        is_current(page, first)
     page.keyboard.press("?")
     expect(page.locator("dialog.keys")).to_be_visible()
     page.keyboard.press("a")
@@ -168,7 +164,8 @@ def test_arrows_and_letters_move_and_typing_decides_nothing(open_page, reviews):
     page.keyboard.type("ars")
     page.keyboard.press("Escape")
     page.keyboard.press("Control+a")
-    assert not reviews.path.exists() and "0 of 100" in page.inner_text(".review-progress")
+    expect(page.locator(".review-progress")).to_contain_text("0 of 100")
+    assert not reviews.path.exists()
 
 
 def test_a_decision_that_was_not_kept_is_not_shown_as_kept(open_page, reviews):
@@ -180,8 +177,9 @@ def test_a_decision_that_was_not_kept_is_not_shown_as_kept(open_page, reviews):
     expect(page.locator(".review-error[role=alert]")).to_contain_text("Not saved")
     row = page.locator(".review tbody tr", has_text="not saved")
     expect(row).to_have_count(1)
-    assert row.locator(".fact").inner_text() == fact and reviews.standing() == {}
-    assert "0 of 100 decided" in page.inner_text(".review-progress")
+    expect(row.locator(".fact")).to_have_text(fact, use_inner_text=True)
+    expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
+    assert reviews.standing() == {}
     page.unroute("**/v1/review?*")
     page.keyboard.press("k")
     page.keyboard.press("a")
@@ -229,7 +227,7 @@ def test_two_reviewers_at_once_keep_their_decisions(open_page, reviews):
         kim.keyboard.press("r")
     for page in (eve, kim):
         expect(page.locator(".review-progress")).to_contain_text("5 of 100 decided")
-        expect(page.locator(".review tbody")).not_to_contain_text("saving", timeout=90_000)
+        expect(page.locator(".review tbody")).not_to_contain_text("saving")
     assert [len(reviews.opinions(name)) for name in ("Eve", "Kim")] == [5, 5] and len(reviews.disputed()) == 5
 
 
@@ -297,10 +295,9 @@ def test_a_download_that_fails_says_so(open_page, reviews):
     expect(message).to_be_empty()
 
 
-def test_a_reviewer_without_storage_can_decide(browser, served, reviews):
-    context = browser.new_context()
-    context.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('forbidden'); }})")
-    page = context.new_page()
+def test_a_reviewer_without_storage_can_decide(new_page, served, reviews):
+    page = new_page()
+    page.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('forbidden'); }})")
     page.goto(f"{served[0]}/#/review")
     page.wait_for_selector("main[data-page=review]:not([aria-busy])")
     find(page)
@@ -309,26 +306,31 @@ def test_a_reviewer_without_storage_can_decide(browser, served, reviews):
     expect(page.locator("tr[aria-current]")).to_be_focused()
     page.keyboard.press("a")
     expect(page.locator(".verdict-accept")).to_have_text(["accepted"])
-    context.close()
     assert len(reviews.opinions("Eve")) == 1
 
 
 def test_facts_are_listed_after_the_decisions_that_are_being_sent(open_page, reviews):
     page = open_page(name="Eve")
     find(page)
-    waiting = []
-    page.route(
-        "**/v1/review?*", lambda route: waiting.append(route) if route.request.method == "POST" else route.fallback()
-    )
+    sent = []
+
+    def hold(route) -> None:
+        sent.append(route)
+        if route.request.method != "POST":
+            route.fallback()
+
+    page.route("**/v1/review?*", hold)
     fact = current(page)
     page.keyboard.press("a")
     expect(page.locator(".review tbody")).to_contain_text("saving")
     page.fill("#review-min_probability", "0.01")
     page.keyboard.press("Tab")
-    page.wait_for_timeout(300)
-    waiting[0].continue_()
-    expect(page.locator(".review-progress")).to_contain_text("0 of")
+    expect(page.locator(".review")).to_have_attribute("aria-busy", "true")
+    page.evaluate("fetch('/healthz').then((answer) => answer.text())")  # what was asked for earlier was sent earlier
+    assert [route.request.method for route in sent] == ["POST"]
+    sent[0].continue_()
     expect(page.locator(".review")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator(".review-progress")).to_contain_text("0 of")
     assert fact not in page.locator(".review .fact").all_inner_texts() and len(reviews.facts("accept")) == 1
 
 
@@ -341,12 +343,17 @@ def test_an_empty_list_says_that_filters_are_the_reason(open_page, reviews):
     expect(page.locator(".review")).to_contain_text("No skipped facts match the filters.")
 
 
+ABOVE_THE_TOOLS = """() => {
+  const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+  return box("tr[aria-current]").bottom <= box(".review-tools").top;
+}"""
+
+
 def test_a_phone_shows_facts_without_scrolling_and_folds_the_filters(open_page, reviews):
     page = open_page(390, name="Eve")
     find(page)
     page.evaluate("scrollTo(0, 0)")
-    row, tools = page.locator("tr[aria-current]").bounding_box(), page.locator(".review-tools").bounding_box()
-    assert row["y"] + row["height"] <= tools["y"]
+    page.wait_for_function(ABOVE_THE_TOOLS)
     expect(page.locator("#review-state")).to_be_hidden()
     page.locator(".filters summary").click()
     page.select_option("#review-state", "reject")
