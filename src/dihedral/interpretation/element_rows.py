@@ -229,30 +229,10 @@ class Row:
         """The relations that agree best with this row, by kappa."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 relation")
-        kappas, shares = (np.round(each, DIGITS) for each in self._agreements())
-        best = np.lexsort((-shares, -kappas))[:count].tolist()
         a = self.algebra
+        kappas, shares = a.agreements([self])
+        best = np.lexsort((-shares[0], -kappas[0]))[:count].tolist()
         return [Match(a.names[i], self.agreement(a.step(i)).among(len(a))) for i in best]
-
-    def _agreements(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The kappa and the share of the agreement with every relation, as `agreement` computes them for one: [R]."""
-        a, size = self.algebra, 2 * self.algebra.monoid.K
-        mine = a.log_weights[list(self.relations)].sum(axis=0)
-        kappas, shares = np.zeros((2, len(a)))
-        for start in range(0, len(a), BATCH):
-            interruption.check()
-            tile = slice(start, start + BATCH)
-            logs = (mine + a.log_weights[tile]) / (len(self.relations) + 1)
-            weights, sizes = np.exp(logs - logs.max(axis=1, keepdims=True)), a.monoid.sizes(a.codes[tile])
-            used, parts = weights * self.sizes * sizes, a.monoid.group_part(a.codes[tile])
-            norm = np.sqrt((weights * self.sizes**2).sum(axis=1) * (weights * sizes**2).sum(axis=1))
-            both = [(used * (self.parts == g)).sum(axis=1) * (used * (parts == g)).sum(axis=1) for g in range(size)]
-            norm, total = np.where(norm > 0, norm, 1.0), np.where(used.sum(axis=1) > 0, used.sum(axis=1), 1.0)
-            shares[tile], chances = (used * (self.parts == parts)).sum(axis=1) / norm, sum(both) / (total * norm)
-            kappas[tile] = np.where(chances < 1, (shares[tile] - chances) / np.where(chances < 1, 1 - chances, 1), 0)
-        if len(set(self.relations)) == 1:  # its chance level is another
-            kappas[self.relations[0]] = self.agreement(a.step(self.relations[0])).kappa
-        return kappas, shares
 
 
 class Algebra:
@@ -274,13 +254,12 @@ class Algebra:
         self.log_weights = log_weights(np.ones(codes.shape) if weights is None else weights)
 
     def __getitem__(self, relation: str) -> Row:
-        number = self.names.id(relation)
-        return Row(self, self.codes[number], relation, (number,))
+        return self.step(self.names.id(relation))
 
     def step(self, step: int) -> Row:
         """The row of a signed step id: of a relation, or of its inverse."""
-        relation, backwards = Step.from_id(step, len(self))
-        row = self[self.names[relation]]
+        number, backwards = Step.from_id(step, len(self))
+        row = Row(self, self.codes[number], self.names[number], (number,))
         return ~row if backwards else row
 
     @cached_property
@@ -292,7 +271,7 @@ class Algebra:
         return found
 
     def __iter__(self) -> Iterator[Row]:
-        return (Row(self, self.codes[i], name, (i,)) for i, name in enumerate(self.names))
+        return map(self.step, range(len(self)))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -300,10 +279,10 @@ class Algebra:
     def inverse_pairs(self, top: int = 10) -> list[Equation]:
         """Pairs r₁, r₂ whose product is nearest to the identity, by kappa; r₁ = r₂ means that r₁ is an involution."""
         first = second = np.zeros(0, np.int64)
-        kappas = np.zeros(0, np.float32)
+        kappas = np.zeros(0)
         for start in range(0, len(self), BATCH):
             rows = range(start, min(start + BATCH, len(self)))
-            here = self.inverse_kappas(rows)
+            here = self._inverse_kappas(rows)
             r1, r2 = np.nonzero(np.arange(len(self)) >= np.array(rows)[:, None])
             first, second = np.concatenate([first, start + r1]), np.concatenate([second, r2])
             kappas = np.concatenate([kappas, here[r1, r2]])
@@ -313,40 +292,44 @@ class Algebra:
         named = [(self.names[r1], self.names[r2]) for r1, r2 in pairs]
         return [Equation((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(comparisons)) for r1, r2 in named]
 
-    def inverse_kappas(self, which: Sequence[int]) -> NDArray[np.float32]:
-        """The kappa of the agreement of the inverses of some relations with every relation: [n, R].
-
-        The weight of a component is a geometric mean, a product of one factor from each relation. So the shares of all
-        pairs and their chance levels are a few matrix products.
-        """
-        rows = np.asarray(which, np.int64)
-        weights, sizes, used, parts = self._tables
-        turned, mine = self.monoid.group.inverse(parts[rows]), used[rows]
-        norm = (mine * sizes[rows]) @ weights.T  # [n, R]
-        norm = np.sqrt(np.maximum(norm * (weights[rows] @ (used * sizes).T), 1e-30))
-        total = np.maximum(mine @ used.T, 1e-30)
-        shares, chances = np.zeros_like(total), np.zeros_like(total)
-        for element in range(2 * self.monoid.K):
-            left, right = mine * (turned == element), used * (parts == element)
-            shares += left @ right.T / norm
-            chances += (left @ used.T) * (mine @ right.T) / (total * norm)
-        kappas = np.where(chances < 1 - 1e-6, (shares - chances) / np.maximum(1 - chances, 1e-6), 0)
-        kappas[np.arange(len(rows)), rows] = [self.step(number).symmetry().kappa for number in rows.tolist()]
-        return kappas
-
-    @cached_property
-    def _tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], Elements]:
-        """Square roots of weights, sizes, their products and group elements of all components: [R, L] each."""
-        weights = np.exp(self.log_weights / 2).astype(np.float32)
-        sizes = self.monoid.sizes(self.codes).astype(np.float32)
-        return weights, sizes, weights * sizes, self.monoid.group_part(self.codes)
-
     def nearest_inverses(self, which: Sequence[int], count: int) -> NDArray[np.int64]:
         """The relations that agree best with the inverses of some relations, by kappa: [n, count]."""
-        kappas = self.inverse_kappas(which)
-        if count == 1:
-            return kappas.argmax(axis=1)[:, None]
-        return np.argsort(-kappas, axis=1, kind="stable")[:, :count]
+        return np.argsort(-self._inverse_kappas(which), axis=1, kind="stable")[:, :count]
+
+    def _inverse_kappas(self, which: Sequence[int]) -> NDArray[np.float64]:
+        return self.agreements([self.step(len(self) + number) for number in which])[0]
+
+    def agreements(self, rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The kappas and the shares of the agreement of rows with all relations, as of `Row.agreement`: [n, R] each.
+
+        All rows have the same number of steps. The weight of a component is a geometric mean, a product of one factor
+        from each relation. So the shares of all pairs and their chance levels are a few matrix products.
+        """
+        size, power = 2 * self.monoid.K, 1 / (len(rows[0].steps) + 1)
+        weights = np.exp(power * np.stack([self.log_weights[list(row.relations)].sum(axis=0) for row in rows]))
+        sizes, parts = np.stack([row.sizes for row in rows]), np.stack([row.parts for row in rows])
+        used = [weights * sizes * (parts == g) for g in range(size)]  # [n, L] each
+        kappas, shares = np.zeros((2, len(rows), len(self)))
+        for start in range(0, len(self), BATCH):
+            interruption.check()
+            tile = slice(start, start + BATCH)
+            their_weights, their_sizes = np.exp(power * self.log_weights[tile]), self.monoid.sizes(self.codes[tile])
+            their_parts, theirs = self.monoid.group_part(self.codes[tile]), their_weights * their_sizes  # [R, L]
+            norm = ((weights * sizes**2) @ their_weights.T) * (weights @ (theirs * their_sizes).T)
+            norm, total = np.sqrt(norm), (weights * sizes) @ theirs.T  # [n, R]
+            share, chance = np.zeros_like(total), np.zeros_like(total)
+            for g in range(size):
+                equal = theirs * (their_parts == g)
+                share += used[g] @ equal.T
+                chance += (used[g] @ theirs.T) * ((weights * sizes) @ equal.T)
+            norm = np.where(norm > 0, norm, 1.0)
+            share, chance = share / norm, chance / (norm * np.where(total > 0, total, 1.0))
+            shares[:, tile] = share
+            kappas[:, tile] = np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1), 0)
+        for place, row in enumerate(rows):
+            if len(set(row.relations)) == 1:  # its chance level is another
+                kappas[place, row.relations[0]] = row.agreement(self.step(row.relations[0])).kappa
+        return np.round(kappas, DIGITS), np.round(shares, DIGITS)
 
     def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Equation]:
         """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.code_compositions`).
