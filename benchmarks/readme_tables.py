@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import ordering
 from benchmarks.cpu import OURS
 from benchmarks.record import RESULTS
-from paper.paper import REPORTED
+from paper.reported import REPORTED
 from paper.tables import markdown
 
 GRAPHS = ("WN18", "FB15k", "WN18RR", "FB15k-237", "umls", "family-neural-lp")

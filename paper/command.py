@@ -19,7 +19,7 @@ from paper.runs import Record, Run, find_record, perform_all
 
 def command(
     what: Annotated[str, typer.Argument(help=f"{', '.join(TARGETS)}, or all.")],
-    out: Annotated[Path, typer.Option(help="The folder for tables and figures.")] = Path("out/reproduce"),
+    out: Annotated[Path, typer.Option(help="The folder for tables and figures.")] = Path("out/paper"),
     results: Annotated[Path, typer.Option(help="The folder for records of finished runs.")] = Path("results"),
     quick: Annotated[bool, typer.Option("--quick", help="Small runs: minutes on a CPU, stored in OUT.")] = False,
     seeds: Annotated[int, typer.Option(help="Seeds per recipe, from 0.")] = 3,

@@ -59,10 +59,10 @@ def figure1(folder: Path) -> list[Path]:
     return save(figure, folder, "figure1")
 
 
-Rows = Sequence[Mapping[str, Any]]
+StudyRows = Sequence[Mapping[str, Any]]
 
 
-def figure2(sections: Mapping[str, Rows], folder: Path) -> list[Path]:
+def figure2(sections: Mapping[str, StudyRows], folder: Path) -> list[Path]:
     """Draw histograms of the diagonal entries of R₁R₂ for inverse pairs, one row of panels per graph."""
 
     def draw(axes: Any, row: Mapping[str, Any]) -> None:
@@ -74,7 +74,7 @@ def figure2(sections: Mapping[str, Rows], folder: Path) -> list[Path]:
     return save(figure, folder, "figure2")
 
 
-def _panels(sections: Mapping[str, Rows], draw: Callable[[Any, Mapping[str, Any]], None], title: str) -> Figure:
+def _panels(sections: Mapping[str, StudyRows], draw: Callable[[Any, Mapping[str, Any]], None], title: str) -> Figure:
     """Draw one line of panels per section and one panel per row of the section."""
     wide = max(len(rows) for rows in sections.values())
     figure = Figure(figsize=(2.5 * wide, 3.2 * len(sections)))
@@ -92,7 +92,7 @@ def _panels(sections: Mapping[str, Rows], draw: Callable[[Any, Mapping[str, Any]
     return figure
 
 
-def figure3(plain: Rows, skew_negatives: Rows, folder: Path) -> list[Path]:
+def figure3(plain: StudyRows, skew_negatives: StudyRows, folder: Path) -> list[Path]:
     """Draw the element shares of symmetric and skew-symmetric relations, without and with skew negatives."""
     wide = 6
     symmetric = [pair for pair in zip(plain, skew_negatives, strict=True) if pair[0]["kind"] == "symmetric"]
@@ -120,7 +120,7 @@ def figure3(plain: Rows, skew_negatives: Rows, folder: Path) -> list[Path]:
     return save(figure, folder, "figure3")
 
 
-def figure4(sections: Mapping[str, Rows], folder: Path) -> list[Path]:
+def figure4(sections: Mapping[str, StudyRows], folder: Path) -> list[Path]:
     """Draw histograms of the diagonal entries of R₁R₂R₃⁻¹, in the right order and with r₁ and r₂ swapped."""
 
     def draw(axes: Any, row: Mapping[str, Any]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dihedral.io.files import make_folder, write_json
-from paper.paper import TABLES
 from paper.plan import TARGETS
+from paper.reported import TABLES
 from paper.sections import SECTIONS, Section, Sources
 from paper.tables import COMPARED, OURS, markdown, prose, share, table_rows, with_spread
 

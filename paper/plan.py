@@ -9,7 +9,7 @@ from importlib import resources
 from dihedral.graph.benchmarks import find_benchmark, locate
 from dihedral.learn import Recipe, load_recipe, recipe_names
 from dihedral.models import MODELS
-from paper.paper import BASELINES, TABLES
+from paper.reported import BASELINES, TABLES
 from paper.runs import Run
 
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness", "small")

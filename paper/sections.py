@@ -13,8 +13,8 @@ from typing import Any
 from dihedral.errors import DihedralError
 from dihedral.io.files import read_json
 from dihedral.learn import Recipe
-from paper.paper import TABLES
 from paper.plan import COMPOSITIONS, SYMMETRY, plan, same_setup
+from paper.reported import TABLES
 from paper.runs import TRAIN_SAMPLE, Record, find_record
 from paper.tables import METRICS, label, prose, share, short_table, table_markdown, table_rows
 

@@ -14,8 +14,8 @@ from dihedral.io.jsonl import read_lines
 from dihedral.learn import Recipe, load_recipe
 from dihedral.models import build_model
 from dihedral.tune.grid import PAPER_GRIDS
-from paper.paper import BASELINES, NAMES, REPORTED, TABLES
 from paper.plan import SAME_SETUP_EPOCHS, available, recipes_of, reduced, same_setup
+from paper.reported import BASELINES, NAMES, REPORTED, TABLES
 from paper.runs import Record, Run, find_record
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from dihedral.learn import load_recipe, recipe_names
-from paper.paper import BASELINES, TABLES
 from paper.plan import SMALL, TARGETS, available, discreteness, plan, recipes_of, same_setup
+from paper.reported import BASELINES, TABLES
 from paper.studies import STUDIES
 
 BOTH = pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])

@@ -8,8 +8,8 @@ import pytest
 
 from dihedral.io.files import write_json
 from dihedral.learn import load_recipe
-from paper.paper import REPORTED, TABLES
 from paper.plan import recipes_of, reduced, same_setup
+from paper.reported import REPORTED, TABLES
 from paper.runs import Run
 from paper.tables import COMPARED, OURS, QUOTED, markdown, table_markdown, table_rows
 

@@ -6,7 +6,7 @@ import tomllib
 from importlib import resources
 from math import isnan
 
-_FILE = resources.files(__package__) / "paper.toml"
+_FILE = resources.files(__package__) / "reported.toml"
 REPORTED: dict[str, dict[str, list[float | None]]] = {
     graph: {model: [None if isnan(value) else value for value in values] for model, values in rows.items()}
     for graph, rows in tomllib.loads(_FILE.read_text("utf-8")).items()
