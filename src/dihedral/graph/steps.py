@@ -14,6 +14,7 @@ from dihedral.errors import DihedralError
 
 Side = Literal["head", "tail"]  # the side that a question asks for
 SIDES: tuple[Side, ...] = ("head", "tail")
+Fact = tuple[str, str, str]  # names of head, relation and tail
 INVERSE = "~"  # marks a relation that is walked backwards
 Ids = TypeVar("Ids", bound=Any)  # a step id, or an array or tensor of them
 
@@ -66,6 +67,15 @@ def parse_steps(path: Sequence[str], relations: Any) -> list[int]:
     if not path:
         raise DihedralError("the path has no steps; name at least one relation")
     return [Step.parse(text, relations).id(len(relations)) for text in path]
+
+
+def facts_along(path: Sequence[str], entities: Sequence[str], relations: Any) -> list[Fact]:
+    """The facts of a path, given as `name` and `~name` and the entities from its start to its end."""
+    facts = []
+    for text, start, end in zip(path, entities[:-1], entities[1:], strict=True):
+        name, backwards = split_step(text, relations)
+        facts.append((end, name, start) if backwards else (start, name, end))
+    return facts
 
 
 def inverse_ids(steps: Ids, num_relations: int) -> Ids:

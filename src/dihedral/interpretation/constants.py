@@ -18,11 +18,12 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.joins import TILE, tiles
 from dihedral.graph.patterns import find_reversals
-from dihedral.graph.steps import SIDES, Side, Step
+from dihedral.graph.steps import SIDES, Fact, Side, Step
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
-from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
+from dihedral.interpretation.horn import Atom, Constant, HornRule
 from dihedral.interpretation.mining import MIN_SCORE
 from dihedral.interpretation.pruning import Pruning
+from dihedral.interpretation.rule_counts import RuleCounter
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 
@@ -64,7 +65,7 @@ def find_constant_rules(
     counter, found = RuleCounter(facts), []
     for i in order.tolist():
         rule = properties.rule(int(body[i]), int(head[i]), side)
-        shown = properties.examples(int(body[i]), int(head[i]), rule, examples)
+        shown = properties.examples(int(body[i]), int(head[i]), examples)
         found.append(replace(counter.count(rule), score=float(scores[i]), examples=shown))
     return found
 
@@ -129,17 +130,11 @@ class Properties:
         constant, name = Constant(self.graph.entities[self.end[number]]), self.graph.relations[step.relation]
         return Atom(constant, name, variable) if step.backwards else Atom(variable, name, constant)
 
-    def examples(
-        self, body: int, head: int, rule: HornRule, count: int
-    ) -> tuple[tuple[tuple[str, str, str], ...], ...]:
+    def examples(self, body: int, head: int, count: int) -> tuple[tuple[Fact, ...], ...]:
+        """Facts of the body's property for entities that have both properties."""
         both = np.intersect1d(self.members_of(body), self.members_of(head))[:count]
-        (atom,) = rule.body
-        found = []
-        for name in (self.graph.entities[i] for i in both):
-            terms = (name if isinstance(term, str) else term.name for term in (atom.subject, atom.object))
-            subject, object_ = terms
-            found.append(((subject, atom.relation, object_),))
-        return tuple(found)
+        atoms = [self._atom(body, self.graph.entities[i]) for i in both]
+        return tuple(((subject, atom.relation, object_),) for atom in atoms for subject, object_ in [atom.words()])
 
 
 def _beliefs(predictor: Predictor, properties: Properties, body: Ids, head: Ids, side: Side) -> NDArray[np.float64]:

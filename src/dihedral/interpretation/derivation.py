@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples, sort_triples
-from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter, Term
+from dihedral.interpretation.horn import HornRule
+from dihedral.interpretation.rule_counts import RuleCounter
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.iris import BASE, check_base, to_iri
 from dihedral.predict.tables import write_table
@@ -176,9 +177,5 @@ def _best(graph: Graph, rules: list[HornRule], triples: Triples, ways: list[NDAr
 
 def _grounded(rule: HornRule, entities: Sequence[int], graph: Graph) -> str:
     """The body of a rule with entities for variables."""
-    of = {name: Constant(graph.entities[i]) for name, i in zip(rule.variables, entities, strict=True)}
-
-    def term(each: Term) -> Term:
-        return of[each] if isinstance(each, str) else each
-
-    return ", ".join(str(Atom(term(atom.subject), atom.relation, term(atom.object))) for atom in rule.body)
+    chosen = {name: graph.entities[i] for name, i in zip(rule.variables, entities, strict=True)}
+    return ", ".join(f"{atom.relation}({','.join(atom.words(chosen.__getitem__))})" for atom in rule.body)

@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.joins import bodies_between
 from dihedral.graph.patterns import Interval, RuleCount, count_rules
-from dihedral.graph.steps import SIDES, Step, inverse_ids
+from dihedral.graph.steps import SIDES, Fact, Step, facts_along, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
 from dihedral.io.html import table
@@ -45,7 +44,7 @@ class SupportingPath:
     support: float  # how far the product of the relations acts like the relation, on these entities
     confidence: float | None  # the share of `pairs` that the relation holds in training; None if there are no pairs
     pairs: int  # other pairs that these relations join in training, the explained triple left out
-    facts: tuple[tuple[str, str, str], ...]  # along the path, as the graph holds them
+    facts: tuple[Fact, ...]  # along the path, as the graph holds them
     interval: Interval | None = None  # confidence and pairs are estimates from a sample; None if they are exact
 
     def __str__(self) -> str:
@@ -63,7 +62,7 @@ class SupportingPath:
 class SimilarFact:
     """A training fact of the same relation between entities similar to the two in question."""
 
-    fact: tuple[str, str, str]
+    fact: Fact
     similarity: float  # product of the two cosines
 
 
@@ -71,7 +70,7 @@ class SimilarFact:
 class Explanation:
     """The evidence for a triple."""
 
-    triple: tuple[str, str, str]
+    triple: Fact
     split: Split | None  # that holds the triple; None if it is not a known fact
     score: float
     ranks: dict[str, float]  # of the head and of the tail among all entities, other known answers left out
@@ -122,7 +121,7 @@ class Explanation:
     def text(self, entity: Show = str, relation: Show = str) -> str:
         """The evidence for people to read, with names as they are to be shown."""
 
-        def shown(fact: tuple[str, str, str]) -> str:
+        def shown(fact: Fact) -> str:
             return f"({entity(fact[0])}, {relation(fact[1])}, {entity(fact[2])})"
 
         known = f", a known fact ({self.split})" if self.split else ""
@@ -191,7 +190,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     for side in SIDES:
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
-    bodies, complete = _connections(graph, h, r, t)
+    bodies, complete = bodies_between(graph.train_index, h, t, without=(h, r, t), max_paths=MAX_BODIES)
     support = _supports(scorer, sorted(bodies), h, r, t)
     score = scorer.score(triple)
     found = Explanation(
@@ -228,18 +227,15 @@ def _paths(
 def _path(
     graph: Graph, steps: tuple[int, ...], entities: tuple[int, ...], support: float, counted: RuleCount
 ) -> SupportingPath:
-    signed = [Step.from_id(step, graph.num_relations) for step in steps]
-    facts = [
-        (b, step.relation, a) if step.backwards else (a, step.relation, b)
-        for step, a, b in zip(signed, entities, entities[1:], strict=False)
-    ]
+    relations = tuple(Step.from_id(step, graph.num_relations).name(graph.relations) for step in steps)
+    names = tuple(graph.entities[entity] for entity in entities)
     return SupportingPath(
-        relations=tuple(step.name(graph.relations) for step in signed),
-        entities=tuple(graph.entities[entity] for entity in entities),
+        relations=relations,
+        entities=names,
         support=support,
         confidence=counted.confidence,
         pairs=counted.pairs,
-        facts=tuple((graph.entities[a], graph.relations[s], graph.entities[b]) for a, s, b in facts),
+        facts=tuple(facts_along(relations, names, graph.relations)),
         interval=counted.interval,
     )
 
@@ -265,42 +261,6 @@ def _supports(
             support += (0.5 * (F.normalize(forwards) @ right.T + F.normalize(backwards) @ left.T)[:, 0]).tolist()
         found |= dict(zip(these, support, strict=True))
     return found
-
-
-def _connections(graph: Graph, h: int, r: int, t: int) -> tuple[Bodies, bool]:
-    """Bodies of one or two training facts from h to t, the triple itself left out; and whether these are all.
-
-    Each comes with the entity between of one path, that with the lowest id.
-    """
-    own = ((h, r, t), (t, int(inverse_ids(r, graph.num_relations)), h))
-    (from_h, ends_h), (from_t, ends_t) = (_edges(graph, entity, own) for entity in (h, t))
-    bodies: Bodies = {(step,): () for step in from_h[ends_h == t].tolist()}
-    order = np.argsort(ends_t, kind="stable")
-    from_t, ends_t = from_t[order], ends_t[order]
-    first, last = (np.searchsorted(ends_t, ends_h, side=side) for side in ("left", "right"))
-    counts = np.where((ends_h != h) & (ends_h != t), last - first, 0)
-    within = np.cumsum(counts) <= MAX_BODIES
-    counts = np.where(within, counts, 0)
-    row = np.repeat(np.arange(len(counts)), counts)
-    place = np.arange(len(row)) + np.repeat(first - np.cumsum(counts) + counts, counts)
-    code = from_h[row] * (2 * graph.num_relations) + inverse_ids(from_t[place], graph.num_relations)
-    order = np.argsort(ends_h[row], kind="stable")
-    codes, where = np.unique(code[order], return_index=True)
-    for body, middle in zip(codes.tolist(), ends_h[row][order][where].tolist(), strict=True):
-        bodies[divmod(body, 2 * graph.num_relations)] = (middle,)
-    return bodies, bool(within.all())
-
-
-def _edges(
-    graph: Graph, entity: int, left_out: tuple[tuple[int, int, int], ...]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Steps and ends of the training edges of an entity, but for some edges."""
-    steps, ends, _ = graph.train_index.edges_of(entity)
-    kept = torch.ones(len(steps), dtype=torch.bool)
-    for source, step, end in left_out:
-        if source == entity:
-            kept &= (steps != step) | (ends != end)
-    return steps[kept].numpy(), ends[kept].numpy()
 
 
 def _similar_facts(scorer: EmbeddingScorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SimilarFact]:

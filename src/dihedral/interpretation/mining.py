@@ -13,13 +13,12 @@ from operator import matmul
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dihedral.elements.shares import ComponentShare
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import TILE, tiles
+from dihedral.graph.joins import TILE, paths_between, ranges, tiles
 from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
@@ -43,7 +42,7 @@ MAX_SCORED = 1000  # bodies of three steps; of more, those with the best rough s
 ROUGH_STARTS = 4  # entities that a body is followed from for a rough score
 MORE = 4  # rules considered per rule wanted, because not all have enough support or say something new
 MAX_BATCHES = 200  # of facts that are looked at for examples
-MAX_WAYS = 100_000  # partial paths looked at together for examples
+MAX_PATHS = 100_000  # partial paths looked at together for examples
 ORDER_MATTERS = 0.8  # order matters if the swapped body has less than this share of the score
 
 
@@ -249,9 +248,8 @@ class RuleMiner:
         found, best = np.zeros((0, 3), np.int64), np.zeros(0)
         for part in tiles(starts[second + 1] - starts[second], TILE):
             interruption.check()
-            counts = starts[second[part] + 1] - starts[second[part]]
-            row = np.repeat(np.arange(part.start, part.stop), counts)
-            last = np.arange(len(row)) + np.repeat(starts[second[part]] - np.cumsum(counts) + counts, counts)
+            row, last = ranges(starts[second[part]], starts[second[part] + 1] - starts[second[part]])
+            row += part.start
             found = np.concatenate([found, np.stack([first[row], second[row], second[last]], axis=1)])
             best = np.concatenate([best, sizes[row] * sizes[last]])
             kept = np.argsort(-best, kind="stable")[:MAX_LONGER]
@@ -314,33 +312,22 @@ class RuleMiner:
 
     def _examples(self, steps: list[int], head: int) -> tuple[tuple[str, ...], ...]:
         """Instances in the graph: entities along the body whose ends the head relation joins."""
-        facts = torch.from_numpy(self.facts.facts_of(head)).long()
+        facts = self.facts.facts_of(head).astype(np.int64)
+        facts = facts[facts[:, 0] != facts[:, 2]]
         back = [int(inverse_ids(step, self.num_relations)) for step in reversed(steps)]
-        found: dict[tuple[int, int], list[int]] = {}  # one way per fact of the head relation
-        for part in facts[facts[:, 0] != facts[:, 2]].split(BATCH)[:MAX_BATCHES]:
-            for way in self._ways(steps, part[:, 0], part[:, 2]):
-                found.setdefault((way[0], way[-1]), way)
-            if len(found) < self.examples:  # the way may start at a hub: look from its end
-                for way in self._ways(back, part[:, 2], part[:, 0]):
-                    found.setdefault((way[-1], way[0]), way[::-1])
+        find = partial(paths_between, self.index, max_answers=MAX_PATHS // BATCH, max_paths=MAX_PATHS)
+        found: dict[tuple[int, int], list[int]] = {}  # one path per fact of the head relation
+        for start in range(0, min(len(facts), MAX_BATCHES * BATCH), BATCH):
+            heads, _, tails = facts[start : start + BATCH].T
+            for path in find(steps, heads, tails).tolist():
+                found.setdefault((path[0], path[-1]), path)
+            if len(found) < self.examples:  # the path may start at a hub: look from its end
+                for path in find(back, tails, heads).tolist():
+                    found.setdefault((path[-1], path[0]), path[::-1])
             if len(found) >= self.examples:
                 break
         names = self.facts.entities
-        return tuple(tuple(names[i] for i in way) for way in list(found.values())[: self.examples])
-
-    def _ways(self, steps: list[int], starts: torch.Tensor, ends: torch.Tensor) -> list[list[int]]:
-        """Ways along steps from each start to its end; of an entity with many facts only some are followed."""
-        interruption.check()
-        ways = starts[:, None]
-        for step in steps[:-1]:
-            row, there = self.index.answers(ways[:, -1], torch.full((len(ways),), step), MAX_WAYS // BATCH)
-            new = (there[:, None] != ways[row]).all(dim=1)  # no entity twice
-            row, there = row[new][:MAX_WAYS], there[new][:MAX_WAYS]
-            ways, ends = torch.cat([ways[row], there[:, None]], dim=1), ends[row]
-        closed = self.index.locate(ways[:, -1], torch.full((len(ways),), steps[-1]), ends) >= 0
-        closed &= (ways != ends[:, None]).all(dim=1)
-        ways_found: list[list[int]] = torch.cat([ways, ends[:, None]], dim=1)[closed].tolist()
-        return ways_found
+        return tuple(tuple(names[i] for i in path) for path in list(found.values())[: self.examples])
 
 
 def _bodies(chains: Chains, num_relations: int) -> tuple[NDArray[np.int64], Any]:

@@ -74,8 +74,7 @@ def write_amie(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str
 
 
 def _amie_atom(atom: Atom) -> str:
-    terms = (AMIE_VARIABLES[term] if isinstance(term, str) else term.name for term in (atom.subject, atom.object))
-    subject, object_ = terms
+    subject, object_ = atom.words(variable=AMIE_VARIABLES.__getitem__)
     return f"{subject}  {atom.relation}  {object_}"
 
 
@@ -167,10 +166,7 @@ def to_dict(rule: HornRule) -> dict[str, Any]:
 
 
 def _atom_dict(atom: Atom) -> dict[str, Any]:
-    terms = (
-        {"variable": term} if isinstance(term, str) else {"entity": term.name} for term in (atom.subject, atom.object)
-    )
-    subject, object_ = terms
+    subject, object_ = ({"variable": x} if isinstance(x, str) else {"entity": x.name} for x in atom.terms)
     return {"subject": subject, "relation": atom.relation, "object": object_}
 
 
@@ -190,11 +186,10 @@ def read_json(text: str) -> Iterator[Parsed]:
 
 
 def _dict_atom(content: dict[str, Any]) -> Atom:
-    terms = [
-        Constant(str(term["entity"])) if "entity" in term else str(term["variable"])
-        for term in (content["subject"], content["object"])
-    ]
-    return Atom(terms[0], str(content["relation"]), terms[1])
+    def term(each: dict[str, Any]) -> Term:
+        return Constant(str(each["entity"])) if "entity" in each else str(each["variable"])
+
+    return Atom(term(content["subject"]), str(content["relation"]), term(content["object"]))
 
 
 # --- SPARQL ----------------------------------------------------------------------------------------
@@ -208,22 +203,22 @@ def write_sparql(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = s
 
 
 def _construct(rule: HornRule, base: str) -> str:
-    def term(each: Term) -> str:
-        return f"?{each.lower()}" if isinstance(each, str) else f"<{to_iri(each.name, base)}>"
+    def variable(name: str) -> str:
+        return f"?{name.lower()}"
+
+    def iri(name: str) -> str:
+        return f"<{to_iri(name, base)}>"
 
     def triple(atom: Atom) -> str:
-        return f"{term(atom.subject)} <{to_iri(atom.relation, base)}> {term(atom.object)}"
+        subject, object_ = atom.words(variable, iri)
+        return f"{subject} {iri(atom.relation)} {object_}"
 
-    apart = " && ".join(f"{term(one)} != {term(other)}" for one, other in _different(rule))
+    variables, constants = list(map(variable, rule.variables)), list(map(iri, rule.constants))
+    pairs = combinations([*variables, *constants], 2)
+    apart = " && ".join(f"{one} != {other}" for one, other in pairs if one in variables)
     body = "".join(f"  {triple(atom)} .\n" for atom in rule.body)
     head = triple(rule.head)
     return f"CONSTRUCT {{ {head} }}\nWHERE {{\n{body}  FILTER ({apart})\n  FILTER NOT EXISTS {{ {head} }}\n}}\n"
-
-
-def _different(rule: HornRule) -> list[tuple[Term, Term]]:
-    """The terms that stand for different entities."""
-    terms: list[Term] = [*rule.variables, *map(Constant, rule.constants)]
-    return [pair for pair in combinations(terms, 2) if any(isinstance(term, str) for term in pair)]
 
 
 def _summary(rule: HornRule, text: ShowRule) -> str:
