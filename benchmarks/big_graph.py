@@ -73,13 +73,15 @@ def write_text(folder: Path, rows: NDArray[np.int32], entities: pa.Array, relati
 
 def write_model(folder: Path, entities: int, triples: int) -> str:
     """Save an untrained model of a generated graph and return the name of an entity."""
-    from dihedral import Predictor
+    from dihedral import Predictor, TrainedModel
     from dihedral.models import build_model
 
     rows, names, relations = generate(entities, triples)
     parts = np.split(rows, splits(len(rows))[1:3])
     graph = Graph(Vocabulary(names), Vocabulary(relations, "relation"), *parts, name="generated")
-    Predictor(build_model("dihedral-argmax", entities, RELATIONS, dimension=DIMENSION), graph).save(folder)
+    Predictor(TrainedModel(build_model("dihedral-argmax", entities, RELATIONS, dimension=DIMENSION), graph)).save(
+        folder
+    )
     return graph.entities[int(rows[0, 0])]
 
 

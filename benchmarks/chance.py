@@ -32,7 +32,7 @@ def measure(folder: Path) -> dict[str, Any]:
              for row, other in zip(a, best.tolist(), strict=True)]  # fmt: skip
     inverses = np.array([share.significant for share in pairs]) & (counted.support[np.arange(count), best] > 0)
     return {
-        "graph": predictor.graph.name, "recipe": predictor.recipe, "relations": count,
+        "graph": predictor.graph.name, "recipe": predictor.recipe.to_dict(), "relations": count,
         "median_symmetry": float(np.median(symmetry)),
         "own_inverse_by_share": int((shares.argmax(axis=1) == np.arange(count)).sum()),
         "symmetric_in_graph": int(truth.sum()),

@@ -49,7 +49,7 @@ class Dihedral:
         return self.evaluator(self.trainer.model).mrr
 
     def top10(self, heads: torch.Tensor, relations: torch.Tensor) -> None:
-        dh.Predictor(self.trainer.model, self.trainer.graph).top(heads, relations, "tail", 10)
+        dh.Predictor(dh.TrainedModel(self.trainer.model, self.trainer.graph)).top(heads, relations, "tail", 10)
 
 
 def interleaved(work: dict[str, Callable[[], Any]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:

@@ -18,6 +18,7 @@ from benchmarks.record import RESULTS, save, seconds
 from dihedral.evaluation import Evaluator
 from dihedral.models import build_model
 from dihedral.predict.predictor import Predictor
+from dihedral.store.trained import TrainedModel
 
 QUERIES = 1000
 
@@ -25,7 +26,7 @@ QUERIES = 1000
 def top_ten() -> dict[str, Any]:
     graph = dh.load_graph("WN18RR")
     model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=200, entity_init=0.1, seed=0)
-    predictor = Predictor(model, graph)
+    predictor = Predictor(TrainedModel(model, graph))
     heads, relations, _ = torch.from_numpy(graph.test[:QUERIES].astype(np.int64)).T
     took = seconds(lambda: predictor.scorer.top(heads, relations, 10, exclude=predictor.known))
     return {"graph": "WN18RR", "dimension": 200, "questions": QUERIES, "seconds": took}
@@ -40,7 +41,7 @@ def main() -> None:
     predictor.calibrate()
     calibration = {split: predictor.metrics["calibration"][split] for split in ("valid", "test")}
     mrr = Evaluator(predictor.graph, "test")(predictor.scorer).mrr
-    content = {"recipe": predictor.recipe, "test_mrr": mrr, "calibration": calibration, "top_ten": top_ten()}
+    content = {"recipe": predictor.recipe.to_dict(), "test_mrr": mrr, "calibration": calibration, "top_ten": top_ten()}
     save("everyday", content, options.out)
     print({split: found["expected_calibration_error"] for split, found in calibration.items()}, content["top_ten"])
 

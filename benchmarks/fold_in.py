@@ -19,7 +19,7 @@ from dihedral.io.files import read_json
 from dihedral.learn import choose_recipe
 from dihedral.learn.loop import Trainer
 from dihedral.predict.predictor import Predictor
-from dihedral.update.folding import context_of
+from dihedral.store.trained import TrainedModel
 from paper.tables import markdown
 
 RECORD = "fold-in"
@@ -40,8 +40,8 @@ def measure(graph_name: str, dimension: int, seed: int) -> list[dict[str, Any]]:
         names = sorted(new & {name for h, _, t in given for name in (h, t)})
         recipe = choose_recipe(graph).replace(dimension=dimension)
         model, _ = Trainer(graph, recipe, seed=seed).best_model()
-        predictor = Predictor(model, graph, recipe=recipe.to_dict())
-        context_of(predictor)  # computed once per model
+        predictor = Predictor(TrainedModel(model, graph, recipe=recipe))
+        predictor.fold_in_context()  # computed once per model
 
         def work(predictor: Predictor = predictor, names: list[str] = names, given: Any = given) -> Predictor:
             return predictor.fold_in(names, given)

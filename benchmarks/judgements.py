@@ -31,7 +31,7 @@ def measure(name: str, model: str) -> dict[str, Any]:
     trained = dh.train(open_graph(name), model=MODELS[model], device="cpu", progress=False)
     judged = trained.metrics["calibration"]["judgements"]["test"]
     row = {"graph": name, "model": model} | {key: judged[key] for key in VALUES}
-    return row | {"test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe}
+    return row | {"test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe.to_dict()}
 
 
 def table() -> str:

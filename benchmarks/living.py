@@ -30,13 +30,12 @@ from dihedral.graph.triples import Triples
 from dihedral.io.jsonl import append_line
 from dihedral.learn import choose_recipe, load_recipe
 from dihedral.learn.estimates import num_threads
+from dihedral.learn.finish import finish
 from dihedral.learn.loop import Trainer
-from dihedral.learn.train import finish
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.runtime.threads import at_most
-from dihedral.update.folding import context_of
 
 Names = tuple[str, str, str]
 Train = Callable[..., Predictor]  # of a graph, and of a seed if it is another one
@@ -89,8 +88,8 @@ def timed(predictor: Predictor, **changes: Any) -> tuple[Predictor, dict[str, fl
     """An update, with the time until it was trained and until everything was measured and calibrated."""
     started = time.perf_counter()
     updated = predictor.update(progress=False, **changes)
-    version = updated.metrics["versions"][-1]
-    return updated, {"train_seconds": version["train_seconds"], "seconds": round(time.perf_counter() - started, 3)}
+    version = updated.history.latest
+    return updated, {"train_seconds": version.train_seconds, "seconds": round(time.perf_counter() - started, 3)}
 
 
 def arriving_facts(facts: Facts, rng: np.random.Generator, train: Train, batches: int = 10) -> dict[str, Any]:
@@ -130,7 +129,7 @@ def arriving_entities(facts: Facts, rng: np.random.Generator, train: Train) -> d
     given, asked = ([f for f in part if ready.issuperset((f[0], f[2]))] for part in (given, asked))
     retrained = train(facts.part(kept + given, without=new))
     others = [f for f in facts.test if {*base.graph.entities, *relations}.issuperset(f)]
-    context_of(base)  # computed once per model
+    base.fold_in_context()  # computed once per model
     started = time.perf_counter()
     folded = base.fold_in(names, given)
     milliseconds = 1000 * (time.perf_counter() - started) / len(names)
@@ -201,9 +200,9 @@ def removal(facts: Facts, rng: np.random.Generator, train: Train, share: float =
         row[f"{name}_ks_p"] = float(ks_2samp(ranks[name], ranks["retrained"]).pvalue)
         test = mannwhitneyu(-ranks[name], -ranks["retrained"])
         row[f"{name}_auc"] = float(test.statistic / len(ranks[name]) ** 2)
-    version = updated.metrics["versions"][-1]
+    version = updated.history.latest
     row["share_of_seconds"] = times["train_seconds"] / row["retrained_seconds"]
-    row["share_of_rows"] = version["rows_started_over"] / version["rows"]
+    row["share_of_rows"] = version.rows_started_over / version.rows
     return row | {key: version.get(key) for key in ("rows_changed", "rows", "trained_again", "not_undone", "advice")}
 
 
@@ -226,14 +225,14 @@ def growth(facts: Facts, rng: np.random.Generator, train: Train, count: int = 5)
         arriving = [facts.train[i] for i in order[first + (number - 1) * step : end]]
         joined = {name for h, _, t in arriving if h != t for name in (h, t)} | {*base.graph.entities}
         base, times = timed(base, add=[f for f in arriving if joined.issuperset((f[0], f[2]))], calibrate=False)
-        version = base.metrics["versions"][-1]
+        version = base.history.latest
         row["changed"].append((end - first) / first)
         row["mrr"].append(facts.mrr(base, asked))
         row["retrained_mrr"].append(facts.mrr(retrained, asked))
         row["train_seconds"].append(times["train_seconds"])
-        row["drift"].append(version["drift"])
-        row["advice"].append(version["advice"])
-        row["kept_valid_mrr"].append(version["valid_mrr"] / version["before"]["valid_mrr"])
+        row["drift"].append(version.drift)
+        row["advice"].append(version.advice)
+        row["kept_valid_mrr"].append(version.valid_mrr / version.before["valid_mrr"])
     return row
 
 
@@ -260,7 +259,7 @@ def rounds(facts: Facts, rng: np.random.Generator, train: Train, count: int = 20
         base, times = timed(base, add=[arriving[i] for i in batch], remove=[removed[i] for i in gone], calibrate=False)
         row["mrr"].append(facts.mrr(base, asked))
         row["train_seconds"].append(times["train_seconds"])
-        row["advice"].append(base.metrics["versions"][-1]["advice"])
+        row["advice"].append(base.history.latest.advice)
     row["share_of_mrr"] = row["mrr"][-1] / row["retrained_mrr"]
     row["trend_per_round"] = float(np.polyfit(np.arange(count), row["mrr"], 1)[0])
     return row
@@ -281,10 +280,10 @@ def trained(
     trainer = Trainer(graph, chosen.changed(settings), seed=seed, device=here)
     with at_most(num_threads(trainer.recipe, graph, here)):
         trainer.run()
-    predictor = finish(trainer)
+    found = finish(trainer)
     if not keep_optimiser:
-        predictor.optimiser = None
-    return predictor
+        found.optimiser = None
+    return Predictor(found)
 
 
 def main() -> None:

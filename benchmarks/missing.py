@@ -35,6 +35,7 @@ from dihedral.probability.proposals import propose
 from dihedral.probability.sampling import is_among
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
+from dihedral.store.trained import TrainedModel
 from paper.tables import markdown
 
 SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
@@ -105,7 +106,7 @@ def per_relation(graph: Graph, table: list[dict[str, Any]], hits: np.ndarray, he
 
 def measure(trained: Predictor) -> dict[str, Any]:
     graph, held = hold_out(trained.graph)
-    predictor = Predictor(trained.model, graph, recipe=trained.recipe, metrics=trained.metrics)
+    predictor = Predictor(TrainedModel(trained.model, graph, recipe=trained.recipe, metrics=trained.metrics))
     started = time.perf_counter()
     table = dh.missing_facts(predictor, top=TOP).to_pylist()
     seconds = time.perf_counter() - started
@@ -124,7 +125,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
         "per_relation": per_relation(graph, table, hits, held), "seconds": round(seconds, 2),
         "judgements": {key: judged[key] for key in ("triples", "accuracy", "expected_calibration_error")},
         "answers": {split: compare_orders(*parts, split) for split in SPLITS},
-        "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe,
+        "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe.to_dict(),
     }  # fmt: skip
 
 

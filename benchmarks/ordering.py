@@ -31,8 +31,8 @@ from benchmarks.small_graphs import open_graph
 from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.io.jsonl import append_line
 from dihedral.learn import Trainer, load_recipe, recipe_names
+from dihedral.learn.finish import finish
 from dihedral.learn.identity import run_identity
-from dihedral.learn.train import finish
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.evidence import FEATURES, Evidence, Features
 from dihedral.runtime.device import choose_device
@@ -53,7 +53,7 @@ def graph_of(recipe: str) -> str:
 def trained(recipe: str, seed: int, device: str) -> Predictor:
     trainer = Trainer(dh.load_graph(graph_of(recipe)), load_recipe(recipe), seed=seed, device=choose_device(device))
     trainer.run()
-    return finish(trainer)
+    return Predictor(finish(trainer))
 
 
 def measure(predictor: Predictor, sample: int) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def measure(predictor: Predictor, sample: int) -> dict[str, Any]:
             row[split][order] = {name: both[name] for name in METRICS}
             row[split]["triples"] = len(found.triples)
         row[split]["score, all triples"] = predictor.metrics[split]["both"]["mrr"]
-    return row | {"recipe": predictor.recipe, "environment": environment()}
+    return row | {"recipe": predictor.recipe.to_dict(), "environment": environment()}
 
 
 def without_each(predictor: Predictor, sample: int) -> dict[str, float]:

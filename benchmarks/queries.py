@@ -286,7 +286,12 @@ def main() -> None:
             print(json.dumps(records[-1]), flush=True)
     errors = shown.errors(kinds)
     print(json.dumps(errors))
-    content = {"recipe": predictor.recipe, "valid_mrr": _valid_mrr(predictor), "calibration": errors, "rows": records}
+    content = {
+        "recipe": predictor.recipe.to_dict(),
+        "valid_mrr": _valid_mrr(predictor),
+        "calibration": errors,
+        "rows": records,
+    }
     save(options.name, content, options.out)
 
 

@@ -244,7 +244,7 @@ def mine(model: Path, out: Path) -> None:
 
         row = {"graph": predictor.graph.name, "length": length, "seconds": seconds(find, repeats=3, warmup=0)}
         sizes = [len(rule.body) for rule in found if rule.kind == "composition"]
-        rows.append(row | {"rules": len(found), "of_three_steps": sizes.count(3), "recipe": predictor.recipe})
+        rows.append(row | {"rules": len(found), "of_three_steps": sizes.count(3), "recipe": predictor.recipe.to_dict()})
         print({key: value for key, value in rows[-1].items() if key != "recipe"}, flush=True)
     save("rules-mining", {"rows": rows}, out)
 

@@ -37,6 +37,7 @@ from dihedral.learn.loop import Trainer
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.environment import environment
+from dihedral.store.trained import TrainedModel
 
 ENTITIES, RELATIONS, TRIPLES, TEST = 4_594_485, 822, 20_614_279, 5_163  # of Wikidata5M, transductive split
 DIMENSION = 256
@@ -191,7 +192,7 @@ def sized(recipe: Recipe, options: argparse.Namespace) -> Recipe:
 
 def predictor(graph: Graph, options: argparse.Namespace) -> Predictor:
     trainer = Trainer(graph, sized(SAMPLED, options), device=options.device)
-    return Predictor(trainer.best_model()[0], graph)
+    return Predictor(TrainedModel(trainer.best_model()[0], graph))
 
 
 def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:

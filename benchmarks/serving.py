@@ -26,11 +26,12 @@ from benchmarks.record import RESULTS, save
 from dihedral.models import build_model
 from dihedral.predict.predictor import Predictor
 from dihedral.serve.batching import MAX_BATCH
+from dihedral.store.trained import TrainedModel
 
 
 def write_model(folder: Path, graph: dh.Graph, dimension: int) -> None:
     model = build_model("dihedral-gumbel", graph.num_entities, graph.num_relations, dimension=dimension)
-    Predictor(model.requires_grad_(False), graph).save(folder)
+    Predictor(TrainedModel(model.requires_grad_(False), graph)).save(folder)
 
 
 def start_server(models: list[str], at_once: int = MAX_BATCH) -> tuple[subprocess.Popen[str], str]:

@@ -17,7 +17,7 @@ from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.graph.triples import build_graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.learn import Trainer, load_recipe
-from dihedral.learn.train import finish
+from dihedral.learn.finish import finish
 from dihedral.runtime.device import choose_device, device_name
 
 

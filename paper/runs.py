@@ -18,9 +18,10 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph, load_graph, make_family
 from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.learn import Recipe, Trainer
+from dihedral.learn.finish import finish
 from dihedral.learn.identity import find_difference, run_identity
 from dihedral.learn.loop import Callback, Event
-from dihedral.learn.train import finish
+from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device, device_name
 from dihedral.runtime.environment import environment
 from dihedral.scoring.embedding import EmbeddingScorer
@@ -94,7 +95,7 @@ def perform(
 
         trainer.callback = watch
     trainer.run()
-    predictor = finish(trainer)
+    predictor = Predictor(finish(trainer))
     metrics = predictor.metrics
     validated = [row for row in trainer.state.history if "valid_mrr" in row]
     made = environment()

@@ -217,7 +217,7 @@ def kill_saving(killer: Killer, *, folder: Path) -> None:
 def random_predictor(graph: dh.Graph, seed: int) -> dh.Predictor:
     """An untrained model."""
     model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=64, seed=seed)
-    return dh.Predictor(model.requires_grad_(False), graph, metrics={"seed": seed})
+    return dh.Predictor(dh.TrainedModel(model.requires_grad_(False), graph, metrics={"seed": seed}))
 
 
 # --- downloading --------------------------------------------------------------------------------------

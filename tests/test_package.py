@@ -38,7 +38,7 @@ def imported():
 def test_every_public_name_is_imported_on_its_first_use():
     assert set(dh._MODULES) == set(dh.__all__) <= set(dir(dh))
     assert all(getattr(dh, name) is not None for name in dh.__all__)
-    assert dh.learn.train is dh.train
+    assert dh.predict.train.train is dh.train
     with pytest.raises(AttributeError, match="module 'dihedral' has no attribute 'tran'"):
         dh.tran  # noqa: B018
 

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from dihedral.elements.group import DihedralGroup
     from dihedral.elements.monoid import GradedMonoid
     from dihedral.errors import DihedralError
-    from dihedral.evaluation import Evaluation, Evaluator, evaluate
+    from dihedral.evaluation import Evaluation, Evaluator
     from dihedral.graph import Graph, load_graph, make_family
     from dihedral.interpretation import algebra, explain, find_rules
-    from dihedral.learn import Recipe, load_recipe, train
+    from dihedral.objectives.recipe import Recipe, load_recipe
     from dihedral.predict.completion import complete, missing_facts
-    from dihedral.predict.predictor import Prediction, Predictor, load
-    from dihedral.update.folding import fold_in
+    from dihedral.predict.evaluate import evaluate
+    from dihedral.predict.predictor import Prediction, Predictor, fold_in, load
+    from dihedral.predict.train import train
+    from dihedral.store.trained import TrainedModel
 
 __version__ = package_version()
 
@@ -37,6 +39,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "Recipe",
+    "TrainedModel",
     "algebra",
     "complete",
     "evaluate",
@@ -61,18 +64,19 @@ _MODULES = {
     "Prediction": "predict.predictor",
     "Predictor": "predict.predictor",
     "Recipe": "objectives.recipe",
+    "TrainedModel": "store.trained",
     "algebra": "interpretation",
     "complete": "predict.completion",
-    "evaluate": "evaluation",
+    "evaluate": "predict.evaluate",
     "explain": "interpretation",
     "find_rules": "interpretation",
-    "fold_in": "update.folding",
+    "fold_in": "predict.predictor",
     "load": "predict.predictor",
     "load_graph": "graph",
     "load_recipe": "objectives.recipe",
     "make_family": "graph",
     "missing_facts": "predict.completion",
-    "train": "learn",
+    "train": "predict.train",
 }
 _PACKAGES = ("evaluation", "graph", "interpretation", "learn", "models", "predict", "store")
 

@@ -61,7 +61,7 @@ def test_the_fit_is_stored_with_the_model(trained, tmp_path):
 
 
 def test_a_damaged_fit_is_named(trained):
-    damaged = dh.Predictor(trained.model, trained.graph, metrics=trained.metrics | {})
+    damaged = dh.Predictor(dh.TrainedModel(trained.model, trained.graph, metrics=trained.metrics | {}))
     damaged.metrics["calibration"] = trained.metrics["calibration"] | {"queries": {"curves": []}}
     with pytest.raises(DihedralError, match="the model's probabilities are damaged"):
         damaged.ask(Query(X, Fact("man_0000", "spouse", X)))
@@ -80,7 +80,7 @@ def test_a_value_that_is_not_fitted_is_no_probability(trained):
     negated = Query(X, Fact("man_0000", "spouse", X) & ~Fact("man_0001", "spouse", X))  # no drawn query has a negation
     assert all(answer.probability is None for answer in trained.ask(negated))
     metrics = trained.metrics | {"calibration": trained.metrics["calibration"] | {"queries": None}}
-    small = dh.Predictor(trained.model, trained.graph, metrics=metrics)
+    small = dh.Predictor(dh.TrainedModel(trained.model, trained.graph, metrics=metrics))
     assert [(answer.entity, answer.value) for answer in small.ask(query)] == [
         (answer.entity, answer.value) for answer in trained.ask(query)
     ]

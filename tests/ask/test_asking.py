@@ -87,7 +87,7 @@ def test_invalid_options_are_named(predictor, options, message):
 
 def test_a_model_that_is_not_calibrated_gives_values_only(family):
     model = build_model("dihedral-ste", family.num_entities, family.num_relations, dimension=8)
-    found = dh.Predictor(model, family).ask(Query(X, Fact("man_0000", "spouse", X)))
+    found = dh.Predictor(dh.TrainedModel(model, family)).ask(Query(X, Fact("man_0000", "spouse", X)))
     assert found and all(answer.probability is None and answer.value > 0 for answer in found)
     for answer in found:
         assert [fact.probability for fact in answer.facts] == [1.0 if fact.known else None for fact in answer.facts]

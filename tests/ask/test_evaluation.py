@@ -239,7 +239,7 @@ def test_what_queries_share_is_scored_once(benchmark):
 def test_a_narrow_beam_says_so_and_still_follows_known_facts():
     facts = [("hub", "has", f"m{i}") for i in range(40)] + [(f"m{i}", "in", f"e{i % 7}") for i in range(40)]
     graph = dh.Graph.from_names(facts)
-    rows = Transitions(dh.Predictor(_untrained(graph), graph).scorer, graph.index)
+    rows = Transitions(dh.Predictor(dh.TrainedModel(_untrained(graph), graph)).scorer, graph.index)
     plan = compile_query(Query(X, Fact("hub", "has", Y) & Fact(Y, "in", X)), graph.entities, graph.relations)
     for width, ways in itertools.product((1, 3, 100), ("noisy-or", "max")):
         ((_, messages),) = evaluate([plan], rows, Semantics(width=width, ways=ways))

@@ -14,7 +14,7 @@ def test_json_holds_model_data_recipe_and_metrics(cli, model_folder, predictor):
     }  # fmt: skip
     assert content["settings"] == {"K": 4}
     assert content["graph"] == "family" and content["fingerprint"] == predictor.graph.fingerprint
-    assert content["recipe"] == predictor.recipe
+    assert content["recipe"] == predictor.recipe.to_dict()
     assert content["metrics"]["test"]["both"] == predictor.metrics["test"]["both"]
     files = [path for path in model_folder.iterdir() if path.name not in ("model.json", "README.md")]
     assert content["bytes"] == sum(path.stat().st_size for path in files)
@@ -29,10 +29,10 @@ def test_prints_tables(cli, model_folder, predictor):
 
 
 def test_a_model_without_metrics_is_described(cli, family, tmp_path):
-    from dihedral import Predictor
+    from dihedral import Predictor, TrainedModel
     from dihedral.models import build_model
 
-    Predictor(build_model("complex", 40, 6, dimension=4), family).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("complex", 40, 6, dimension=4), family)).save(tmp_path / "model")
     done = cli("info", tmp_path / "model")
     assert done.code == 0 and "MRR" not in done.out and "complex" in done.out
 

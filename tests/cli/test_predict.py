@@ -6,6 +6,7 @@ import pytest
 
 from dihedral import Graph, Predictor
 from dihedral.models import build_model
+from dihedral.store.trained import TrainedModel
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_invalid_queries_exit_with_2(cli, model_folder, options, message):
 
 def test_names_with_brackets_are_shown_literally(cli, tmp_path):
     graph = Graph.from_names([("list[int]", "r[bold]", "a[/b]"), ("a[/b]", "r[bold]", "list[int]")])
-    Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("distmult", 2, 1, dimension=4), graph)).save(tmp_path / "model")
     done = cli("predict", tmp_path / "model", "--head", "list[int]", "--relation", "r[bold]")
     assert done.code == 0 and all(name in done.out for name in ("list[int]", "r[bold]", "a[/b]"))
 
@@ -87,7 +88,9 @@ def test_among_limits_the_answers_to_the_entities_with_a_fact(cli, model_folder,
 
 
 def test_a_model_without_calibration_gives_scores_and_no_judgement(cli, family, tmp_path):
-    plain = Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=4), family)
+    plain = Predictor(
+        TrainedModel(build_model("distmult", family.num_entities, family.num_relations, dimension=4), family)
+    )
     plain.save(tmp_path / "plain")
     done = cli("predict", tmp_path / "plain", "--head", "man_0000", "--relation", "spouse")
     assert "score" in done.out and "probability" not in done.out

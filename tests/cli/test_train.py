@@ -26,7 +26,7 @@ def test_json_equals_the_metrics_of_the_stored_model(cli, data, tmp_path):
     stored = dh.load(tmp_path / "run")
     assert content.pop("out") == str(tmp_path / "run")
     assert content == stored.metrics and content["seed"] == 3
-    assert stored.recipe["dimension"] == 8 and stored.recipe["epochs"] == 2 and stored.recipe["name"] == "demo/family"
+    assert stored.recipe.dimension == 8 and stored.recipe.epochs == 2 and stored.recipe.name == "demo/family"
     assert set(content["test"]["both"]) == {"mrr", "hits@1", "hits@3", "hits@10", "mr"}
 
 
@@ -142,7 +142,7 @@ def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path)
     assert "recipe by size" in detailed
     assert "1 epochs take about" in done.err and "best/" not in done.err
     stored = dh.load(tmp_path / "run").recipe
-    assert stored["objective"] == "softmax" and stored["epochs"] == 1
+    assert stored.objective == "softmax" and stored.epochs == 1
 
 
 def test_training_ends_after_the_given_minutes_and_says_so(cli, data, tmp_path):
@@ -158,7 +158,7 @@ def test_complex_is_trained_beside_the_model_to_compare(cli, data, tmp_path):
     assert done.code == 0 and found["complex"]["epochs"] == found["epochs"]
     done = cli("train", data, *QUICK, "--compare", "--out", tmp_path / "again")
     assert f"ComplEx with the same settings has a test MRR of {found['complex']['test']['both']['mrr']:.4f}" in done.err
-    assert dh.load(tmp_path / "run").recipe["model"] != "complex"
+    assert dh.load(tmp_path / "run").recipe.model != "complex"
 
 
 def test_several_processes_do_not_compare(cli, data, tmp_path, monkeypatch):

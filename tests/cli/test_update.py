@@ -48,7 +48,7 @@ def test_an_update_replaces_the_model_and_says_what_it_did(cli, folder, new, old
     assert updated.score("zoe", "likes", "man_0002") and updated.calibration is not None
     shown = cli("info", folder)
     assert "MRR before→after" in shown.out
-    assert json.loads(cli("info", folder, "--json").out)["metrics"]["versions"][1]["removed"] == 1
+    assert json.loads(cli("info", folder, "--json").out)["versions"][1]["removed"] == 1
 
 
 def test_another_folder_leaves_the_model_as_it_was(cli, folder, new, tmp_path):

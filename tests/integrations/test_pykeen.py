@@ -298,7 +298,7 @@ def test_relation_factors_are_converted_both_ways(family):
     model = build_model("dihedral-gumbel", family.num_entities, family.num_relations, dimension=8, scaled=True)
     with torch.no_grad():
         model.relations.log_scales.normal_()
-    ours = dh.Predictor(model, family)
+    ours = dh.Predictor(dh.TrainedModel(model, family))
     factory = TriplesFactory(
         torch.from_numpy(family.train).long(),
         entity_to_id={name: i for i, name in enumerate(family.entities)},
@@ -356,7 +356,7 @@ def test_only_dihedral_models_are_converted(nations, family):
     with pytest.raises(DihedralError, match=r"a DistMult; pass a dihedral\.integrations\.pykeen\.DihEdral or a result"):
         to_predictor(DistMult(triples_factory=nations.training), nations.training)
     with pytest.raises(DihedralError, match="model is 'distmult'; only DihEdral models can be converted"):
-        from_predictor(dh.Predictor(build_model("distmult", 40, 6, dimension=4), family))
+        from_predictor(dh.Predictor(dh.TrainedModel(build_model("distmult", 40, 6, dimension=4), family)))
 
 
 def test_names_and_facts_must_match_the_model(nations, result):

@@ -14,6 +14,7 @@ from dihedral.interpretation.constants import find_constant_rules
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.predict.predictor import Predictor
+from dihedral.store.trained import TrainedModel
 
 L = 16
 FACTS = [(f"p{i}", "lives_in", "paris") for i in range(12)] + [(f"p{i}", "speaks", "french") for i in range(10)]
@@ -27,7 +28,7 @@ def people():
     graph = dh.Graph.from_names(FACTS)
     entities = torch.randn(graph.num_entities, 2 * L, generator=torch.Generator().manual_seed(0))
     codes = np.zeros((graph.num_relations, L), np.uint8)
-    return Predictor(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph)
+    return Predictor(TrainedModel(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph))
 
 
 def by_text(rules):
@@ -57,7 +58,7 @@ def test_a_rule_without_constants_is_not_repeated_for_each_entity():
     facts = [(f"a{i}", "like", "hub") for i in range(20)] + [("hub", "like", f"a{i}") for i in range(20)]
     graph = dh.Graph.from_names(facts)
     model = Model(torch.randn(graph.num_entities, 2 * L), CodeRelations(torch.zeros(1, L, dtype=torch.uint8), 4))
-    assert find_constant_rules(Predictor(model, graph), min_support=5, min_score=0.0) == []
+    assert find_constant_rules(Predictor(TrainedModel(model, graph)), min_support=5, min_score=0.0) == []
 
 
 def test_the_score_is_the_mean_belief_in_the_head(people):

@@ -12,6 +12,7 @@ from dihedral.elements.shares import chernoff
 from dihedral.graph import Vocabulary
 from dihedral.interpretation import Algebra, Equation, Match, Row, algebra
 from dihedral.models import build_model
+from dihedral.store.trained import TrainedModel
 
 D4 = DihedralGroup(4)
 O0, O1, O2, O3, F0, F1, F2, F3 = range(8)
@@ -383,7 +384,7 @@ GRAPH = Graph.from_names([("ann", "parent", "bob"), ("bob", "child", "ann")])
 
 @pytest.mark.parametrize(("model", "K"), [("dihedral-gumbel", 5), ("dihedral-ste", 6), ("cyclic-ste", 4)])
 def test_the_algebra_of_a_model_holds_its_codes(model, K):
-    predictor = Predictor(build_model(model, 2, 2, dimension=12, K=K), GRAPH)
+    predictor = Predictor(TrainedModel(build_model(model, 2, 2, dimension=12, K=K), GRAPH))
     a = algebra(predictor)
     assert a.monoid.K == K and not a.is_graded
     np.testing.assert_array_equal(a["child"].codes, predictor.model.codes[1].numpy())
@@ -391,4 +392,4 @@ def test_the_algebra_of_a_model_holds_its_codes(model, K):
 
 def test_a_model_without_group_elements_has_no_algebra():
     with pytest.raises(DihedralError, match="'complex' model has no group elements"):
-        algebra(Predictor(build_model("complex", 2, 2, dimension=4), GRAPH))
+        algebra(Predictor(TrainedModel(build_model("complex", 2, 2, dimension=4), GRAPH)))

@@ -25,7 +25,7 @@ def named_facts(predictor) -> set[tuple[str, str, str]]:
 
 
 def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
-    return dh.Predictor(build_model(kind, graph.num_entities, graph.num_relations, dimension=8), graph)
+    return dh.Predictor(dh.TrainedModel(build_model(kind, graph.num_entities, graph.num_relations, dimension=8), graph))
 
 
 def connections(predictor, triple: tuple[str, str, str]) -> set[tuple[str, ...]]:
@@ -183,5 +183,5 @@ def test_an_explanation_has_the_probability_of_the_prediction(predictor):
     found = explain(predictor, head, relation, tail)
     assert found.probability == pytest.approx(expected)
     assert f"probability {expected:.2f}, rank" in str(found)
-    bare = explain(dh.Predictor(predictor.model, predictor.graph), head, relation, tail)
+    bare = explain(dh.Predictor(dh.TrainedModel(predictor.model, predictor.graph)), head, relation, tail)
     assert bare.probability is None and "probability" not in str(bare)

@@ -16,6 +16,7 @@ from dihedral.interpretation.beliefs import Beliefs
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.predict.predictor import Predictor
+from dihedral.store.trained import TrainedModel
 
 L = 24
 
@@ -23,7 +24,7 @@ L = 24
 def exact_model(graph: dh.Graph, codes: np.ndarray, seed: int = 0) -> Predictor:
     generator = torch.Generator().manual_seed(seed)
     entities = torch.randn(graph.num_entities, 2 * L, generator=generator)
-    return Predictor(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph)
+    return Predictor(TrainedModel(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph))
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +225,7 @@ def test_invalid_options_are_named_in_the_error(kin, bad, message):
 def test_no_rule_implies_a_relation_without_training_facts(kin):
     graph = kin.graph
     without = kin.graph.train[kin.graph.train[:, 1] != graph.relations.id("sibling")]
-    bare = Predictor(kin.model, graph.replace(train=without))
+    bare = Predictor(TrainedModel(kin.model, graph.replace(train=without)))
     rules = find_rules(bare, min_support=1, min_score=0.01, top=1000)
     assert rules and all(rule.head != "sibling" for rule in rules)
 

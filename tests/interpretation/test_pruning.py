@@ -13,6 +13,7 @@ from dihedral.interpretation.pruning import Pruning
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.predict.predictor import Predictor
+from dihedral.store.trained import TrainedModel
 
 L = 24
 
@@ -61,7 +62,7 @@ def model_of(graph):
     generator = torch.Generator().manual_seed(0)
     entities = torch.randn(graph.num_entities, 2 * L, generator=generator)
     codes = np.zeros((graph.num_relations, L), np.uint8)
-    return Predictor(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph)
+    return Predictor(TrainedModel(Model(entities, CodeRelations(torch.from_numpy(codes), 4)), graph))
 
 
 def test_no_two_mined_rules_are_the_same_and_no_longer_one_is_covered(family):

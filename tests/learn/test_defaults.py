@@ -65,8 +65,8 @@ def test_training_without_a_recipe_says_in_one_line_what_was_chosen(family, capf
     predictor = dh.train(family, epochs=1)
     _, said = capfd.readouterr()
     assert said.splitlines()[0] == "settings chosen for a graph of this size; `predictor.recipe` holds them"
-    assert predictor.recipe["about"].startswith(choose_recipe(family).about)
-    assert predictor.recipe["epochs"] == 1 and predictor.recipe["objective"] == "softmax"
+    assert predictor.recipe.about.startswith(choose_recipe(family).about)
+    assert predictor.recipe.epochs == 1 and predictor.recipe.objective == "softmax"
     dh.train(family, epochs=1, progress=False)
     assert capfd.readouterr() == ("", "")
 

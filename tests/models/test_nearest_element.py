@@ -58,7 +58,7 @@ def test_a_trained_model_is_stored_as_codes(family, tmp_path):
         objective="softmax", batch_size=256, entity_init=0.01,
     )  # fmt: skip
     predictor = dh.train(family, recipe, progress=False, device="cpu", out=tmp_path / "model")
-    assert predictor.recipe["relation_init"] == 0.5
+    assert predictor.recipe.relation_init == 0.5
     loaded = dh.load(tmp_path / "model", device="cpu")
     assert torch.equal(loaded.model.codes, predictor.model.codes) and loaded.model.codes.dtype == torch.int8
     assert dh.evaluate(loaded).mrr == pytest.approx(dh.evaluate(predictor).mrr)

@@ -12,6 +12,7 @@ from dihedral.elements.group import DihedralGroup
 from dihedral.models import MODELS, Model, build_model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.scoring.embedding import EmbeddingScorer
+from dihedral.store.trained import TrainedModel
 from paper.studies import compositions, inverses, relation_matrix, symmetry
 
 
@@ -41,7 +42,7 @@ def predictor_of(codes, triples, K=K, scales=None):
     graph = Graph.from_names(triples)
     rows = torch.tensor(np.stack([codes[name] for name in graph.relations]), dtype=torch.uint8)
     entities = torch.zeros(graph.num_entities, 2 * rows.shape[1])
-    return Predictor(Model(entities, CodeRelations(rows, K, scales)), graph)
+    return Predictor(TrainedModel(Model(entities, CodeRelations(rows, K, scales)), graph))
 
 
 def random_codes(K=K, seed=0):
@@ -93,7 +94,7 @@ def test_a_graph_without_inverse_pairs_has_no_rows():
 
 def test_model_without_group_elements_has_inverses_from_its_matrices(family):
     model = build_model("complex", family.num_entities, family.num_relations, dimension=8)
-    rows = inverses(Predictor(model, family))
+    rows = inverses(Predictor(TrainedModel(model, family)))
     assert rows and all("share" not in row and {"cosine", "diagonality", "spread"} <= set(row) for row in rows)
 
 

@@ -10,6 +10,7 @@ from dihedral import DihedralError
 from dihedral.predict.completion import complete, missing_facts
 from dihedral.predict.predictor import Predictor
 from dihedral.probability import proposals
+from dihedral.store.trained import TrainedModel
 
 QUESTIONS = [
     ("man_0000", "spouse", None), (None, "parent", "man_0001"), ("man_0002", None, "man_0003"),
@@ -112,7 +113,7 @@ def test_a_list_of_one_relation_has_no_interval(predictor):
 
 
 def test_a_precision_needs_probabilities(predictor, family):
-    bare = dh.Predictor(predictor.model, family)
+    bare = dh.Predictor(dh.TrainedModel(predictor.model, family))
     assert missing_facts(bare, top=3)["probability"].null_count == 3
     with pytest.raises(DihedralError, match="needs probabilities, which this model does not have"):
         missing_facts(bare, min_precision=0.5)
@@ -200,6 +201,8 @@ def test_missing_facts_about_some_entities_without_some_facts(predictor):
 
 
 def test_a_relation_by_name_and_by_label_is_listed_once(predictor):
-    labelled = Predictor(predictor.model, predictor.graph.with_labels({"sibling": "brother or sister of"}))
+    labelled = Predictor(
+        TrainedModel(predictor.model, predictor.graph.with_labels({"sibling": "brother or sister of"}))
+    )
     twice = missing_facts(labelled, relations=["sibling", "brother or sister of"], top=10)
     assert twice.equals(missing_facts(labelled, relations=["sibling"], top=10))

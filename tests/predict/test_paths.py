@@ -72,7 +72,9 @@ def test_invalid_queries_are_named_in_the_error(predictor, arguments, message):
 
 
 def test_translations_do_not_compose_by_products(family):
-    predictor = dh.Predictor(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
+    predictor = dh.Predictor(
+        dh.TrainedModel(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
+    )
     with pytest.raises(DihedralError, match="do not compose by products"):
         predictor.query("man_0000", ["spouse"], mode="product")
     assert len(predictor.query("man_0000", ["spouse", "parent"], top=3)) == 3  # steps need no products
@@ -81,7 +83,7 @@ def test_translations_do_not_compose_by_products(family):
 def test_answers_along_facts_are_certain_however_narrow_the_beam():
     facts = [("hub", "has", f"m{i}") for i in range(40)] + [(f"m{i}", "in", f"e{i % 7}") for i in range(40)]
     graph = dh.Graph.from_names(facts)
-    predictor = dh.Predictor(build_model("dihedral-ste", graph.num_entities, 2, dimension=8), graph)
+    predictor = dh.Predictor(dh.TrainedModel(build_model("dihedral-ste", graph.num_entities, 2, dimension=8), graph))
     found = predictor.query("hub", ["has", "in"], top=7, mode="beam", width=2)
     assert {answer.entity for answer in found} == {f"e{i}" for i in range(7)}
     for answer in found:

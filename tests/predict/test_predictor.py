@@ -11,6 +11,7 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError, Graph, Prediction, Predictor
 from dihedral.models import MODELS, build_model
+from dihedral.store.trained import TrainedModel
 
 
 @pytest.fixture(scope="module", params=["dihedral", "complex", "transe"])
@@ -19,7 +20,7 @@ def any_predictor(request, predictor, family):
     if request.param == "dihedral":
         return predictor
     model = build_model(request.param, family.num_entities, family.num_relations, dimension=6, entity_init=1.0, seed=2)
-    return Predictor(model, family)
+    return Predictor(TrainedModel(model, family))
 
 
 def facts_of(graph):
@@ -114,7 +115,7 @@ def test_a_top_beyond_all_answers_gives_all_answers(predictor, family):
 
 def test_a_question_whose_answers_are_all_known_has_no_new_answers():
     graph = Graph.from_names([("a", "r", "a"), ("a", "r", "b")])
-    small = Predictor(build_model("distmult", 2, 1, dimension=4), graph)
+    small = Predictor(TrainedModel(build_model("distmult", 2, 1, dimension=4), graph))
     assert small.predict(head="a", relation="r", known="exclude") == []
     assert small.predict(head="a", tail="b", known="exclude") == []
 
@@ -245,7 +246,7 @@ def test_repr_names_the_model_and_the_graph(predictor):
 @pytest.mark.parametrize("name", MODELS)
 def test_all_kinds_of_models_predict(name, family):
     model = build_model(name, family.num_entities, family.num_relations, dimension=8, entity_init=1.0)
-    made = Predictor(model, family)
+    made = Predictor(TrainedModel(model, family))
     best = made.predict(head="man_0000", relation="spouse", top=3)
     assert_best(best, brute_force(made, "man_0000", "spouse", None, "include"), 3)
 

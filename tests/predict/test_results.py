@@ -13,7 +13,7 @@ from dihedral.predict.results import Results
 @pytest.fixture(scope="module")
 def labelled(predictor):
     graph = predictor.graph.with_labels({"man_0000": "José <b>", "spouse": "married to"})
-    found = dh.Predictor(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics)
+    found = dh.Predictor(dh.TrainedModel(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics))
     return found
 
 

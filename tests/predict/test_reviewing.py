@@ -9,7 +9,7 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.predict.reviewing import at_least, fact_of, find_proposals, left_open, make_decision, pending
+from dihedral.predict.reviewing import at_least, fact_of, find_proposals, left_open, make_decision
 from dihedral.store.reviews import Decision, Reviews
 
 
@@ -22,7 +22,9 @@ def reviews(tmp_path) -> Reviews:
 def own(predictor) -> dh.Predictor:
     """The predictor, with metrics that may change."""
     return dh.Predictor(
-        predictor.model, predictor.graph, recipe=predictor.recipe, metrics=copy.deepcopy(predictor.metrics)
+        dh.TrainedModel(
+            predictor.model, predictor.graph, recipe=predictor.recipe, metrics=copy.deepcopy(predictor.metrics)
+        )
     )
 
 
@@ -41,7 +43,7 @@ def test_what_was_decided_is_not_proposed_again(predictor, reviews):
     again = find_proposals(predictor, reviews, top=8)
     assert again == found[2:]
     assert left_open(found, reviews, "eve") == found[3:] and left_open(found, reviews, "kim") == found[2:]
-    assert pending(predictor, reviews) == [fact_of(found[0])]
+    assert reviews.pending(predictor.graph) == [fact_of(found[0])]
 
 
 def test_the_probability_that_was_shown_is_kept(predictor, reviews):
@@ -95,7 +97,7 @@ def test_a_fact_of_the_graph_cannot_be_decided(predictor):
 
 
 def test_a_model_without_probabilities_can_be_reviewed_but_not_corrected(predictor, reviews):
-    plain = dh.Predictor(predictor.model, predictor.graph)
+    plain = dh.Predictor(dh.TrainedModel(predictor.model, predictor.graph))
     first = find_proposals(plain, reviews, top=1)[0]
     assert first["probability"] is None and at_least([first], None) == [first]
     assert decide(plain, reviews, fact_of(first), "accept").probability is None
@@ -105,7 +107,7 @@ def test_a_model_without_probabilities_can_be_reviewed_but_not_corrected(predict
 
 def test_accepted_facts_with_unknown_names_are_not_pending(predictor, reviews):
     reviews.add(Decision(("nobody", "spouse", "man_0000"), "accept", "eve", ""))
-    assert pending(predictor, reviews) == [] and find_proposals(predictor, reviews, top=1)
+    assert reviews.pending(predictor.graph) == [] and find_proposals(predictor, reviews, top=1)
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ class CountingScorer:
 
 @pytest.fixture(scope="module")
 def counting(family: dh.Graph) -> dh.Predictor:
-    return dh.Predictor(CountingScorer(family.train_index), family)
+    return dh.Predictor(dh.TrainedModel(CountingScorer(family.train_index), family))
 
 
 def test_a_scorer_without_vectors_predicts(counting):

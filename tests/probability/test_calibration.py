@@ -113,19 +113,19 @@ def test_a_known_fact_is_judged_nearly_as_if_it_were_not_known(trained, umls):
     fact = umls.test[:1]
     without = umls.replace(test=umls.test[1:])
     names = list(umls.names_of(fact))
-    bare = dh.Predictor(trained.model, without, metrics=trained.metrics)
+    bare = dh.Predictor(dh.TrainedModel(trained.model, without, metrics=trained.metrics))
     assert trained.classify(names)[0].probability == pytest.approx(
         bare.classify(names)[0].probability, abs=0.1
     )  # only its fit is counted
 
 
 def test_a_model_that_is_not_calibrated_has_no_probabilities(predictor, family):
-    bare = dh.Predictor(predictor.model, family)
+    bare = dh.Predictor(dh.TrainedModel(predictor.model, family))
     assert bare.calibration is None
     assert bare.predict(head="man_0000", relation="spouse", top=1)[0].probability is None
     with pytest.raises(DihedralError, match=r"no probabilities: it was not calibrated; call calibrate\(\)"):
         bare.classify([("man_0000", "spouse", "man_0001")])
-    old = dh.Predictor(predictor.model, family, metrics={"calibration": {"curves": {"slope": []}}})
+    old = dh.Predictor(dh.TrainedModel(predictor.model, family, metrics={"calibration": {"curves": {"slope": []}}}))
     assert old.calibration is None
     with pytest.raises(DihedralError, match="fitted by another version"):
         old.classify([("man_0000", "spouse", "man_0001")])

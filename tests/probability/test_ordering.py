@@ -100,13 +100,15 @@ def test_both_orders_are_measured_by_evaluate(predictor, family):
     with pytest.raises(DihedralError, match="order is 'best'; choose auto, probability, score"):
         dh.evaluate(predictor, order="best")
     with pytest.raises(DihedralError, match="order is 'probability', but this model has none"):
-        dh.evaluate(dh.Predictor(predictor.model, family), order="probability")
+        dh.evaluate(dh.Predictor(dh.TrainedModel(predictor.model, family)), order="probability")
 
 
 def test_answers_beyond_the_pool_keep_their_rank(predictor, family, monkeypatch):
     monkeypatch.setattr(ordering, "POOL", 2)
     noise = torch.randn(predictor.model.entities.shape, generator=torch.Generator().manual_seed(0))
-    predictor = dh.Predictor(Model(noise, predictor.model.relations), family, metrics=predictor.metrics)
+    predictor = dh.Predictor(
+        dh.TrainedModel(Model(noise, predictor.model.relations), family, metrics=predictor.metrics)
+    )
     by_score, by_probability = (dh.evaluate(predictor, order=order).both for order in ("score", "probability"))
     beyond = by_score.greater >= 2
     assert beyond.any() and (by_probability.greater[beyond] == by_score.greater[beyond]).all()
@@ -121,5 +123,5 @@ def test_an_unknown_order_is_refused(predictor):
 
 
 def test_a_model_without_probabilities_orders_by_score(predictor, family):
-    bare = dh.Predictor(predictor.model, family)
+    bare = dh.Predictor(dh.TrainedModel(predictor.model, family))
     assert bare.order == "score" and bare.predict(head="man_0000", relation="spouse")[0].probability is None

@@ -9,6 +9,7 @@ import pytest
 import dihedral as dh
 from dihedral import Graph, Predictor
 from dihedral.models import build_model
+from dihedral.store.trained import TrainedModel
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_model_loads_with_an_edited_or_removed_card(predictor, folder, change)
 
 
 def test_a_new_model_replaces_a_generated_card_but_not_a_users_text(family, folder):
-    other = Predictor(build_model("complex", 40, 6, dimension=4), family)
+    other = Predictor(TrainedModel(build_model("complex", 40, 6, dimension=4), family))
     other.save(folder, overwrite=True)
     assert "`complex` model" in (folder / "README.md").read_text()
     (folder / "README.md").write_text("mine")
@@ -76,14 +77,14 @@ def test_a_new_model_replaces_a_generated_card_but_not_a_users_text(family, fold
 
 
 def test_the_card_of_a_model_that_was_not_evaluated(family, tmp_path):
-    Predictor(build_model("transe", 40, 6, dimension=4), family).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("transe", 40, 6, dimension=4), family)).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "This model has not been evaluated." in card and "Not recorded." in card and "D_" not in card
 
 
 def test_markdown_in_names_is_escaped(tmp_path):
     graph = Graph.from_names([("a`b", "*r*|s", "c")], name="my|da`ta")
-    Predictor(build_model("dihedral-ste", 2, 1, dimension=4), graph).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("dihedral-ste", 2, 1, dimension=4), graph)).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "# Link prediction on `` my|da`ta ``" in card and "| name | `` my\\|da`ta `` |" in card
     assert "predict(head='a`b', relation='*r*|s', top=10)" in card
@@ -92,7 +93,7 @@ def test_markdown_in_names_is_escaped(tmp_path):
 @pytest.mark.parametrize("name", ["a`b", "``", "a ``` b", "\x1b[2J|", "<script>alert(1)</script>", "![x](http://e/x)"])
 def test_no_name_leaves_its_code(tmp_path, name):
     graph = Graph.from_names([(name, name, "b")], name=name)
-    Predictor(build_model("distmult", 2, 1, dimension=4), graph).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("distmult", 2, 1, dimension=4), graph)).save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "\x1b" not in card
     title = card.splitlines()[1]
@@ -102,5 +103,5 @@ def test_no_name_leaves_its_code(tmp_path, name):
 
 def test_the_card_contains_the_notes_of_the_graph(family, tmp_path):
     graph = dh.load_graph(family.to_arrow().drop_columns("split"))
-    Predictor(build_model("dihedral-ste", 40, 6, dimension=4), graph).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("dihedral-ste", 40, 6, dimension=4), graph)).save(tmp_path / "model")
     assert "- `split with seed 0`" in (tmp_path / "model" / "README.md").read_text()

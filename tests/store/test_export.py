@@ -11,6 +11,7 @@ import pytest
 import dihedral as dh
 from dihedral import DihedralError, DihedralGroup, Graph, Predictor
 from dihedral.models import MODELS, build_model
+from dihedral.store.trained import TrainedModel
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_word2vec_text_restores_every_number_exactly(predictor, family, vectors,
 @pytest.mark.parametrize("suffix", ["npz", "parquet", "txt"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kind_of_model_exports_the_operators_that_evaluation_uses(name, suffix, family, tmp_path):
-    predictor = Predictor(build_model(name, 40, 6, dimension=8, seed=3), family)
+    predictor = Predictor(TrainedModel(build_model(name, 40, 6, dimension=8, seed=3), family))
     files = predictor.export(tmp_path / f"model.{suffix}")
     if predictor.model.codes is not None:
         return
@@ -83,7 +84,7 @@ def test_every_kind_of_model_exports_the_operators_that_evaluation_uses(name, su
 
 
 def test_learned_scales_of_relations_are_exported(family, tmp_path):
-    predictor = Predictor(build_model("dihedral-ste", 40, 6, dimension=8, scaled=True), family)
+    predictor = Predictor(TrainedModel(build_model("dihedral-ste", 40, 6, dimension=8, scaled=True), family))
     predictor.export(tmp_path / "model.npz")
     predictor.export(tmp_path / "model.parquet")
     scales = predictor.model.relations.scales.tolist()
@@ -101,7 +102,7 @@ NAMES = ["New York", "50%", "a%20b", "a b", "é日本🙂", "tab\tand\nline", "n
 @pytest.mark.parametrize("suffix", ["npz", "parquet", "txt"])
 def test_unusual_names_round_trip(tmp_path, suffix):
     graph = Graph.from_names([(name, "works for", "x") for name in NAMES])
-    predictor = Predictor(build_model("dihedral-ste", graph.num_entities, 1, dimension=4), graph)
+    predictor = Predictor(TrainedModel(build_model("dihedral-ste", graph.num_entities, 1, dimension=4), graph))
     files = predictor.export(tmp_path / f"model.{suffix}")
     if suffix == "npz":
         names = [np.load(files[0])[key].tolist() for key in ("entity_names", "relation_names")]

@@ -18,7 +18,8 @@ from dihedral.io.files import write_tensors
 from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
 from dihedral.scoring.embedding import EmbeddingScorer
-from dihedral.store.folder import StoredModel, save_model
+from dihedral.store.folder import save_model
+from dihedral.store.trained import TrainedModel
 
 
 def same_model(one: Predictor, other: Predictor) -> None:
@@ -70,7 +71,7 @@ def test_a_loaded_model_can_be_saved_again(folder, tmp_path):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kind_of_model_round_trips(name, family, tmp_path):
     model = build_model(name, family.num_entities, family.num_relations, dimension=8, seed=3)
-    made = Predictor(model, family)
+    made = Predictor(TrainedModel(model, family))
     made.save(tmp_path / "model")
     same_model(made, dh.load(tmp_path / "model"))
     triples = torch.from_numpy(family.test)
@@ -86,14 +87,14 @@ def test_every_kind_of_model_round_trips(name, family, tmp_path):
 )
 def test_every_group_round_trips(K, family, tmp_path):
     model = build_model("dihedral-argmax", family.num_entities, family.num_relations, dimension=64, K=K, seed=3)
-    Predictor(model, family).save(tmp_path / "model")
+    Predictor(TrainedModel(model, family)).save(tmp_path / "model")
     assert torch.equal(dh.load(tmp_path / "model").model.codes, model.codes)
 
 
 def test_unusual_names_round_trip(tmp_path):
     names = ["", " ", "é日本🙂", "a\nb", "q\"uo'te", "[/b]", "../up", "NA"]
     graph = Graph.from_names([(a, a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)], name="odd/é")
-    Predictor(build_model("distmult", 8, 8, dimension=2), graph).save(tmp_path / "model")
+    Predictor(TrainedModel(build_model("distmult", 8, 8, dimension=2), graph)).save(tmp_path / "model")
     loaded = dh.load(tmp_path / "model")
     assert list(loaded.graph.entities) == list(loaded.graph.relations) == names
     assert loaded.graph.name == "odd/é"
@@ -121,7 +122,7 @@ def test_an_unsupported_precision_is_refused(predictor, tmp_path):
 
 def big_predictor(rows=60_000, dimension=200):
     graph = Graph.from_names([(f"e{i}", "r", f"e{i + 1}") for i in range(rows - 1)])
-    return Predictor(build_model("dihedral-argmax", rows, 1, dimension=dimension), graph)
+    return Predictor(TrainedModel(build_model("dihedral-argmax", rows, 1, dimension=dimension), graph))
 
 
 def test_no_shard_is_larger_than_requested(tmp_path):
@@ -184,7 +185,9 @@ def test_missing_latents_cannot_be_saved(folder, tmp_path):
 @pytest.fixture
 def other(family):
     """Another model of the same graph."""
-    return Predictor(build_model("complex", family.num_entities, family.num_relations, dimension=12, seed=9), family)
+    return Predictor(
+        TrainedModel(build_model("complex", family.num_entities, family.num_relations, dimension=12, seed=9), family)
+    )
 
 
 def test_a_folder_that_holds_a_model_is_not_overwritten_by_accident(predictor, other, folder):
@@ -285,7 +288,7 @@ def test_a_model_of_format_version_1_scores_as_before(fixtures):
         assert loaded.score(row["head"], row["relation"], row["tail"]) == pytest.approx(row["score"], abs=1e-5)
     assert loaded.graph.fingerprint == expected["fingerprint"]
     assert dh.evaluate(loaded).mrr == pytest.approx(expected["test_mrr"], abs=1e-9)
-    assert loaded.recipe["dimension"] == 8 and loaded.metrics["test"]["both"]["mrr"] == expected["test_mrr"]
+    assert loaded.recipe.dimension == 8 and loaded.metrics["test"]["both"]["mrr"] == expected["test_mrr"]
 
 
 def test_the_files_of_format_version_1_match_its_manifest(fixtures):
@@ -488,9 +491,9 @@ def test_changing_an_opened_model_does_not_change_its_files(folder):
 def test_training_on_an_opened_graph_gives_the_same_model(tmp_path, family, objective):
     rows = len(family.known) // 16 * 16  # a multiple of 16 rows: no padding between the columns of the file
     plain = Graph(family.entities, family.relations, family.known[: rows - 32], *np.split(family.known[-32:], 2))
-    Predictor(build_model("distmult", family.num_entities, family.num_relations, dimension=2), plain).save(
-        tmp_path / "m"
-    )
+    Predictor(
+        TrainedModel(build_model("distmult", family.num_entities, family.num_relations, dimension=2), plain)
+    ).save(tmp_path / "m")
     settings = {"model": "dihedral-argmax", "dimension": 8, "epochs": 2, "batch_size": 50, "objective": objective}
     one, other = (
         dh.train(graph, dh.Recipe(**settings), progress=False) for graph in (plain, dh.load(tmp_path / "m").graph)
@@ -675,7 +678,7 @@ def test_tensors_of_another_shape_or_type_are_refused(folder, file, tensors, mes
 
 def test_weights_of_another_shape_are_refused_before_memory_is_taken(family, tmp_path):
     graph, model = family, build_model("rescal", 40, 6, dimension=16)
-    save_model(tmp_path / "model", StoredModel(model, graph, {}, {}, None))
+    save_model(tmp_path / "model", TrainedModel(model, graph))
     rewrite(tmp_path / "model", "relations.safetensors", lambda path: write_tensors(path, {"weights": torch.zeros(6)}))
     assert "weights are float32 [6]; expected float32 [6, 16, 16]" in refusal(tmp_path / "model")
 
@@ -686,7 +689,7 @@ def test_a_diverged_model_is_not_saved(family, tmp_path, value):
     with torch.no_grad():
         model.entities[3, 2] = value
     with pytest.raises(DihedralError, match="hold NaN or infinity, so training diverged; it is not saved"):
-        save_model(tmp_path / "model", StoredModel(model, family, {}, {}, None))
+        save_model(tmp_path / "model", TrainedModel(model, family))
     assert not (tmp_path / "model").exists()
 
 
@@ -694,7 +697,7 @@ def test_half_precision_refuses_values_that_it_cannot_hold(family, tmp_path):
     model = build_model("dihedral-ste", 40, 6, dimension=16)
     with torch.no_grad():
         model.entities[3, 2] = -70_000
-    stored = StoredModel(model, family, {}, {}, None)
+    stored = TrainedModel(model, family)
     with pytest.raises(DihedralError, match=r"entities of the model hold 7e\+04, and float16 ends at 6\.55e\+04"):
         save_model(tmp_path / "model", stored, dtype="float16")
     save_model(tmp_path / "model", stored)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral import DihedralError
+from dihedral import DihedralError, fold_in
 from dihedral.models import build_model
-from dihedral.update.folding import _Placement, fold_in, make_context
+from dihedral.update.folding import _Placement, make_context
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,9 @@ def test_invalid_facts_are_named_in_the_error(predictor, name, facts, message):
 
 
 def test_translations_are_not_bilinear(family):
-    predictor = dh.Predictor(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
+    predictor = dh.Predictor(
+        dh.TrainedModel(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
+    )
     with pytest.raises(DihedralError, match="not bilinear"):
         fold_in(predictor, "new", [("new", "spouse", "man_0001")])
 
@@ -90,7 +92,7 @@ def test_translations_are_not_bilinear(family):
 def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monkeypatch):
     """Two new entities that point at each other, against autograd on the loss in the module's words."""
     monkeypatch.setattr("dihedral.update.folding.CANDIDATES", 10**9)
-    recipe = predictor.recipe | {"objective": objective, "regulariser": "l2", "negatives": 3}
+    recipe = predictor.recipe.adapt(objective=objective, regulariser="l2", negatives=3)
     scorer, first = predictor.scorer, predictor.graph.num_entities
     context = make_context(scorer, predictor.graph.train, 0)
     facts = torch.tensor([[first, 0, 1], [first, 0, 2], [3, 1, first], [first, 2, first + 1], [first + 1, 3, 5]])
@@ -100,7 +102,7 @@ def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monk
     rows = torch.cat([scorer.entities.double(), vectors])
     count, loss, operators = scorer.num_relations, 0.0, scorer.operators.double()
     for h, r, t in facts.tolist():
-        loss = loss + sum(0.5 * recipe["regulariser_weight"] * rows[e].square().sum() for e in (h, t) if e >= first)
+        loss = loss + sum(0.5 * recipe.regulariser_weight * rows[e].square().sum() for e in (h, t) if e >= first)
         for anchor, target, side in ((h, t, "tail"), (t, h, "head")):
             query = predictor.model.relations.queries(operators, torch.tensor([r]), rows[[anchor]], side)[0]
             score = query @ rows[target]

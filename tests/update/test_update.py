@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.learn.interrupts import Interrupted
 from dihedral.store.folder import describe
+from dihedral.store.history import Version
 from dihedral.update.lineage import advice
 from dihedral.update.update import _mean_square, update_folder
 
@@ -29,16 +31,16 @@ def test_rows_that_no_change_touches_and_known_codes_stay_bit_identical(predicto
     assert not torch.equal(rows_of(updated, ["man_0001"]), rows_of(predictor, ["man_0001"]))
     known = predictor.graph.num_relations
     assert torch.equal(updated.model.codes[:known], predictor.model.codes)
-    version = updated.metrics["versions"][-1]
-    assert (version["rows_changed"], version["rows"]) == (2, predictor.graph.num_entities)
-    assert (version["added"], version["new_entities"], version["new_relations"]) == (4, 1, 1)
+    version = updated.history.latest
+    assert (version.rows_changed, version.rows) == (2, predictor.graph.num_entities)
+    assert (version.added, version.new_entities, version.new_relations) == (4, 1, 1)
 
 
 def test_few_facts_of_new_entities_leave_known_rows_as_they_are(predictor, monkeypatch):
     monkeypatch.setattr("dihedral.update.plan.LEARNED", 0.5)
     updated = predictor.update(add=NEW, progress=False, calibrate=False)
     assert torch.equal(updated.model.entities[:-1], predictor.model.entities)
-    assert updated.metrics["versions"][-1]["rows_changed"] == 0
+    assert updated.history.latest.rows_changed == 0
 
 
 def test_a_row_with_more_facts_moves_less(predictor):
@@ -58,7 +60,7 @@ def test_both_phases_of_an_update_run_as_captured_steps(family, objective, monke
     trained = dh.train(family, recipe, progress=False, device="cuda")
     names = list(family.entities)[:12]
     add = [*NEW, *((names[i], "likes", names[i + 1]) for i in range(11))]
-    drift = trained.update(add=add, progress=False, calibrate=False).metrics["versions"][-1]["drift"]
+    drift = trained.update(add=add, progress=False, calibrate=False).history.latest.drift
     assert drift["added_mrr_after"] > 0.2
 
 
@@ -66,7 +68,7 @@ def test_the_given_predictor_stays_as_it_is(predictor):
     before, facts = predictor.model.entities.clone(), predictor.graph.num_triples
     predictor.update(add=NEW[:1], remove=[next(predictor.graph.names_of(predictor.graph.train))], progress=False)
     assert torch.equal(predictor.model.entities, before) and predictor.graph.num_triples == facts
-    assert "versions" not in predictor.metrics
+    assert not predictor.history.versions
 
 
 def test_added_facts_are_learned(predictor):
@@ -74,7 +76,7 @@ def test_added_facts_are_learned(predictor):
     known = set(graph.names_of(graph.known))
     strangers = [("man_0000", "sibling", name) for name in graph.entities if name.startswith("woman")]
     new = [fact for fact in strangers if fact not in known][:4]
-    drift = predictor.update(add=new, epochs=40, progress=False).metrics["versions"][-1]["drift"]
+    drift = predictor.update(add=new, epochs=40, progress=False).history.latest.drift
     assert drift["added_mrr_after"] > drift["added_mrr_before"] + 0.1
 
 
@@ -109,9 +111,9 @@ def test_every_kind_of_model_takes_entities_and_relations(family, recipe, tmp_pa
 def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
     fact = next(predictor.graph.names_of(predictor.graph.train))
     updated = predictor.update(remove=[fact], progress=False)
-    version = updated.metrics["versions"][-1]
+    version = updated.history.latest
     assert fact not in set(updated.graph.names_of(updated.graph.known))
-    assert version["removed"] == 1 and "trained on removed facts" in version["not_undone"]
+    assert version.removed == 1 and "trained on removed facts" in version.not_undone
     far = torch.nn.functional.cosine_similarity(rows_of(updated, [fact[0]]), rows_of(predictor, [fact[0]]))
     assert float(far) < 0.999
 
@@ -124,8 +126,8 @@ def test_if_most_rows_start_over_the_model_is_the_one_that_never_saw_the_removed
     expected = dh.train(updated.graph, "demo/family", **options)
     assert torch.equal(updated.model.entities, expected.model.entities)
     assert torch.equal(updated.model.codes, expected.model.codes)
-    version = updated.metrics["versions"][-1]
-    assert version["trained_again"] and version["advice"] is None and "not_undone" not in version
+    version = updated.history.latest
+    assert version.trained_again and version.advice is None and version.not_undone is None
     assert updated.metrics["test"] == expected.metrics["test"]
 
 
@@ -133,8 +135,8 @@ def test_rows_that_start_over_do_not_push_down_the_answers_of_other_facts(benchm
     graph = benchmark_graph("umls")
     trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, progress=False, device="cpu")
     gone = list(graph.names_of(graph.train[:10]))
-    version = trained.update(remove=gone, progress=False, calibrate=False).metrics["versions"][-1]
-    assert version["test_mrr"] > version["before"]["test_mrr"] - 0.02
+    version = trained.update(remove=gone, progress=False, calibrate=False).history.latest
+    assert version.test_mrr > version.before["test_mrr"] - 0.02
 
 
 def test_the_folder_of_an_updated_model_holds_no_removed_fact(predictor, tmp_path):
@@ -167,8 +169,8 @@ def test_an_update_continues_with_the_state_of_the_optimiser(family, tmp_path):
 def test_gradients_of_one_batch_tell_the_sums_of_the_optimiser(benchmark_graph):
     graph = benchmark_graph("umls")
     trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, keep_optimiser=True, progress=False, device="cpu")
-    uses = 2 * len(graph.train) * trained.recipe["epochs"]
-    estimate = float(_mean_square(trained, 0)) * uses
+    uses = 2 * len(graph.train) * trained.recipe.epochs
+    estimate = float(_mean_square(trained.trained, 0)) * uses
     assert estimate == pytest.approx(float(trained.optimiser["entities"].mean(1).sum()), rel=0.5)
 
 
@@ -189,10 +191,10 @@ def test_facts_of_known_entities_are_learned_and_cost_others_little(benchmark_gr
         umls.replace(train=umls.train[known]), "demo/umls", dimension=dimension, epochs=20, progress=False, device="cpu"
     )
     updated = base.update(add=added, progress=False, calibrate=False)
-    version = updated.metrics["versions"][-1]
-    assert version["valid_mrr"] >= version["before"]["valid_mrr"] - 0.01
-    assert version["test_mrr"] >= version["before"]["test_mrr"] - 0.01
-    drift = version["drift"]
+    version = updated.history.latest
+    assert version.valid_mrr >= version.before["valid_mrr"] - 0.01
+    assert version.test_mrr >= version.before["test_mrr"] - 0.01
+    drift = version.drift
     assert drift["added_mrr_after"] >= drift["added_mrr_before"] + 0.005
 
 
@@ -216,8 +218,8 @@ def test_a_new_relation_leaves_the_latents_of_known_ones(family, tmp_path):
 
 def test_removing_only_facts_that_were_not_trained_on_changes_no_row(predictor):
     updated = predictor.update(remove=list(predictor.graph.names_of(predictor.graph.test[:2])), progress=False)
-    version = updated.metrics["versions"][-1]
-    assert (version["removed"], version["rows_changed"]) == (2, 0)
+    version = updated.history.latest
+    assert (version.removed, version.rows_changed) == (2, 0)
     assert torch.equal(updated.model.entities, predictor.model.entities)
 
 
@@ -226,12 +228,12 @@ def test_a_few_facts_of_entities_with_many_leave_the_model_as_good(benchmark_gra
     trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, progress=False, device="cpu")
     hubs = [graph.entities[i] for i in graph.train_index.degrees.argsort(descending=True)[:4].tolist()]
     new = [(hubs[0], "ingredient_of", hubs[1]), (hubs[2], "ingredient_of", hubs[3])]
-    version = trained.update(add=new, progress=False, calibrate=False).metrics["versions"][-1]
-    assert version["test_mrr"] > version["before"]["test_mrr"] - 0.01
+    version = trained.update(add=new, progress=False, calibrate=False).history.latest
+    assert version.test_mrr > version.before["test_mrr"] - 0.01
 
 
 def test_a_model_without_a_recipe_is_refused(predictor):
-    bare = dh.Predictor(predictor.model, predictor.graph)
+    bare = dh.Predictor(dh.TrainedModel(predictor.model, predictor.graph))
     with pytest.raises(DihedralError, match="has no recipe"):
         bare.update(add=NEW)
 
@@ -313,39 +315,33 @@ def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):
 def test_versions_name_their_parents(predictor):
     one = predictor.update(add=NEW[:1], progress=False, calibrate=False)
     two = one.update(add=NEW[1:2], progress=False, calibrate=False)
-    versions = two.metrics["versions"]
-    assert [each["version"] for each in versions] == [0, 1, 2]
-    assert [each["parent"] for each in versions] == [None, 0, 1]
-    assert versions[0]["fingerprint"] == predictor.graph.fingerprint
-    assert versions[2]["before"]["test_mrr"] == pytest.approx(versions[1]["test_mrr"], abs=0.02)
-
-
-def test_damaged_versions_are_refused(predictor):
-    damaged = dh.Predictor(predictor.model, predictor.graph, recipe=predictor.recipe, metrics={"versions": [{"a": 1}]})
-    with pytest.raises(DihedralError, match="versions are damaged"):
-        damaged.update(add=NEW[:1], progress=False, calibrate=False)
+    versions = two.history.versions
+    assert [each.version for each in versions] == [0, 1, 2]
+    assert [each.parent for each in versions] == [None, 0, 1]
+    assert versions[0].fingerprint == predictor.graph.fingerprint
+    assert versions[2].before["test_mrr"] == pytest.approx(versions[1].test_mrr, abs=0.02)
 
 
 def test_training_again_is_advised_with_a_reason(predictor):
     graph = predictor.graph
     change = dh.graph.changes.change_graph(graph, [], list(graph.names_of(graph.train[:1])))
-    first = {"version": 0, "facts": 100, "valid_mrr": 0.5}
-    fine = {"added": 1, "removed": 0, "valid_mrr": 0.5, "before": {"valid_mrr": 0.5}}
-    assert advice([first], fine, change) is None
-    assert "lost 20.0% of the valid MRR" in advice([first], fine | {"valid_mrr": 0.4}, change)
-    assert "facts changed since training" in advice([first], fine | {"added": 30}, change)
-    again = fine | {"version": 1, "facts": 130, "added": 30, "trained_again": True}
-    assert advice([first, again], fine, change) is None  # what came before a new training does not count
+    first = Version(version=0, facts=100, valid_mrr=0.5)
+    fine = Version(version=1, facts=101, added=1, valid_mrr=0.5, before={"valid_mrr": 0.5})
+    assert advice([first, fine], change) is None
+    assert "lost 20.0% of the valid MRR" in advice([first, replace(fine, valid_mrr=0.4)], change)
+    assert "facts changed since training" in advice([first, replace(fine, added=30)], change)
+    again = replace(fine, facts=130, added=30, trained_again=True)
+    assert advice([first, again, fine], change) is None  # what came before a new training does not count
     left = int((change.after.train[:, 1] == graph.relations.id("parent")).sum())
-    lost = {"removed_of": {"parent": 6}}
-    assert left < 54 and advice([first], fine | lost, change) is None  # more than 10 %, but few
-    reason = advice([first, fine | lost | {"version": 1, "facts": 100}], fine | lost, change)  # updates add up
+    lost = replace(fine, removed_of={"parent": 6})
+    assert left < 54 and advice([first, lost], change) is None  # more than 10 %, but few
+    reason = advice([first, lost, lost], change)  # updates add up
     assert f"12 facts of relation 'parent' were removed, {left:,} are left" in reason
 
 
 def test_labels_stay_when_entities_arrive(predictor, tmp_path):
     graph = predictor.graph.with_labels({"man_0001": "Tom", "sibling": "brother or sister"})
-    labelled = dh.Predictor(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics)
+    labelled = dh.Predictor(dh.TrainedModel(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics))
     facts = [("zoe", "brother or sister", "Tom")]
     for grown in (labelled.update(add=facts, progress=False, calibrate=False), labelled.fold_in("zoe", facts)):
         grown.save(tmp_path / "model", overwrite=True)
@@ -358,8 +354,8 @@ def test_a_new_model_is_trained_with_the_epochs_of_its_recipe(family):
     trained = dh.train(family, "demo/family", dimension=16, epochs=4, progress=False, device="cpu")
     removed = list(family.names_of(family.train[::10]))
     updated = trained.update(remove=removed, epochs=1, progress=False, calibrate=False)
-    version = updated.metrics["versions"][-1]
-    assert version["trained_again"] and version["epochs"] == 4
+    version = updated.history.latest
+    assert version.trained_again and version.epochs == 4
 
 
 def test_the_log_beside_an_updated_model_is_that_of_its_training(family, tmp_path):
@@ -375,16 +371,16 @@ def test_a_fact_of_a_new_relation_does_not_make_its_entities_answers_to_other_qu
     """With sampled negatives, too: nothing in the one new fact says that they are wrong answers."""
     trained = dh.train(family, "demo/family", epochs=30, progress=False, device="cpu")
     a, b = family.entities[3], family.entities[17]
-    version = trained.update(add=[(a, "likes", b)], progress=False, calibrate=False).metrics["versions"][-1]
-    assert version["drift"]["added_mrr_after"] > 0.5
-    assert version["valid_mrr"] > version["before"]["valid_mrr"] - 0.005
+    version = trained.update(add=[(a, "likes", b)], progress=False, calibrate=False).history.latest
+    assert version.drift["added_mrr_after"] > 0.5
+    assert version.valid_mrr > version.before["valid_mrr"] - 0.005
 
 
 def test_rows_with_a_new_relation_are_trained_on_their_other_added_facts(predictor):
     graph = predictor.graph
     a, b, c = (graph.entities[i] for i in (3, 17, 30))
     with_both = predictor.update(add=[(a, "sibling", b), (a, "likes", c)], progress=False, calibrate=False)
-    drift = with_both.metrics["versions"][-1]["drift"]
+    drift = with_both.history.latest.drift
     assert drift["added_known_mrr_after"] > drift["added_mrr_before"]
 
 

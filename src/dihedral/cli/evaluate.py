@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from dihedral.cli.info import print_versions
 from dihedral.cli.options import Columns, Device, Json, ModelFolder, Threads, Wide
 from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data, say
 from dihedral.errors import DihedralError
+from dihedral.store.history import History, Version
 from dihedral.update.lineage import versions_of
 
 
@@ -56,12 +58,12 @@ def command(
     options: dict[str, Any] = {"split": split, "memory_mb": memory_mb, "sample": sample, "seed": seed, "order": order}
     report = dh.evaluate(predictor, graph, **options).to_dict()
     if since is not None:
-        report["since"] = compare(versions_of(predictor), since, split)
+        report["since"] = compare(versions_of(predictor.trained), since, split)
     if json:
         print_json(report)
         return
     if since is not None:
-        print_versions(report["since"]["versions"])
+        print_versions(History.from_dict(report["since"]).versions)
         change = report["since"]["change"]
         shown = "not measured by every update" if change is None else f"{change:+.4f}"
         say(f"\n{split} MRR since version {since}: {shown}\n")
@@ -78,16 +80,16 @@ def command(
     print_table("by relation (the 20 most frequent)", header, rows, predictor.graph)
 
 
-def compare(versions: list[dict[str, Any]], since: int, split: str) -> dict[str, Any]:
+def compare(versions: Sequence[Version], since: int, split: str) -> dict[str, Any]:
     """The versions from one on, and the change of the MRR since then; None if that was not measured.
 
     The change is the sum of those of the updates. Each compares both models on the same facts, with the same known
     answers left out; the MRR of two versions on their own graphs would not be comparable.
     """
-    wanted = [each for each in versions if each["version"] >= since]
-    if not wanted or wanted[0]["version"] != since:
-        known = f"{versions[0]['version']} to {versions[-1]['version']}"
+    wanted = tuple(each for each in versions if each.version >= since)
+    if not wanted or wanted[0].version != since:
+        known = f"{versions[0].version} to {versions[-1].version}"
         raise DihedralError(f"version {since} does not exist; this model has versions {known}")
-    pairs = [(each.get("before", {}).get(f"{split}_mrr"), each.get(f"{split}_mrr")) for each in wanted[1:]]
+    pairs = [each.mrr(split) for each in wanted[1:]]
     measured = [after - before for before, after in pairs if before is not None and after is not None]
-    return {"versions": wanted, "change": sum(measured) if len(measured) == len(pairs) else None}
+    return {**History(wanted).to_dict(), "change": sum(measured) if len(measured) == len(pairs) else None}

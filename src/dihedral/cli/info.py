@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dihedral.cli.options import Json, ModelFolder, Wide
 from dihedral.cli.output import metric_rows, print_json, print_metrics, print_table, say
 from dihedral.errors import DihedralError
 from dihedral.store.folder import describe
+from dihedral.store.history import History, Version
+
+SPLITS = ("valid", "test")  # that are measured
 
 
 def command(model: ModelFolder, wide: Wide = False, json: Json = False) -> None:
@@ -27,33 +31,29 @@ def command(model: ModelFolder, wide: Wide = False, json: Json = False) -> None:
 
 def _print(content: dict[str, Any]) -> None:
     content["notes"] = "; ".join(content.get("notes", ()))
-    simple = {key: value for key, value in content.items() if not isinstance(value, dict) and value != ""}
+    simple = {key: value for key, value in content.items() if not isinstance(value, (dict, list)) and value != ""}
     settings = {f"recipe.{key}": value for key, value in content["recipe"].items() if value != ""}
     print_table("", ["", ""], [[key, str(value)] for key, value in {**simple, **settings}.items()])
-    for split in ("valid", "test"):
+    for split in SPLITS:
         if split in content["metrics"]:
             report = content["metrics"][split]
             print_metrics(f"{split}, filtered", metric_rows(report), report.get("standard_error"))
     _print_calibration(content["metrics"].get("calibration", {}))
-    if len(versions := content["metrics"].get("versions", [])) > 1:
+    if len(versions := History.from_dict(content).versions) > 1:
         print_versions(versions)
 
 
-def print_versions(versions: list[dict[str, Any]]) -> None:
+def print_versions(versions: Sequence[Version]) -> None:
     """One row per version: what changed, and MRR before and after on the same facts."""
     header = ["version", "date", "added", "removed", "rows", "valid MRR", "test MRR", "advice"]
     rows = []
     for each in versions:
-        shown = []
-        for split in ("valid_mrr", "test_mrr"):
-            before, after = each.get("before", {}).get(split), each.get(split)
-            texts = [f"{value:.3f}" for value in (before, after) if value is not None]
-            shown.append("→".join(texts))
-        counts = [each.get(key, "") for key in ("added", "removed", "rows_changed")]
-        advice = "train" if each.get("advice") else "new model" if each.get("trained_again") else ""
-        rows.append([each["version"], each.get("time", "")[:10], *counts, *shown, advice])
+        measured = ["→".join(f"{value:.3f}" for value in each.mrr(split) if value is not None) for split in SPLITS]
+        counts = ["", "", ""] if each.parent is None else [each.added, each.removed, each.rows_changed]
+        advice = "train" if each.advice else "new model" if each.trained_again else ""
+        rows.append([each.version, each.time[:10], *counts, *measured, advice])
     print_table("\nversions: changed rows of entities, MRR before→after, and whether to train again", header, rows)
-    if reason := versions[-1].get("advice"):
+    if reason := versions[-1].advice:
         say(f"retraining is recommended: {reason}")
 
 

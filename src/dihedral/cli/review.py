@@ -122,7 +122,7 @@ def _calibrate(reviews: Reviews, folder: Path) -> None:
     manifest = read_manifest(folder)
     predictor = dh.load(folder)
     predictor.use_reviews(reviews)
-    replace_metrics(folder, predictor.metrics, since=manifest)
+    replace_metrics(folder, predictor.trained, since=manifest)
     found = predictor.metrics["calibration"]["reviews"]
     say(f"probabilities now follow {_counted(found['accepted'] + found['rejected'], 'decision')}")
 

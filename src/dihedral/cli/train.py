@@ -14,11 +14,12 @@ from dihedral.cli.output import console, detail, metric_rows, notes, print_json,
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
-from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, train
+from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe
 from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
 from dihedral.learn.estimates import duration, seconds_per_epoch
 from dihedral.learn.loggers import Logger, MLflowLogger, TensorBoardLogger
 from dihedral.predict.predictor import Predictor
+from dihedral.predict.train import train
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
 from dihedral.store.folder import holds_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from dihedral.cli.options import Columns, Device, Json, ModelFolder, Seed, Threa
 from dihedral.cli.output import print_json, read_data, remark, say
 from dihedral.errors import DihedralError
 from dihedral.learn import Interrupted
+from dihedral.store.history import Version
 from dihedral.update.update import update_folder
 
 Facts = list[tuple[str, str, str]]
@@ -57,9 +59,9 @@ def command(
     except KeyboardInterrupt:
         remark(f"interrupted; the model in {model} is as it was")
         raise typer.Exit(1) from None
-    version = updated.metrics["versions"][-1]
+    version = updated.history.latest
     if json:
-        print_json(version)
+        print_json(asdict(version))
     else:
         print_version(version)
         remark(f"wrote the model to {out or model}")
@@ -72,25 +74,25 @@ def _read(source: str | None, columns: str | None) -> Facts:
     return list(graph.names_of(graph.known))
 
 
-def print_version(version: dict[str, Any]) -> None:
+def print_version(version: Version) -> None:
     """What an update did, measured and advises."""
-    counts = {name: version[name] for name in ("added", "removed", "new_entities", "new_relations") if version[name]}
-    changed = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
-    say(f"version {version['version']}: {changed}")
-    if version.get("known_already"):
-        say(f"facts that the graph had already: {version['known_already']:,}")
-    if version["trained_again"]:
+    counts = {name: getattr(version, name) for name in ("added", "removed", "new_entities", "new_relations")}
+    changed = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count)
+    say(f"version {version.version}: {changed}")
+    if version.known_already:
+        say(f"facts that the graph had already: {version.known_already:,}")
+    if version.trained_again:
         why = "most rows are new or learned from removed facts"
-        say(f"a new model was trained in {version['train_seconds']:.1f} s: {why}")
+        say(f"a new model was trained in {version.train_seconds:.1f} s: {why}")
     else:
-        new = f"{version['new_entities']:,} entity rows added, " if version["new_entities"] else ""
-        rows = f"{version['rows_changed']:,} of {version['rows']:,}"
-        say(f"{new}{rows} entity rows changed in {version['train_seconds']:.1f} s")
+        new = f"{version.new_entities:,} entity rows added, " if version.new_entities else ""
+        rows = f"{version.rows_changed:,} of {version.rows:,}"
+        say(f"{new}{rows} entity rows changed in {version.train_seconds:.1f} s")
     for split in ("valid", "test"):
-        before, after = version["before"].get(f"{split}_mrr"), version.get(f"{split}_mrr")
+        before, after = version.mrr(split)
         if before is not None and after is not None:
             say(f"{split} MRR {before:.4f} before, {after:.4f} after")
-    drift = version["drift"]
+    drift = version.drift
     if drift["added_mrr_before"] is not None:
         say(f"added facts: MRR {drift['added_mrr_before']:.4f} before, {drift['added_known_mrr_after']:.4f} after")
     if drift["added_mrr_after"] != drift["added_known_mrr_after"]:
@@ -98,7 +100,6 @@ def print_version(version: dict[str, Any]) -> None:
             "all added facts, those with new names included" if drift["added_mrr_before"] is not None else "added facts"
         )
         say(f"{which}: MRR {drift['added_mrr_after']:.4f} after")
-    if "not_undone" in version:
-        say(f"not undone: {version['not_undone']}")
-    advice = version["advice"]
-    say("retraining is not needed" if advice is None else f"retraining is recommended: {advice}")
+    if version.not_undone is not None:
+        say(f"not undone: {version.not_undone}")
+    say("retraining is not needed" if version.advice is None else f"retraining is recommended: {version.advice}")

@@ -1,7 +1,6 @@
 """Evaluation: filtered ranking and the metrics computed from ranks."""
 
-from dihedral.evaluation.evaluate import evaluate
 from dihedral.evaluation.metrics import Evaluation, Evaluator, summarise
 from dihedral.evaluation.ranking import Ranks, rank_triples
 
-__all__ = ["Evaluation", "Evaluator", "Ranks", "evaluate", "rank_triples", "summarise"]
+__all__ = ["Evaluation", "Evaluator", "Ranks", "rank_triples", "summarise"]

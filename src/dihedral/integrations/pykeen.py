@@ -21,6 +21,7 @@ from dihedral.models import Model
 from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
 from dihedral.models.nearest_element import ProjectionRelations
 from dihedral.predict.predictor import Predictor
+from dihedral.store.trained import TrainedModel
 
 try:
     from pykeen.losses import Loss, SoftplusLoss
@@ -234,7 +235,7 @@ def to_predictor(
         converted = Model(
             entities, CodeRelations(relations.codes[forward], relations.K, scales, relations.grades).to(entities.device)
         )
-    return Predictor(converted.requires_grad_(False), graph)
+    return Predictor(TrainedModel(converted.requires_grad_(False), graph))
 
 
 def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:

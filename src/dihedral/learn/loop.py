@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from dihedral.engine import compiled
-from dihedral.engine.adagrad import Adagrad
+from dihedral.engine.adagrad import Adagrad, RowGradients
 from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.evaluation import Evaluator
@@ -34,12 +34,12 @@ from dihedral.learn.checkpoint import RunFolder, RunState
 from dihedral.learn.identity import Identity, run_identity
 from dihedral.learn.interrupts import Interrupted, catch_interrupt
 from dihedral.learn.objective import build_objective
-from dihedral.models import Model, build_model, restore_relations
+from dihedral.models import Model, Relations, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
+from dihedral.objectives.base import Gradients
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
 from dihedral.scoring.embedding import EmbeddingScorer
-from dihedral.update.background import Anchor, Background
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
@@ -50,6 +50,15 @@ STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
 MIN_CAPTURED = 100  # full batches that repay the time of a capture
 
 
+class ExtraGradient(Protocol):
+    """What the rows of entities learn from, besides the facts of a phase."""
+
+    def added_to(
+        self, found: Gradients, relations: Relations, table: Tensor, num_facts: int, generator: torch.Generator
+    ) -> RowGradients | Tensor:
+        """The gradients of entities of a step, with those of this; num_facts: of the phase."""
+
+
 @dataclass(frozen=True, eq=False)
 class Phase:
     """A part of a run that continues with a part of a model."""
@@ -57,7 +66,7 @@ class Phase:
     rows: Tensor  # bool [N]: the entities to train
     triples: Triples  # the facts to train on
     epochs: int
-    others: Background | Anchor | None = None  # what the rows learn from the other facts
+    others: ExtraGradient | None = None  # what the rows learn from the other facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +169,7 @@ class Trainer:
         self.captured: CapturedStep | None = None
         self.plain_steps, self.first_epoch = 0, 0
         self.rows: Tensor | None = None  # mask of the entities that are trained; None: all
-        self.others: Background | Anchor | None = None
+        self.others: ExtraGradient | None = None
         triples, epochs = self.graph.train, self.recipe.epochs
         if self.start is not None:
             phase, self.first_epoch = self.start.phase_at(self.state.epoch)

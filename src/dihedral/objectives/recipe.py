@@ -253,6 +253,15 @@ class Recipe:
     def from_dict(cls, settings: Settings) -> Recipe:
         return cls(**_known(settings))
 
+    @classmethod
+    def from_stored(cls, settings: Settings) -> Recipe | None:
+        """The recipe of a stored model without settings of other versions; None if it has none or cannot be read."""
+        known = {name: value for name, value in settings.items() if name in _FIELDS}
+        try:
+            return cls(**known) if known else None
+        except DihedralError:
+            return None
+
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
 _TYPES: dict[str, type] = dict(get_type_hints(Recipe))

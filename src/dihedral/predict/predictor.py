@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dihedral.ask import Query
-from dihedral.ask.answer_calibration import fit_answers, read_answers
+from dihedral.ask.answer_calibration import read_answers
 from dihedral.ask.asking import Answer, Answers, Facts, find_answers, follow_path, read_query, read_semantics
 from dihedral.ask.evaluation import WIDTH
 from dihedral.ask.transitions import Transitions
@@ -23,22 +23,27 @@ from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.io.html import table
+from dihedral.learn.finish import fit_probabilities, use_reviews
 from dihedral.models import Model
+from dihedral.objectives.recipe import Recipe
 from dihedral.predict.paths import path_vectors
 from dihedral.predict.results import Results
 from dihedral.probability.additive import AdditiveModel
-from dihedral.probability.calibration import Calibration, fit_calibration, measure_judgements
-from dihedral.probability.corrections import Corrections, fit_corrections
+from dihedral.probability.calibration import Calibration
+from dihedral.probability.corrections import Corrections
 from dihedral.probability.evidence import CountedRules, Evidence
-from dihedral.probability.ordering import POOL, as_triples, by_probability, compare_orders
+from dihedral.probability.ordering import POOL, as_triples, by_probability
 from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
 from dihedral.scoring.scorer import Scorer
-from dihedral.store.card import write_card
 from dihedral.store.export import export_model
-from dihedral.store.folder import Dtype, StoredModel, load_model, save_model
+from dihedral.store.folder import Dtype, load_model, save_model
+from dihedral.store.history import History
 from dihedral.store.reviews import Reviews
+from dihedral.store.trained import TrainedModel
+from dihedral.update.folding import Context, make_context, place_entities
+from dihedral.update.update import update
 
 
 class Prediction(NamedTuple):
@@ -86,27 +91,11 @@ class Predictor:
     3
     """
 
-    def __init__(
-        self,
-        model: Model | Scorer,
-        graph: Graph,
-        *,
-        recipe: dict[str, Any] | None = None,
-        metrics: dict[str, Any] | None = None,
-        latents: dict[str, Tensor] | None = None,
-        optimiser: dict[str, Tensor] | None = None,
-    ) -> None:
-        """
-        model: a model with entity vectors, or the scorer of another model.
-        latents: the training parameters behind the relations. optimiser: Adagrad's sums, by the name of the parameter.
-        """
-        self.scorer: Scorer = EmbeddingScorer(model) if isinstance(model, Model) else model
-        self.graph = graph
-        self.recipe = recipe or {}
-        self.metrics = metrics or {}
-        self.latents, self.optimiser = latents, optimiser
-        self.known = KnownAnswers(graph, self.device)
+    def __init__(self, trained: TrainedModel) -> None:
+        self.trained = trained
+        self.known = KnownAnswers(self.graph, self.device)
         self._calibration: Calibration | None = None
+        self._fold_in_contexts: dict[int, Context] = {}  # by seed
 
     def __repr__(self) -> str:
         return f"Predictor({self._kind}, {self.graph!r})"
@@ -126,12 +115,43 @@ class Predictor:
 
     @property
     def model(self) -> Model:
-        """The entity vectors and relations; an error if the model has no vectors."""
-        return need_embeddings(self.scorer, "this").model
+        return self.trained.model
+
+    @property
+    def graph(self) -> Graph:
+        return self.trained.graph
+
+    @property
+    def scorer(self) -> Scorer:
+        return self.trained.scorer
 
     @property
     def device(self) -> torch.device:
-        return self.scorer.device
+        return self.trained.device
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How the model was trained; None if that is not recorded."""
+        return self.trained.recipe
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return self.trained.metrics
+
+    @property
+    def history(self) -> History:
+        """The versions of the model, if it was ever updated."""
+        return self.trained.history
+
+    @property
+    def latents(self) -> dict[str, Tensor] | None:
+        """The training parameters behind the relations."""
+        return self.trained.latents
+
+    @property
+    def optimiser(self) -> dict[str, Tensor] | None:
+        """The sums of Adagrad, by the name of the parameter."""
+        return self.trained.optimiser
 
     @cached_property
     def train_index(self) -> GraphIndex:
@@ -440,15 +460,17 @@ class Predictor:
 
     def fold_in(self, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
         """A predictor that also knows new entities, placed by their facts (`update.folding`)."""
-        from dihedral.update.folding import fold_in
+        return Predictor(place_entities(self.trained, names, facts, self.fold_in_context(seed), seed))
 
-        return fold_in(self, names, facts, seed=seed)
+    def fold_in_context(self, seed: int = 0) -> Context:
+        """What new entities compete with, computed on first use."""
+        if seed not in self._fold_in_contexts:
+            self._fold_in_contexts[seed] = make_context(need_embeddings(self.scorer, "fold-in"), self.graph.train, seed)
+        return self._fold_in_contexts[seed]
 
     def update(self, *, add: Any = None, remove: Any = None, **options: Any) -> Predictor:
         """A predictor of the changed graph: facts to add and to remove (`update.update`, with its options)."""
-        from dihedral.update.update import update
-
-        return update(self, add=add, remove=remove, **options)
+        return Predictor(update(self.trained, add=add, remove=remove, **options))
 
     # --- probabilities -------------------------------------------------------------------------
 
@@ -475,38 +497,15 @@ class Predictor:
 
     def calibrate(self, *, seed: int = 0) -> None:
         """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
-        calibration = fit_calibration(self.scorer, self.graph, seed, self._names_at_split)
-        measured = measure_judgements(self.scorer, self.graph, calibration, seed + 1)
-        answers = compare_orders(self.scorer, self.graph, calibration, seed=seed)
-        of_queries = fit_answers(self.scorer, self.graph, seed)
-        self.metrics["calibration"] = {
-            "models": calibration.to_dict(), "judgements": {"test": measured}, "answers": answers,
-            "queries": of_queries.to_dict() if of_queries else None,
-        }  # fmt: skip
+        fit_probabilities(self.trained, seed)
         self._calibration = None  # read again as it is stored
         vars(self).pop("evidence", None)
-
-    @property
-    def _names_at_split(self) -> tuple[int, int] | None:
-        """The numbers of entities and relations when valid was drawn; None if no update is recorded."""
-        versions = self.metrics.get("versions")
-        first = versions[0] if isinstance(versions, list) and versions else None  # from a file
-        counts = [first.get(key) for key in ("entities", "relations")] if isinstance(first, dict) else []
-        entities, relations = counts if len(counts) == 2 else (None, None)
-        return (entities, relations) if isinstance(entities, int) and isinstance(relations, int) else None
 
     def use_reviews(self, reviews: Reviews) -> None:
         """Correct the probabilities by what reviewers decided (`probability.corrections`); saved with the model."""
         if self.calibration is None:
             raise DihedralError(f"decisions correct probabilities, and there are none: {self.why_not_calibrated}")
-        corrections = fit_corrections(reviews.standing().values())
-        if not corrections.accepted + corrections.rejected:
-            raise DihedralError("no accepted or rejected fact has a probability; there is nothing to correct by")
-        self.correct(corrections.to_dict())
-
-    def correct(self, corrections: dict[str, Any]) -> None:
-        """Use corrections of the probabilities, as `use_reviews` stores them."""
-        self.metrics["calibration"] |= {"reviews": corrections}
+        use_reviews(self.trained, reviews)
         self._calibration = None
 
     @cached_property
@@ -551,17 +550,10 @@ class Predictor:
         latents: keep the training parameters behind the codes.
         optimiser: keep the state of the optimiser and those parameters, so that an update continues with them.
         """
-        latents = latents or optimiser
-        if latents and self.latents is None:
-            raise DihedralError("this predictor holds no training latents to save")
-        if optimiser and self.optimiser is None:
-            raise DihedralError("this predictor holds no state of an optimiser to save; train it with keep_optimiser")
-        stored = StoredModel(
-            self.model, self.graph, self.recipe, self.metrics,
-            self.latents if latents else None, self.optimiser if optimiser else None,
+        save_model(
+            Path(folder), self.trained, dtype=dtype, shard_mb=shard_mb, latents=latents, optimiser=optimiser,
+            overwrite=overwrite,
         )  # fmt: skip
-        save_model(Path(folder), stored, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
-        write_card(Path(folder), self.model, self.graph, self.recipe, self.metrics)
 
     def export(self, path: str | Path) -> list[Path]:
         """Write entity vectors and relation codes for other programs: .npz, .parquet, or .txt (word2vec).
@@ -573,8 +565,18 @@ class Predictor:
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     """Open a model folder."""
-    stored = load_model(Path(folder), device=choose_device(device))
-    return Predictor(
-        stored.model, stored.graph, recipe=stored.recipe, metrics=stored.metrics, latents=stored.latents,
-        optimiser=stored.optimiser,
-    )  # fmt: skip
+    return Predictor(load_model(Path(folder), device=choose_device(device)))
+
+
+def fold_in(
+    predictor: Predictor, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0
+) -> Predictor:
+    """A predictor that also knows these new entities, placed by facts that name at least one of them each.
+
+    >>> from dihedral import make_family, train
+    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+    >>> grown = fold_in(predictor, "zoe", [("zoe", "sibling", "man_0001")])
+    >>> grown.graph.num_entities - predictor.graph.num_entities
+    1
+    """
+    return predictor.fold_in(names, facts, seed=seed)

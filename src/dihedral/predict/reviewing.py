@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from dihedral.errors import DihedralError
 from dihedral.graph.types import Members, members_of
@@ -82,13 +81,3 @@ def make_decision(
 
 def _short(probability: float | None) -> float | None:
     return None if probability is None else float(f"{probability:.4g}")
-
-
-def pending(predictor: Predictor, reviews: Reviews) -> list[Fact]:
-    """The accepted facts that the graph does not hold yet."""
-    accepted = reviews.facts("accept")
-    entities, relations = predictor.graph.entities, predictor.graph.relations
-    is_known = [h in entities and r in relations and t in entities for h, r, t in accepted]
-    facts = [fact for fact, known in zip(accepted, is_known, strict=True) if known]
-    held = predictor.known.contains(*predictor.triple_ids(facts).T) if facts else torch.zeros(0, dtype=torch.bool)
-    return [fact for fact, known in zip(facts, held.tolist(), strict=True) if not known]

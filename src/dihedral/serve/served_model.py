@@ -186,11 +186,11 @@ class ServedModel:
         """The description in the folder, read once: another model may be saved there later."""
         if self.folder is not None:
             return describe(self.folder)
-        relations, graph = self.predictor.model.relations, self.graph
+        relations, graph, recipe = self.predictor.model.relations, self.graph, self.predictor.recipe
         return {
             "model": relations.kind, "settings": relations.settings(), "entities": graph.num_entities,
             "relations": graph.num_relations, "dimension": relations.dimension, "graph": graph.name,
-            "recipe": self.predictor.recipe, "metrics": self.predictor.metrics,
+            "recipe": recipe.to_dict() if recipe else {}, "metrics": self.predictor.metrics,
         }  # fmt: skip
 
 

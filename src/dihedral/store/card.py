@@ -13,19 +13,21 @@ from dihedral.graph.triples import SPLITS
 from dihedral.io.files import atomic_path
 from dihedral.io.text import visible
 from dihedral.models import Model
+from dihedral.objectives.recipe import Recipe
+from dihedral.store.trained import TrainedModel
 
 CARD = "README.md"
 MARK = "<!-- Written by dihedral at every save; remove this line to keep a text of your own. -->"
 METRICS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "mean rank"}
 
 
-def write_card(folder: Path, model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> None:
+def write_card(folder: Path, trained: TrainedModel) -> None:
     """Write the card, unless the folder has a README.md that dihedral did not write."""
     path = folder / CARD
     if path.is_symlink() or (path.exists() and not _is_own(path)):
         return
     with atomic_path(path) as partial:
-        partial.write_text(model_card(model, graph, recipe, metrics), encoding="utf-8")
+        partial.write_text(model_card(trained), encoding="utf-8")
 
 
 def _is_own(path: Path) -> bool:
@@ -33,8 +35,9 @@ def _is_own(path: Path) -> bool:
         return text.read(len(MARK.encode())) == MARK.encode()
 
 
-def model_card(model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
+def model_card(trained: TrainedModel) -> str:
     """The model, data, metrics, use, recipe and limitations, in Markdown."""
+    model, graph, metrics = trained.model, trained.graph, trained.metrics
     head, relation, _ = next(graph.names_of(graph.train[:1]))
     more = ""
     if model.codes is not None:
@@ -51,7 +54,7 @@ def model_card(model: Model, graph: Graph, recipe: dict[str, Any], metrics: dict
         metrics=_metrics(metrics),
         head=head,
         relation=relation,
-        recipe=_recipe(recipe, metrics),
+        recipe=_recipe(trained.recipe, metrics),
         probabilities=_probabilities(metrics),
         more=more,
     )
@@ -95,9 +98,9 @@ def _metrics(metrics: dict[str, Any]) -> str:
     )
 
 
-def _recipe(recipe: dict[str, Any], metrics: dict[str, Any]) -> str:
+def _recipe(recipe: Recipe | None, metrics: dict[str, Any]) -> str:
     run = {key: metrics[key] for key in ("seed", "best_epoch", "train_seconds", "device", "torch") if key in metrics}
-    settings = {key: value for key, value in recipe.items() if value != ""}
+    settings = {key: value for key, value in recipe.to_dict().items() if value != ""} if recipe else {}
     if not settings and not run:
         return "Not recorded."
     return _table(["setting", "value"], [[_code(key), _code(value)] for key, value in (settings | run).items()])

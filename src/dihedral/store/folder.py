@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,11 @@ from dihedral.io.files import (
 )  # fmt: skip
 from dihedral.io.locks import lock_folder
 from dihedral.models import STORED_MODELS, Model, restore_relations
+from dihedral.objectives.recipe import Recipe
+from dihedral.store.card import write_card
+from dihedral.store.history import History
 from dihedral.store.tables import read_table, write_table
+from dihedral.store.trained import TrainedModel
 
 FORMAT = "dihedral-model"
 VERSION = 1
@@ -48,18 +52,6 @@ _ROLES = ("relations", "entity_names", "relation_names", "known", "recipe", "met
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
-@dataclass(frozen=True)
-class StoredModel:
-    """The content of a model folder."""
-
-    model: Model
-    graph: Graph
-    recipe: dict[str, Any]
-    metrics: dict[str, Any]
-    latents: dict[str, Tensor] | None
-    optimiser: dict[str, Tensor] | None = None  # the sums of Adagrad, by the name of the parameter
-
-
 def holds_model(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
@@ -72,9 +64,29 @@ def check_options(dtype: str, shard_mb: float | None) -> None:
 
 
 def save_model(
-    folder: Path, stored: StoredModel, dtype: Dtype = "float32", shard_mb: float | None = None, overwrite: bool = False
+    folder: Path,
+    trained: TrainedModel,
+    *,
+    dtype: Dtype = "float32",
+    shard_mb: float | None = None,
+    latents: bool = False,
+    optimiser: bool = False,
+    overwrite: bool = False,
 ) -> None:
-    """Write a model folder; replacing a model needs `overwrite`."""
+    """Write a model folder with its card; replacing a model needs `overwrite`.
+
+    latents: keep the training parameters behind the codes. optimiser: keep the state of the optimiser and these.
+    """
+    latents = latents or optimiser
+    if latents and trained.latents is None:
+        raise DihedralError("this predictor holds no training latents to save")
+    if optimiser and trained.optimiser is None:
+        raise DihedralError("this predictor holds no state of an optimiser to save; train it with keep_optimiser")
+    stored = replace(
+        trained,
+        latents=trained.latents if latents else None,
+        optimiser=trained.optimiser if optimiser else None,
+    )
     check_options(dtype, shard_mb)
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
@@ -84,6 +96,7 @@ def save_model(
     with lock_folder(folder, taken):
         remove_partial_files(folder)
         _write(folder, stored, dtype, shard_mb)
+        write_card(folder, stored)
 
 
 def _check_values(model: Model, dtype: Dtype) -> None:
@@ -102,7 +115,7 @@ def _check_values(model: Model, dtype: Dtype) -> None:
             )
 
 
-def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None) -> None:
+def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> None:
     in_use = _files_of(read_manifest(folder)) if holds_model(folder) else set()
     model, graph = stored.model, stored.graph
     manifest = {
@@ -117,7 +130,7 @@ def _write(folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | No
 
 
 def _write_files(
-    folder: Path, stored: StoredModel, dtype: Dtype, shard_mb: float | None, in_use: set[str]
+    folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | None, in_use: set[str]
 ) -> dict[str, Any]:
     """Write all files except the manifest; returns their names by role.
 
@@ -145,8 +158,10 @@ def _write_files(
     _save_names(new_file("relations.arrow", "relation_names"), graph.relations)
     _write_labels(graph, new_file)
     _save_triples(new_file("known.arrow", "known"), graph)
-    write_json(new_file("recipe.json", "recipe"), stored.recipe)
+    write_json(new_file("recipe.json", "recipe"), stored.recipe.to_dict() if stored.recipe else {})
     write_json(new_file("metrics.json", "metrics"), stored.metrics)
+    if stored.history.versions:
+        write_json(new_file("history.json", "history"), stored.history.to_dict())
     return files
 
 
@@ -182,7 +197,7 @@ def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> G
     return graph
 
 
-def replace_metrics(folder: Path, metrics: dict[str, Any], since: dict[str, Any]) -> None:
+def replace_metrics(folder: Path, trained: TrainedModel, since: dict[str, Any]) -> None:
     """Store other metrics in a model folder; nothing else of the model changes.
 
     since: the manifest of the model that the metrics belong to; an error if the folder has another one by now.
@@ -196,8 +211,12 @@ def replace_metrics(folder: Path, metrics: dict[str, Any], since: dict[str, Any]
                 f"the model in folder {str(folder)!r} was replaced in the meantime; run the command again"
             )
         in_use = _files_of(manifest)
-        manifest["files"]["metrics"] = _free_name("metrics.json", in_use)
-        write_json(folder / manifest["files"]["metrics"], metrics)
+        files = {"metrics": trained.metrics}
+        if trained.history.versions:  # folders of older versions have it among the metrics
+            files["history"] = trained.history.to_dict()
+        for role, content in files.items():
+            manifest["files"][role] = _free_name(f"{role}.json", in_use)
+            write_json(folder / manifest["files"][role], content)
         _finish(folder, manifest, in_use)
 
 
@@ -216,7 +235,7 @@ def _finish(folder: Path, manifest: dict[str, Any], in_use: set[str]) -> None:
             (folder / name).unlink()
 
 
-def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredModel:
+def load_model(folder: Path, *, device: str | torch.device = "cpu") -> TrainedModel:
     """Read a model folder."""
     manifest = read_manifest(folder)
     for name, size in manifest["bytes"].items():
@@ -237,7 +256,7 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> StoredMod
         raise DihedralError(f"model folder {str(folder)!r} is damaged: {error!r}") from None
 
 
-def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device) -> StoredModel:
+def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device) -> TrainedModel:
     files = manifest["files"]
     kind, num_relations, dimension = manifest["model"], manifest["relations"], manifest["dimension"]
     entities = _load_entities(folder, manifest)
@@ -254,14 +273,23 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
     if optimiser is not None and optimiser["entities"].shape != entities.shape:
         raise DihedralError(f"the optimiser's state in {str(folder)!r} does not fit its model; copy the folder again")
-    return StoredModel(
-        model=Model(entities, relations).to(device).requires_grad_(False),
+    metrics, history = _read_metrics(folder, files)
+    return TrainedModel(
+        source=Model(entities, relations).to(device).requires_grad_(False),
         graph=graph,
-        recipe=read_json(folder / files["recipe"]),
-        metrics=read_json(folder / files["metrics"]),
+        recipe=Recipe.from_stored(read_json(folder / files["recipe"])),
+        metrics=metrics,
+        history=history,
         latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
         optimiser=optimiser,
     )
+
+
+def _read_metrics(folder: Path, files: dict[str, Any]) -> tuple[dict[str, Any], History]:
+    """The metrics, and the versions of the model; folders of older versions have them among the metrics."""
+    metrics = read_json(folder / files["metrics"])
+    older = {"versions": metrics.pop("versions", None) or []}
+    return metrics, History.from_dict(read_json(folder / files["history"]) if "history" in files else older)
 
 
 def _load_entities(folder: Path, manifest: dict[str, Any]) -> Tensor:
@@ -319,20 +347,21 @@ def load_words(folder: Path) -> WordIndex | None:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """The manifest of a model folder with its recipe and metrics; `bytes` is the total size.
+    """The manifest of a model folder with its recipe, metrics and versions; `bytes` is the total size.
 
     The models of probabilities, which are thousands of numbers, are left out of the metrics.
     """
     manifest = read_manifest(folder)
     files = manifest["files"]
-    metrics = read_json(folder / files["metrics"])
-    if isinstance(metrics, dict) and isinstance(metrics.get("calibration"), dict):
+    metrics, history = _read_metrics(folder, files)
+    if isinstance(metrics.get("calibration"), dict):
         metrics["calibration"].pop("models", None)
     return {
         **{key: value for key, value in manifest.items() if key not in ("files", "bytes")},
         "bytes": sum(manifest["bytes"].values()),
         "recipe": read_json(folder / files["recipe"]),
         "metrics": metrics,
+        **history.to_dict(),
     }
 
 

@@ -15,7 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
+
 from dihedral.errors import DihedralError
+from dihedral.graph.triples import Graph
 from dihedral.io.files import atomic_path
 from dihedral.io.journal import Append, Journal
 
@@ -130,6 +133,16 @@ class Reviews:
             if verdict == "skip":
                 return [fact for fact, all_ in self._by_fact.items() if all_ and fact not in self._standing]
             return [fact for fact, decision in self._standing.items() if decision.decision == verdict]
+
+    def pending(self, graph: Graph) -> list[Fact]:
+        """The accepted facts of known names that the graph does not hold yet."""
+        entities, relations = graph.entities, graph.relations
+        accepted = self.facts("accept")
+        facts = [(h, r, t) for h, r, t in accepted if h in entities and r in relations and t in entities]
+        heads, which, tails = zip(*facts, strict=True) if facts else ((), (), ())
+        columns = entities.ids(heads), relations.ids(which), entities.ids(tails)
+        places = graph.index.locate(*(torch.from_numpy(column).long() for column in columns)).tolist()
+        return [fact for fact, place in zip(facts, places, strict=True) if place < 0]
 
     def probabilities(self) -> dict[Fact, float]:
         """The probability that the latest decision about a fact has, of those with one."""

@@ -16,9 +16,9 @@ from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
+from dihedral.learn.finish import finish
 from dihedral.learn.identity import run_identity
 from dihedral.learn.loop import Callback, Trainer
-from dihedral.learn.train import finish
 from dihedral.models import MODELS
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.device import choose_device, device_name

@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +29,11 @@ from dihedral.graph import Graph
 from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Triples
 from dihedral.models import Model
+from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
-from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
+from dihedral.store.trained import TrainedModel
 
 CANDIDATES = 256  # entities of a softmax
 QUESTIONS = 2048  # of other facts
@@ -45,25 +45,20 @@ AT_ONCE = 4096  # questions whose logits are in memory
 Names = tuple[str, str, str]
 
 
-def fold_in(predictor: Predictor, names: str | Sequence[str], facts: Sequence[Names], *, seed: int = 0) -> Predictor:
-    """A predictor that also knows these new entities, placed by facts that name at least one of them each.
-
-    >>> from dihedral import make_family, train
-    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
-    >>> grown = fold_in(predictor, "zoe", [("zoe", "sibling", "man_0001")])
-    >>> grown.graph.num_entities - predictor.graph.num_entities
-    1
-    """
-    graph, scorer = predictor.graph, need_embeddings(predictor.scorer, "fold-in")
+def place_entities(
+    trained: TrainedModel, names: str | Sequence[str], facts: Sequence[Names], context: Context, seed: int = 0
+) -> TrainedModel:
+    """The model with new entities, placed by facts that name at least one of them each."""
+    graph, scorer = trained.graph, need_embeddings(trained.scorer, "fold-in")
     if scorer.candidates.shape[1] != scorer.model.dimension:
         kind = scorer.model.relations.kind
         raise DihedralError(f"a {kind!r} model is not bilinear; fold-in needs a bilinear model")
     wider = with_entities(graph, [names] if isinstance(names, str) else names, facts)
     own = torch.from_numpy(wider.train[len(graph.train) :].astype(np.int64))
-    table = place(scorer, predictor.recipe, context_of(predictor, seed), own, wider.num_entities, seed)
+    table = place(scorer, trained.recipe or Recipe(), context, own, wider.num_entities, seed)
     grown = Model(table, scorer.model.relations).requires_grad_(False)
-    kept = {key: deepcopy(predictor.metrics[key]) for key in ("calibration",) if key in predictor.metrics}
-    return Predictor(grown, wider, recipe=predictor.recipe, metrics=kept)  # no longer the model that was measured
+    kept = {key: deepcopy(trained.metrics[key]) for key in ("calibration",) if key in trained.metrics}
+    return TrainedModel(grown, wider, trained.recipe, kept)  # no longer the model that was measured
 
 
 def with_entities(graph: Graph, names: Sequence[str], facts: Sequence[Names]) -> Graph:
@@ -109,14 +104,6 @@ class Context:
         return logits.logsumexp(1) + self.log_weight
 
 
-def context_of(predictor: Predictor, seed: int = 0) -> Context:
-    """The context of a model, computed on first use."""
-    known: dict[int, Context] = vars(predictor).setdefault("fold_in_contexts", {})
-    if seed not in known:
-        known[seed] = make_context(need_embeddings(predictor.scorer, "fold-in"), predictor.graph.train, seed)
-    return known[seed]
-
-
 @torch.no_grad()
 def make_context(scorer: EmbeddingScorer, train: Triples, seed: int) -> Context:
     """Draw the candidates, and questions of training facts, alternately about tails and heads."""
@@ -144,7 +131,7 @@ def make_context(scorer: EmbeddingScorer, train: Triples, seed: int) -> Context:
 
 @torch.no_grad()
 def place(
-    scorer: EmbeddingScorer, recipe: dict[str, Any], context: Context, facts: Tensor, num_entities: int, seed: int = 0
+    scorer: EmbeddingScorer, recipe: Recipe, context: Context, facts: Tensor, num_entities: int, seed: int = 0
 ) -> Tensor:
     """The entity table with rows for the entities up to `num_entities`, which are placed by their facts [n, 3]."""
     count, width = num_entities - scorer.num_entities, scorer.model.dimension
@@ -165,15 +152,13 @@ class _Placement:
     new one answers: their queries and their totals are fixed.
     """
 
-    def __init__(
-        self, scorer: EmbeddingScorer, recipe: dict[str, Any], context: Context, facts: Tensor, table: Tensor
-    ) -> None:
+    def __init__(self, scorer: EmbeddingScorer, recipe: Recipe, context: Context, facts: Tensor, table: Tensor) -> None:
         self.scorer, self.context, self.table = scorer, context, table
         self.first = scorer.num_entities
         self.vectors = table[self.first :]
-        self.is_softmax = recipe.get("objective", "softmax") == "softmax"
-        self.negatives = int(recipe.get("negatives", 10))
-        self.regulariser = make_regulariser(recipe.get("regulariser", "none"), recipe.get("regulariser_weight", 0.0))
+        self.is_softmax = recipe.objective == "softmax"
+        self.negatives = recipe.negatives
+        self.regulariser = make_regulariser(recipe.regulariser, recipe.regulariser_weight)
         head, relation, tail = facts.unbind(1)
         anchors, targets = torch.cat([head, tail]), torch.cat([tail, head])
         steps, count = torch.cat([relation, relation + scorer.num_relations]), 2 * scorer.num_relations
@@ -249,7 +234,7 @@ class _Placement:
 
 
 def place_rows(
-    scorer: EmbeddingScorer, recipe: dict[str, Any], train: Triples, fresh: NDArray[np.bool_], seed: int = 0
+    scorer: EmbeddingScorer, recipe: Recipe, train: Triples, fresh: NDArray[np.bool_], seed: int = 0
 ) -> Tensor:
     """New rows for some entities of a model (mask [N]), from their training facts and the rows of the others."""
     order = np.argsort(fresh, kind="stable")  # the others first

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.changes import Change
 from dihedral.graph.triples import SPLITS, Triples
-from dihedral.predict.predictor import Predictor
+from dihedral.store.history import History, Version
+from dihedral.store.trained import TrainedModel
 
 SAMPLE = 1000  # facts that a measurement ranks
 MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
@@ -22,64 +25,49 @@ MAX_FORGOTTEN = 0.1  # facts removed from one relation since training, as a shar
 MIN_FORGOTTEN = 10  # of them: a relation with few facts would pass that share with one
 
 
-def versions_of(predictor: Predictor) -> list[dict[str, Any]]:
-    """The versions of a model; a model that was never updated has one."""
-    found = predictor.metrics.get("versions")
-    if found:
-        if not isinstance(found, list) or not all(map(_is_version, found)):
-            raise DihedralError("the model's versions are damaged; copy the folder again")
-        return list(found)
-    graph = predictor.graph
-    first: dict[str, Any] = {"version": 0, "parent": None, "fingerprint": graph.fingerprint}
-    counts = {"facts": len(graph.train), "entities": graph.num_entities, "relations": graph.num_relations}
-    return [first | counts | _measured(predictor)]
-
-
-def _is_version(entry: Any) -> bool:
-    """Whether an entry, which comes from a file, has what is computed with."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("before", {}), dict):
-        return False
-    numbers = [entry.get(name, 0) for name in ("version", "facts", "added", "removed", "valid_mrr", "test_mrr")]
-    numbers += [entry.get("before", {}).get(name) or 0 for name in ("valid_mrr", "test_mrr")]
-    removed = entry.get("removed_of", {})
-    if not isinstance(removed, dict):
-        return False
-    numbers += removed.values()
-    return "version" in entry and "facts" in entry and all(isinstance(each, (int, float)) for each in numbers)
+def versions_of(trained: TrainedModel) -> tuple[Version, ...]:
+    """The versions of a model; one that was never updated has version 0."""
+    if trained.history.versions:
+        return trained.history.versions
+    graph = trained.graph
+    first = Version(
+        version=0, fingerprint=graph.fingerprint, facts=len(graph.train), entities=graph.num_entities,
+        relations=graph.num_relations, **_measured(trained),
+    )  # fmt: skip
+    return (first,)
 
 
 def record_update(
-    before: Predictor, after: Predictor, change: Change, *, epochs: int, seconds: float, relations: bool,
+    before: TrainedModel, after: TrainedModel, change: Change, *, epochs: int, seconds: float, relations: bool,
     started_over: int, trained_again: bool,
 ) -> None:  # fmt: skip
-    """Add a version to the metrics of an updated model.
+    """Add a version to the history of an updated model.
 
     started_over: the number of known rows that did. trained_again: all of them and the relations did.
     """
     versions = versions_of(before)
     rows = after.model.entities.detach()[: before.graph.num_entities]
     changed = int((rows != before.model.entities.detach()).any(dim=1).sum())
-    entry: dict[str, Any] = {
-        "version": versions[-1]["version"] + 1, "parent": versions[-1]["version"],
-        "time": datetime.now(UTC).isoformat(timespec="seconds"), "fingerprint": change.after.fingerprint,
-        "facts": len(change.after.train), **change.to_dict(), "removed_of": _removed_of(change),
-        "rows_changed": changed, "rows": len(rows),
-        "rows_started_over": started_over, "trained_again": trained_again,
-        "relations_trained": relations or trained_again, "epochs": epochs, "train_seconds": round(seconds, 3),
-        **_measured(after), "before": _measured_before(before, change), "drift": _drift(before, after, change),
-    }  # fmt: skip
-    entry["advice"] = None if trained_again else advice(versions, entry, change)
-    if len(change.removed) and not trained_again:
-        entry["not_undone"] = _not_undone(change, relations)
-    after.metrics["versions"] = [*versions, entry]
+    version = Version(
+        version=versions[-1].version + 1, parent=versions[-1].version,
+        time=datetime.now(UTC).isoformat(timespec="seconds"), fingerprint=change.after.fingerprint,
+        facts=len(change.after.train), **change.to_dict(), removed_of=_removed_of(change),
+        rows_changed=changed, rows=len(rows), rows_started_over=started_over, trained_again=trained_again,
+        relations_trained=relations or trained_again, epochs=epochs, train_seconds=round(seconds, 3),
+        **_measured(after), before=_measured_before(before, change), drift=_drift(before, after, change),
+    )  # fmt: skip
+    if not trained_again:
+        undone = _not_undone(change, relations) if len(change.removed) else None
+        version = replace(version, advice=advice((*versions, version), change), not_undone=undone)
+    after.history = History((*versions, version))
 
 
-def _measured(predictor: Predictor) -> dict[str, Any]:
-    reports = {split: predictor.metrics.get(split) for split in ("valid", "test")}
+def _measured(trained: TrainedModel) -> dict[str, Any]:
+    reports = {split: trained.metrics.get(split) for split in ("valid", "test")}
     return {f"{split}_mrr": round(report["both"]["mrr"], 5) for split, report in reports.items() if report}
 
 
-def _measured_before(before: Predictor, change: Change) -> dict[str, Any]:
+def _measured_before(before: TrainedModel, change: Change) -> dict[str, float]:
     """The old model on the valid and test facts of the new graph, with the same known answers left out."""
     found = {}
     for split in ("valid", "test"):
@@ -100,7 +88,7 @@ def known_before(change: Change) -> Graph:
     return before.replace(**parts)
 
 
-def _drift(before: Predictor, after: Predictor, change: Change) -> dict[str, Any]:
+def _drift(before: TrainedModel, after: TrainedModel, change: Change) -> dict[str, float | None]:
     """MRR of the added facts before and after, and of other training facts after.
 
     Facts with new names have no MRR before, so that those with known names also have an MRR after of their own.
@@ -122,31 +110,29 @@ def _num_known(change: Change) -> int:
     return int((inside & (change.added[:, 1] < change.before.num_relations)).sum())
 
 
-def _mrr(predictor: Predictor, graph: Graph, triples: Triples, sample: int = SAMPLE) -> float | None:
+def _mrr(trained: TrainedModel, graph: Graph, triples: Triples, sample: int = SAMPLE) -> float | None:
     """MRR of facts, or of a sample of them; None if there are none."""
     if not len(triples):
         return None
     triples = np.ascontiguousarray(triples)
-    found = Evaluator(graph, "facts", triples=triples, device=predictor.device, sample=sample)(predictor.scorer)
+    found = Evaluator(graph, "facts", triples=triples, device=trained.device, sample=sample)(trained.scorer)
     return round(found.mrr, 5)
 
 
-def advice(versions: list[dict[str, Any]], entry: dict[str, Any], change: Change) -> str | None:
-    """Why the model should be trained again; None if the update is enough."""
-    last = max((number for number, each in enumerate(versions) if each.get("trained_again")), default=0)
-    versions, kept = versions[last:], 1.0
-    first = versions[0]
-    for each in (*versions[1:], entry):  # of each update on the same facts: the graphs differ
-        before, after = each.get("before", {}).get("valid_mrr"), each.get("valid_mrr")
-        kept *= after / before if before and after else 1.0
+def advice(versions: Sequence[Version], change: Change) -> str | None:
+    """Why the latest of some versions should be trained again; None if the update is enough."""
+    trained = max((place for place, each in enumerate(versions) if each.trained_again), default=0)
+    first, updates = versions[trained], versions[trained + 1 :]
+    pairs = [each.mrr("valid") for each in updates]  # each pair on the same facts: the graphs of versions differ
+    kept = math.prod(after / before for before, after in pairs if before and after)
     if kept < 1 - MAX_LOSS:
         return f"updates since training lost {1 - kept:.1%} of the valid MRR"
-    changed = sum(each.get("added", 0) + each.get("removed", 0) for each in (*versions[1:], entry))
-    if changed > MAX_CHANGED * first["facts"]:
-        return f"{changed:,} facts changed since training, which had {first['facts']:,}"
+    changed = sum(each.added + each.removed for each in updates)
+    if changed > MAX_CHANGED * first.facts:
+        return f"{changed:,} facts changed since training, which had {first.facts:,}"
     lost: Counter[str] = Counter()
-    for each in (*versions[1:], entry):
-        lost.update(each.get("removed_of", {}))
+    for each in updates:
+        lost.update(each.removed_of)
     facts = np.bincount(change.after.train[:, 1], minlength=change.after.num_relations)
     for name, count in lost.items():
         left = int(facts[change.after.relations.id(name)])

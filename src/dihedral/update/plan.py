@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
-from dihedral.predict.predictor import Predictor
+from dihedral.store.trained import TrainedModel
 
 EPOCHS = 8  # over the facts of fresh rows, at least
 AGAIN = 0.5  # the same if known rows start over, relative to the epochs of training
@@ -53,7 +53,7 @@ class Plan:
         return self.fresh.rows | self.known.rows | self.linked.rows
 
 
-def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
+def make_plan(change: Change, trained: TrainedModel, epochs: int | None) -> Plan:
     """The rows and facts to train; `epochs` replaces those of every part."""
     if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
         raise DihedralError(f"epochs is {epochs!r}; it must be a whole number, 1 or more")
@@ -75,8 +75,8 @@ def make_plan(change: Change, predictor: Predictor, epochs: int | None) -> Plan:
     # fresh rows find codes too if these are a part of what they are placed by; few such facts leave it to linked rows
     finds_codes = (facts[:, 1] >= change.before.num_relations).sum() > LEARNED * len(facts)
     in_linked = with_linked | (is_new & ~(with_fresh & finds_codes))  # also without linked rows, to find the code
-    to_place = max(EPOCHS, round(AGAIN * trained_epochs(predictor))) if (fresh & (degrees > 0)).any() else EPOCHS
-    to_find_codes = max(EPOCHS, NEW_EPOCHS * trained_epochs(predictor))
+    to_place = max(EPOCHS, round(AGAIN * trained_epochs(trained))) if (fresh & (degrees > 0)).any() else EPOCHS
+    to_find_codes = max(EPOCHS, NEW_EPOCHS * trained_epochs(trained))
     return Plan(
         Part(fresh, facts, epochs or (to_find_codes if finds_codes else to_place)),
         Part(known, facts_of(known, added[~is_new]), epochs or KNOWN_EPOCHS),
@@ -97,8 +97,10 @@ def facts_of(rows: NDArray[np.bool_], facts: NDArray[np.int32]) -> NDArray[np.in
     return found
 
 
-def trained_epochs(predictor: Predictor) -> int:
-    return int(predictor.metrics.get("epochs", 0) or predictor.recipe["epochs"])
+def trained_epochs(trained: TrainedModel) -> int:
+    """The epochs that a model with a recipe was trained for."""
+    assert trained.recipe is not None
+    return int(trained.metrics.get("epochs", 0) or trained.recipe.epochs)
 
 
 def forgetful(change: Change) -> NDArray[np.bool_]:

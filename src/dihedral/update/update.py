@@ -32,27 +32,26 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_seed
-from dihedral.evaluation import Evaluator
 from dihedral.graph.changes import Change, change_graph, read_facts
 from dihedral.graph.triples import Triples
 from dihedral.io.files import below, remove_tree
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.estimates import num_threads
+from dihedral.learn.finish import finish, has_probabilities, measure, try_to_fit_probabilities, use_reviews
 from dihedral.learn.loop import Callback, Event, Phase, Start, Trainer
 from dihedral.learn.objective import build_objective
-from dihedral.learn.train import calibrate as fit_probabilities
-from dihedral.learn.train import finish
 from dihedral.models import Model, restore_relations
 from dihedral.models.growth import grow, joined, known_rows
 from dihedral.objectives.recipe import Recipe
-from dihedral.predict.predictor import Predictor, load
-from dihedral.predict.reviewing import pending
 from dihedral.probability.corrections import usable
+from dihedral.runtime.device import choose_device
 from dihedral.runtime.threads import at_most
 from dihedral.scoring.embedding import EmbeddingScorer
-from dihedral.store.folder import MANIFEST, holds_model, saved_options
+from dihedral.store.folder import MANIFEST, holds_model, load_model, save_model, saved_options
+from dihedral.store.history import History
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Reviews
+from dihedral.store.trained import TrainedModel
 from dihedral.update.background import Anchor, Background, make_background
 from dihedral.update.folding import place_rows
 from dihedral.update.lineage import record_update, versions_of
@@ -65,7 +64,7 @@ NEW_SPREAD = 0.1  # of what they start with, relative to the recipe's
 
 
 def update(
-    predictor: Predictor,
+    predictor: TrainedModel,
     *,
     add: Any = None,
     remove: Any = None,
@@ -77,8 +76,8 @@ def update(
     callback: Callback | Sequence[Callback] = (),
     checkpoints: str | Path | None = None,
     resume: bool = False,
-) -> Predictor:
-    """A predictor of the changed graph; the given one stays as it is.
+) -> TrainedModel:
+    """A model of the changed graph; the given one stays as it is.
 
     add: facts of known and new entities and relations, as triples of names or as anything that `load_graph` reads. They
     become training facts; those that the graph holds already, in any split, are left out.
@@ -90,13 +89,13 @@ def update(
     calibrate: fit the probabilities again.
     checkpoints: a folder for them, one per minute. resume: continue from the last of them.
 
-    The last of `metrics["versions"]` of the result says what was done: facts, rows that changed, MRR before and after,
+    The latest version in the history of the result says what was done: facts, rows that changed, MRR before and after,
     what cannot be undone, and whether to train again.
 
     >>> from dihedral import make_family, train
     >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
-    >>> updated = update(predictor, add=[("zoe", "sibling", "man_0001")], progress=False)
-    >>> updated.metrics["versions"][-1]["new_entities"]
+    >>> updated = update(predictor.trained, add=[("zoe", "sibling", "man_0001")], progress=False)
+    >>> updated.history.latest.new_entities
     1
     """
     started, before_resume = time.perf_counter(), 0.0
@@ -140,16 +139,14 @@ def update(
                 trainer.run()
     result = _new(predictor, trainer) if plan.starts_over else _result(predictor, change, plan, trainer, relations)
     seconds = time.perf_counter() - started + before_resume
-    for split in ("valid", "test"):
-        if len(change.after.split(split)) and split not in result.metrics:
-            evaluator = Evaluator(change.after, split, device=predictor.device)
-            result.metrics[split] = evaluator(result.scorer).to_dict()
+    if not plan.starts_over:
+        measure(result)
     if calibrate:
-        result.metrics["versions"] = versions_of(predictor)  # new names have no facts in valid
-        fit_probabilities(result, seed)
+        result.history = History(versions_of(predictor))  # new names have no facts in valid
+        try_to_fit_probabilities(result, seed)
         before = predictor.metrics.get("calibration")
-        if isinstance(before, dict) and "reviews" in before and result.calibration is not None:
-            result.correct(before["reviews"])
+        if isinstance(before, dict) and "reviews" in before and has_probabilities(result):
+            result.metrics["calibration"] |= {"reviews": before["reviews"]}
     over = int(plan.fresh.rows[: predictor.graph.num_entities].sum())
     options: dict[str, Any] = {"relations": relations, "started_over": over, "trained_again": plan.starts_over}
     record_update(predictor, result, change, epochs=trainer.state.epoch, seconds=seconds, **options)
@@ -164,7 +161,7 @@ def _announce(callbacks: Sequence[Callback], event: Event) -> None:
 def update_folder(
     folder: Path, *, out: Path | None = None, device: str = "auto", reviews: bool = False, resume: bool = False,
     **options: Any,
-) -> Predictor:  # fmt: skip
+) -> TrainedModel:  # fmt: skip
     """Update the model in a folder, and write it there, or to the folder `out`, in one atomic step.
 
     reviews: also add the facts that reviewers accepted. The decisions beside the model correct the new probabilities,
@@ -183,19 +180,19 @@ def update_folder(
     with run.locked():
         try:
             kept = saved_options(folder)
-            predictor = load(folder, device=device)
+            predictor = load_model(folder, device=choose_device(device))
             if reviews:
                 options["add"] = _with_accepted(predictor, decisions, options)
             updated = update(predictor, checkpoints=checkpoints, resume=resume, **options)
-            if updated.calibration is not None and usable(decisions.standing().values()):
-                updated.use_reviews(decisions)
+            if has_probabilities(updated) and usable(decisions.standing().values()):
+                use_reviews(updated, decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
-            updated.save(target, overwrite=True, **kept)
-            removed = set(pending(updated, decisions)) - set(pending(predictor, decisions))
+            save_model(target, updated, overwrite=True, **kept)
+            removed = set(decisions.pending(updated.graph)) - set(decisions.pending(predictor.graph))
             if target.resolve() != folder.resolve():
                 decisions.copy_to(target)
             _reject(Reviews(target), sorted(removed))
-            if updated.metrics["versions"][-1]["trained_again"]:
+            if updated.history.latest.trained_again:
                 RunFolder(checkpoints).log.replace(run.log)
             remove_tree(checkpoints)
             with suppress(OSError):
@@ -215,10 +212,10 @@ def _reject(decisions: Reviews, removed: Sequence[tuple[str, str, str]]) -> None
     decisions.add(*(Decision(fact, "reject", "update", "", "removed from the graph") for fact in removed))
 
 
-def _with_accepted(predictor: Predictor, decisions: Reviews, options: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _with_accepted(predictor: TrainedModel, decisions: Reviews, options: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The facts to add, and those that were accepted and are to be neither added nor removed otherwise."""
     accepted, (add, remove) = (
-        pending(predictor, decisions),
+        decisions.pending(predictor.graph),
         (read_facts(options.get(name)) for name in ("add", "remove")),
     )
     if not accepted and not add and not remove:
@@ -226,10 +223,10 @@ def _with_accepted(predictor: Predictor, decisions: Reviews, options: dict[str, 
     return [*add, *(fact for fact in accepted if fact not in remove)]
 
 
-def _recipe(predictor: Predictor) -> Recipe:
-    if not predictor.recipe:
+def _recipe(predictor: TrainedModel) -> Recipe:
+    if predictor.recipe is None:
         raise DihedralError("this model has no recipe, so an update does not know how to train it; train it again")
-    return Recipe.from_dict(predictor.recipe)
+    return predictor.recipe
 
 
 def _short(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
@@ -240,18 +237,18 @@ def _short(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
     return recipe.adapt(**settings, cooling=max(recipe.cooling, fastest))
 
 
-def _whole(recipe: Recipe, predictor: Predictor) -> Recipe:
+def _whole(recipe: Recipe, predictor: TrainedModel) -> Recipe:
     """The recipe for a new model, with as many epochs as there was time for."""
     if predictor.metrics.get("stopped_by") == "minutes":
         return recipe.replace(epochs=trained_epochs(predictor))
     return recipe
 
 
-def _batch_size(predictor: Predictor) -> int:
-    return min(int(predictor.recipe["batch_size"]), max(1, len(predictor.graph.train)))
+def _batch_size(predictor: TrainedModel) -> int:
+    return min(_recipe(predictor).batch_size, max(1, len(predictor.graph.train)))
 
 
-def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, relations: bool, seed: int) -> Start:
+def _start(predictor: TrainedModel, change: Change, plan: Plan, recipe: Recipe, relations: bool, seed: int) -> Start:
     """The model to start from: known rows, fresh rows as placed by their facts, and relations that may grow."""
     old, graph, device = predictor.model, change.after, predictor.device
     generator = torch.Generator().manual_seed(seed)
@@ -264,7 +261,7 @@ def _start(predictor: Predictor, change: Change, plan: Plan, recipe: Recipe, rel
     if is_bilinear and plan.fresh.rows.any():
         placed_by = graph.train[graph.train[:, 1] < change.before.num_relations]  # the others have no operators yet
         scorer = EmbeddingScorer(Model(table, old.relations).requires_grad_(False))
-        table[~kept] = place_rows(scorer, predictor.recipe, placed_by, plan.fresh.rows, seed)
+        table[~kept] = place_rows(scorer, recipe, placed_by, plan.fresh.rows, seed)
     operator, relation_rows = old.relations, None
     if change.num_new_relations or relations:
         options = {"name": recipe.model, "dimension": recipe.dimension, "K": recipe.K, "levels": recipe.levels}
@@ -305,7 +302,7 @@ def _background(
 
 
 def _anchor(
-    scorer: EmbeddingScorer, sums: Tensor, part: Part, predictor: Predictor, background: Background | None
+    scorer: EmbeddingScorer, sums: Tensor, part: Part, predictor: TrainedModel, background: Background | None
 ) -> Anchor:
     """The curvature is estimated by the squared gradients of all facts, which Adagrad adds up in one epoch.
 
@@ -327,7 +324,7 @@ def _digest(model: Model, plan: Plan, relations: bool) -> str:
     return found.hexdigest()
 
 
-def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model, seed: int) -> dict[str, Tensor]:
+def _sums(predictor: TrainedModel, change: Change, plan: Plan, model: Model, seed: int) -> dict[str, Tensor]:
     """Adagrad's sums: those that the model was stored with, or an estimate; 0 for fresh rows and new relations.
 
     The estimate: all uses of rows had as large gradients as those of one batch have now.
@@ -350,9 +347,9 @@ def _sums(predictor: Predictor, change: Change, plan: Plan, model: Model, seed: 
 
 
 @torch.no_grad()
-def _mean_square(predictor: Predictor, seed: int) -> Tensor:
+def _mean_square(predictor: TrainedModel, seed: int) -> Tensor:
     """The mean square of the entries of a gradient in a training batch, for each use of a row."""
-    graph, model, recipe = predictor.graph, predictor.model, Recipe.from_dict(predictor.recipe)
+    graph, model, recipe = predictor.graph, predictor.model, _recipe(predictor)
     chosen = np.random.default_rng(seed).permutation(len(graph.train))[: recipe.batch_size]
     batch = torch.from_numpy(graph.train[chosen]).to(predictor.device).long()
     generator = torch.Generator(predictor.device).manual_seed(seed)
@@ -363,12 +360,12 @@ def _mean_square(predictor: Predictor, seed: int) -> Tensor:
     return gradient.square().mean(1).sum() / (2 * len(batch))
 
 
-def _kept(predictor: Predictor) -> dict[str, Any]:
+def _kept(predictor: TrainedModel) -> dict[str, Any]:
     """The metrics that an update does not measure again."""
     return {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
 
 
-def _new(predictor: Predictor, trainer: Trainer) -> Predictor:
+def _new(predictor: TrainedModel, trainer: Trainer) -> TrainedModel:
     """A new model, with what the old one was stored with."""
     result = finish(trainer)
     result.metrics = _kept(predictor) | result.metrics
@@ -380,7 +377,7 @@ def _new(predictor: Predictor, trainer: Trainer) -> Predictor:
     return result
 
 
-def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, relations: bool) -> Predictor:
+def _result(predictor: TrainedModel, change: Change, plan: Plan, trainer: Trainer, relations: bool) -> TrainedModel:
     """The trained rows and relations in a model that is otherwise the old one."""
     trained, latents = trainer.best_model()
     old, rows = predictor.model, torch.from_numpy(plan.rows).to(predictor.device)
@@ -413,6 +410,4 @@ def _result(predictor: Predictor, change: Change, plan: Plan, trainer: Trainer, 
         if latents and not relations:
             latents = joined(predictor.latents, latents, known_rows(trainer.model.relations, old.num_relations))
         kept_latents = predictor.latents | latents
-    return Predictor(
-        model, change.after, recipe=predictor.recipe, metrics=metrics, latents=kept_latents, optimiser=optimiser
-    )
+    return TrainedModel(model, change.after, predictor.recipe, metrics, latents=kept_latents, optimiser=optimiser)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import torch
 
 from dihedral.errors import DihedralError
-from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.learn.checkpoint import RunFolder
 from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe
 from dihedral.learn.estimates import num_threads
+from dihedral.learn.finish import finish, try_to_fit_probabilities
 from dihedral.learn.identity import find_difference, run_identity
 from dihedral.learn.loop import Callback, Event, Trainer
 from dihedral.models import Model
@@ -25,7 +26,8 @@ from dihedral.predict.predictor import Predictor, load
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
 from dihedral.runtime.threads import at_most
-from dihedral.store.folder import check_options, holds_model
+from dihedral.store.folder import check_options, holds_model, save_model
+from dihedral.store.trained import TrainedModel
 
 
 def train(
@@ -89,15 +91,15 @@ def train(
         _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
         with at_most(num_threads(wanted, graph, here)):
             trainer.run()
-        predictor = finish(trainer)
+        trained = finish(trainer)
         if not keep_optimiser:
-            predictor.optimiser = None  # as large as the model
+            trained.optimiser = None  # as large as the model
         if trainer.shard.is_single:
-            calibrate(predictor, seed)
+            try_to_fit_probabilities(trained, seed)
         kept = {"latents": keep_latents, "optimiser": keep_optimiser}
-        _store(trainer, predictor, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite, **kept)
-        announce({"event": "measured", "metrics": predictor.metrics})
-    return predictor if trainer.shard.is_single or folder is None else load(folder, device=here)
+        _store(trainer, trained, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite, **kept)
+        announce({"event": "measured", "metrics": trained.metrics})
+    return Predictor(trained) if trainer.shard.is_single or folder is None else load(folder, device=here)
 
 
 def _was_begun(folder: Path) -> bool:
@@ -150,18 +152,10 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
     run.begin()
 
 
-def calibrate(predictor: Predictor, seed: int) -> None:
-    """Fit probabilities; where that is not possible, keep the reason with the model."""
-    try:
-        predictor.calibrate(seed=seed)
-    except DihedralError as error:
-        predictor.metrics["calibration"] = {"reason": str(error)}
-
-
-def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
+def _store(trainer: Trainer, trained: TrainedModel, **options: Any) -> None:
     """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
-    entities = trainer.shard.gather(predictor.model.entities.detach())
-    optimiser = predictor.optimiser
+    entities = trainer.shard.gather(trained.model.entities.detach())
+    optimiser = trained.optimiser
     if optimiser is not None and (sums := trainer.shard.gather(optimiser["entities"])) is not None:
         optimiser = optimiser | {"entities": sums}
     run = trainer.folder
@@ -170,14 +164,11 @@ def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
 
     def save() -> None:
         assert entities is not None
-        model = Model(entities, predictor.model.relations).requires_grad_(False)
-        stored = Predictor(
-            model, trainer.graph, recipe=predictor.recipe, metrics=predictor.metrics, latents=predictor.latents,
-            optimiser=optimiser,
-        )  # fmt: skip
+        model = Model(entities, trained.model.relations).requires_grad_(False)
+        whole = replace(trained, source=model, optimiser=optimiser)
         if not trainer.shard.is_single:
-            calibrate(stored, trainer.seed)
-        stored.save(run.folder.parent, **options)
+            try_to_fit_probabilities(whole, trainer.seed)
+        save_model(run.folder.parent, whole, **options)
         run.drop_checkpoint()
 
     on_rank_zero(save, trainer.device)
@@ -186,36 +177,13 @@ def _store(trainer: Trainer, predictor: Predictor, **options: Any) -> None:
 def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int, device: torch.device) -> Predictor:
     """The model of a finished run, if it is the run that was requested."""
     predictor = load(folder, device=device)
-    try:
+    part: str | None = "recipe"
+    if predictor.recipe is not None:
         found = run_identity(predictor.recipe, predictor.metrics.get("seed", -1), predictor.graph.fingerprint)
         part = find_difference(found, run_identity(recipe, seed, graph.fingerprint))
-    except DihedralError:  # settings of another version
-        part = "recipe"
     if part:
         raise DihedralError(
             f"folder {str(folder)!r} holds a finished model with another {part}, which cannot be resumed; "
             "choose another folder or overwrite it (--overwrite)"
         )
-    return predictor
-
-
-def finish(trainer: Trainer) -> Predictor:
-    """The best model of a run as a predictor, evaluated on valid and test."""
-    model, latents = trainer.best_model()
-    state = trainer.state
-    metrics: dict[str, Any] = {
-        "seed": trainer.seed,
-        "epochs": state.epoch,
-        "best_epoch": state.best_epoch if state.best_epoch >= 0 else state.epoch,
-        "stopped_by": trainer.stopped_by,
-        "train_seconds": round(state.seconds, 3),
-        "device": str(trainer.device),
-        "processes": trainer.shard.world,
-        "torch": torch.__version__,
-    }
-    recipe, sums = trainer.recipe.to_dict(), {name: each.sum for name, each in trainer.optimisers.items()}
-    predictor = Predictor(model, trainer.graph, recipe=recipe, metrics=metrics, latents=latents, optimiser=sums)
-    for split in ("valid", "test"):
-        if len(trainer.graph.split(split)):
-            metrics[split] = Evaluator(trainer.graph, split, device=trainer.device)(predictor.scorer).to_dict()
     return predictor

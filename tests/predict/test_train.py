@@ -36,11 +36,9 @@ def test_settings_override_the_recipe(family):
     predictor = dh.train(family, "demo/family", dimension="12", epochs=2, relation_scale=True, progress=False)
     assert predictor.model.dimension == 12
     named = load_recipe("demo/family")
-    assert predictor.recipe["about"] == f"{named.about}; here with dimension = 12, epochs = 2, relation_scale = True"
-    assert (
-        predictor.recipe | {"about": named.about}
-        == named.replace(dimension=12, epochs=2, relation_scale=True).to_dict()
-    )
+    assert predictor.recipe.about == f"{named.about}; here with dimension = 12, epochs = 2, relation_scale = True"
+    changed = named.replace(dimension=12, epochs=2, relation_scale=True)
+    assert predictor.recipe.replace(about=named.about) == changed
 
 
 def test_a_recipe_may_be_an_object_a_name_or_a_file(family, tmp_path):
@@ -51,7 +49,7 @@ def test_a_recipe_may_be_an_object_a_name_or_a_file(family, tmp_path):
     from_object = dh.train(family, made, progress=False)
     for other in (from_text, from_object):
         assert torch.equal(from_file.model.entities, other.model.entities)
-    assert from_file.recipe["name"] == "mine"
+    assert from_file.recipe.name == "mine"
 
 
 def test_metrics_record_how_the_model_was_trained(family):
