@@ -42,7 +42,7 @@ def test_a_recipe_file_can_be_shown(cli, tmp_path):
     [
         ("dimension = [", "is not TOML: "),
         ("dimensions = 12", "recipe setting 'dimensions' does not exist; did you mean 'dimension'"),
-        ("dimension = 13", "dimension is 13; it is 2L, so it must be even"),
+        ("dimension = 13", "dimension is 13; it must be even, because it is 2L"),
         ("dimension = 'wide'", "dimension is 'wide'; it must be a whole number"),
         ("relation_scale = 1", "relation_scale is 1; it must be true or false"),
     ],

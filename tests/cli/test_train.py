@@ -75,7 +75,7 @@ def test_a_file_with_named_columns_is_split_with_the_split_seed(cli, family, tmp
         (["--set", "epochs=1.5"], "epochs is '1.5'; it must be a whole number"),
         (["--set", "epochs=-1"], "epochs is -1; it must be more than 0"),
         (["--set", "relation_scale=maybe"], "relation_scale is 'maybe'; it must be true or false"),
-        (["--set", "dimension=7"], "dimension is 7; it is 2L, so it must be even"),
+        (["--set", "dimension=7"], "dimension is 7; it must be even, because it is 2L"),
         (["--set", "model=dihedral-ste", "--set", "K=5"], "K is 5 with model 'dihedral-ste'"),
         (["--recipe", "demo/famly"], "recipe 'demo/famly' is unknown; did you mean 'demo/family'"),
         (["--device", "tpu"], "device is 'tpu'; choose auto, cpu, cuda or mps"),

@@ -20,15 +20,6 @@ def elements(draw: st.DrawFn, count: int) -> tuple:
     return group, *(draw(st.integers(0, len(group) - 1)) for _ in range(count))
 
 
-@st.composite
-def code_tables(draw: st.DrawFn) -> tuple[DihedralGroup, np.ndarray]:
-    """A group and a table of its elements: [rows, L]."""
-    group = DihedralGroup(draw(st.integers(1, 64)))
-    rows, length = draw(st.integers(1, 3)), draw(st.integers(1, 20))
-    ids = draw(st.lists(st.integers(0, len(group) - 1), min_size=rows * length, max_size=rows * length))
-    return group, np.array(ids, dtype=np.int64).reshape(rows, length)
-
-
 def equation_1(K: int, element: int) -> np.ndarray:
     """O_K^(m) and F_K^(m) as the paper prints them."""
     angle = 2 * np.pi * (element % K) / K
@@ -223,34 +214,7 @@ def test_bytes_do_not_overflow_in_products():
     assert group.power(ids, 3).tolist() == [125]
 
 
-@given(code_tables(), st.integers(0, 999))
-def test_acting_on_vectors_is_multiplying_by_the_block_diagonal_matrix(drawn, seed):
-    group, codes = drawn
-    rows, length = codes.shape
-    vectors = np.random.default_rng(seed).normal(size=(rows, 2 * length))
-    found = group.act(codes, vectors)
-    for i in range(rows):
-        for j in range(length):
-            expected = equation_1(group.K, int(codes[i, j])) @ vectors[i, [j, length + j]]
-            np.testing.assert_allclose(found[i, [j, length + j]], expected, atol=1e-12)
-
-
-@given(elements(2))
-def test_acting_twice_is_acting_with_the_product(drawn):
-    group, a, b = drawn
-    vector = np.array([0.3, -1.7])
-    np.testing.assert_allclose(
-        group.act([a], group.act([b], vector)), group.act([group.product(a, b)], vector), atol=1e-12
-    )
-
-
-def test_one_row_of_elements_acts_on_many_vectors():
-    vectors = np.arange(12.0).reshape(3, 4)
-    found = DihedralGroup(4).act([1, 4], vectors)  # a quarter turn, and a flip of the second coordinate
-    np.testing.assert_array_equal(found, np.stack([-vectors[:, 2], vectors[:, 1], vectors[:, 0], -vectors[:, 3]], 1))
-
-
-# --- names and packing -------------------------------------------------------------------------
+# --- names -------------------------------------------------------------------------------------
 
 
 def test_rotations_are_named_o_and_reflections_f():
@@ -264,29 +228,6 @@ def test_a_name_maps_back_to_its_element(drawn):
     assert group.element(group.name(a)) == a
 
 
-@given(code_tables())
-def test_packed_codes_round_trip(drawn):
-    group, codes = drawn
-    packed = group.pack(codes)
-    assert packed.shape == (len(codes), -(-codes.shape[1] * group.bits // 8))
-    np.testing.assert_array_equal(group.unpack(packed, codes.shape[1]), codes)
-
-
-def test_a_table_without_rows_packs_to_no_bytes():
-    packed = DihedralGroup(4).pack(np.empty((0, 8), dtype=np.uint8))
-    assert packed.shape == (0, 3)
-    assert DihedralGroup(4).unpack(packed, 8).shape == (0, 8)
-
-
-@pytest.mark.parametrize(("K", "bits"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 4), (8, 4), (9, 5)])
-def test_an_element_takes_the_smallest_sufficient_number_of_bits(K, bits):
-    assert DihedralGroup(K).bits == bits
-
-
-def test_eight_elements_of_d4_take_three_bytes():
-    assert DihedralGroup(4).pack(np.arange(8)).tolist() == [0b00000101, 0b00111001, 0b01110111]
-
-
 # --- errors ------------------------------------------------------------------------------------
 
 
@@ -297,7 +238,7 @@ def test_k_must_be_a_whole_number_of_one_or_more(K):
 
 
 @pytest.mark.parametrize("element", [8, -1, 300])
-@pytest.mark.parametrize("operation", ["inverse", "is_rotation", "is_symmetric", "is_skew", "name", "pack"])
+@pytest.mark.parametrize("operation", ["inverse", "is_rotation", "is_symmetric", "is_skew", "name"])
 def test_an_id_outside_the_group_is_named(operation, element):
     ids = element if operation == "name" else [0, element]
     with pytest.raises(DihedralError, match=rf"element {element} is not in D_4.*0 to 7"):
@@ -318,13 +259,3 @@ def test_fractional_elements_are_refused():
 def test_the_error_for_an_unknown_name_lists_the_names():
     with pytest.raises(DihedralError, match=r"'O4\^4' is not in D_4.*O4\^0.*F4\^3"):
         DihedralGroup(4).element("O4^4")
-
-
-def test_packed_ids_outside_the_group_are_refused():
-    with pytest.raises(DihedralError, match="element 7 is not in D_3"):
-        DihedralGroup(3).unpack(np.array([0b11100000], dtype=np.uint8), 1)
-
-
-def test_vectors_of_the_wrong_length_are_refused():
-    with pytest.raises(DihedralError, match="5 coordinates; 2 elements of D_4 act on 4"):
-        DihedralGroup(4).act([0, 1], np.zeros(5))

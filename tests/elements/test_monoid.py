@@ -1,4 +1,4 @@
-"""The monoid of graded elements: its laws by random elements, its matrices, names and packing."""
+"""The monoid of graded elements: its laws by random elements, its matrices and names."""
 
 from __future__ import annotations
 
@@ -85,15 +85,6 @@ def test_tables_are_listed_by_id_and_end_with_zero():
     assert np.array(m.names(2))[ids].tolist() == [m.name(a) for a in ids]
 
 
-def test_elements_act_on_vectors_as_their_matrices():
-    m, rng = GradedMonoid(6), np.random.default_rng(0)
-    codes, vectors = rng.integers(-1, 36, (3, 5)), rng.normal(size=(3, 10))
-    found = m.act(codes, vectors)
-    for i in range(3):
-        for j in range(5):
-            np.testing.assert_allclose(found[i, [j, 5 + j]], matrix(m, codes[i, j]) @ vectors[i, [j, 5 + j]])
-
-
 @given(ORDERS, IDS)
 def test_a_name_gives_its_element(K, a):
     m = GradedMonoid(K)
@@ -104,17 +95,6 @@ def test_a_name_gives_its_element(K, a):
 def test_names_show_the_size():
     m = GradedMonoid(4)
     assert [m.name(a) for a in (5, 13, 21, 29, 37, -1)] == ["F4^1", "F4^1·½", "F4^1·¼", "F4^1·⅛", "F4^1·1/16", "0"]
-
-
-@pytest.mark.parametrize(("K", "max_grade", "bits"), [(4, 2, 5), (4, 0, 4), (8, 3, 7), (128, 2, 10)])
-def test_codes_are_packed_into_few_bits(K, max_grade, bits):
-    m, rng = GradedMonoid(K), np.random.default_rng(1)
-    codes = rng.integers(-1, 2 * K * (max_grade + 1), (3, 21))
-    packed = m.pack(codes, max_grade)
-    assert m.bits(max_grade) == bits and packed.shape == (3, -(-21 * bits // 8))
-    found = m.unpack(packed, 21, max_grade)
-    np.testing.assert_array_equal(found, codes)
-    assert found.dtype == m.dtype(max_grade)
 
 
 @pytest.mark.parametrize(

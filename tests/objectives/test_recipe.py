@@ -99,7 +99,7 @@ def test_not_a_number_is_refused():
 
 
 def test_an_odd_dimension_is_refused():
-    with pytest.raises(DihedralError, match="dimension is 7; it is 2L, so it must be even"):
+    with pytest.raises(DihedralError, match="dimension is 7; it must be even, because it is 2L"):
         Recipe(dimension=7)
 
 
@@ -243,6 +243,17 @@ def test_averaging_is_for_every_objective(objective):
 def test_a_recipe_comes_back_from_its_settings():
     recipe = Recipe(name="mine", model="dihedral-gumbel", K=6, dimension=12, relation_scale=True, cooling=0.5)
     assert Recipe.from_dict(recipe.to_dict()) == recipe
+
+
+def test_a_stored_recipe_may_have_settings_of_another_version():
+    recipe = Recipe(K=6, epochs=7)
+    assert Recipe.from_stored(recipe.to_dict() | {"adversarial": 0.5, "lr": 0.1}) == recipe
+    assert Recipe.from_stored({"adversarial": 0.5}) is None and Recipe.from_stored({"epochs": "many"}) is None
+
+
+def test_walks_need_one_operator_per_relation():
+    with pytest.raises(DihedralError, match=r"paths is 0\.5 with reciprocal True"):
+        Recipe(model="complex", objective="softmax", reciprocal=True, paths=0.5)
 
 
 # --- files -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The dihedral group D_K: products, inverses, the matrices of Eq. 1, names, packing and the action on vectors.
+"""The dihedral group D_K: products, inverses, the matrices of Eq. 1 and names.
 
 An element is an integer: rotation m has id m, reflection m has id K + m, for m in 0..K-1.
 Methods accept integer arrays and work elementwise.
@@ -100,22 +100,7 @@ class DihedralGroup:
         reflections = np.stack([cos, sin, sin, -cos], axis=-1)
         return np.concatenate([rotations, reflections]).reshape(-1, 2, 2) + 0.0  # no -0.0
 
-    def act(self, codes: ArrayLike, vectors: ArrayLike) -> NDArray[np.float64]:
-        """R x for a row of elements R and vectors x.
-
-        codes: [..., L]. vectors: [..., 2L], the first coordinates of all L blocks before the second ones.
-        """
-        a = self._ids(codes)
-        x = np.asarray(vectors, dtype=np.float64)
-        if x.shape[-1] != 2 * a.shape[-1]:
-            raise DihedralError(
-                f"vectors have {x.shape[-1]} coordinates; {a.shape[-1]} elements of D_{self.K} act on {2 * a.shape[-1]}"
-            )
-        blocks = self.matrices[a]  # [..., L, 2, 2]
-        first, second = np.split(x, 2, axis=-1)
-        return np.concatenate([blocks[..., i, 0] * first + blocks[..., i, 1] * second for i in (0, 1)], axis=-1)
-
-    # --- names and storage ---------------------------------------------------------------------
+    # --- names ---------------------------------------------------------------------------------
 
     def name(self, element: int | np.integer[Any] | Elements) -> str:
         """O4^1 is the rotation by a quarter turn, F4^0 the reflection across the first axis."""
@@ -135,19 +120,6 @@ class DihedralGroup:
                 f"element {name!r} is not in D_{self.K}; its elements are {', '.join(self.names)}"
             ) from None
 
-    @property
-    def bits(self) -> int:
-        """Bits per element: 3 for D4."""
-        return (2 * self.K - 1).bit_length()
-
-    def pack(self, codes: ArrayLike) -> NDArray[np.uint8]:
-        """Codes [..., L] as bits, each row padded to full bytes: [..., ceil(L * bits / 8)]."""
-        return pack_bits(self._ids(codes), self.bits)
-
-    def unpack(self, packed: NDArray[np.uint8], length: int) -> Elements:
-        """The codes [..., length] of packed bits."""
-        return self._store(self._ids(unpack_bits(packed, length, self.bits)))
-
     def _ids(self, elements: ArrayLike) -> NDArray[np.int64]:
         a = np.asarray(elements)
         if a.dtype.kind not in "iu":
@@ -160,18 +132,6 @@ class DihedralGroup:
 
     def _store(self, ids: NDArray[np.int64]) -> Elements:
         return ids.astype(self.dtype)
-
-
-def pack_bits(ids: NDArray[np.int64], bits: int) -> NDArray[np.uint8]:
-    """Non-negative integers [..., L] in this many bits each, each row padded to full bytes."""
-    ones = ids[..., None] >> np.arange(bits - 1, -1, -1) & 1
-    return np.packbits(ones.reshape(*ids.shape[:-1], ids.shape[-1] * bits).astype(np.uint8), axis=-1)
-
-
-def unpack_bits(packed: NDArray[np.uint8], length: int, bits: int) -> NDArray[np.int64]:
-    """The integers [..., length] of packed bits."""
-    ones = np.unpackbits(packed, axis=-1, count=length * bits).reshape(*packed.shape[:-1], length, bits)
-    return ones.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))
 
 
 def _snap(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dihedral.elements.group import DihedralGroup, Elements, pack_bits, unpack_bits
+from dihedral.elements.group import DihedralGroup, Elements
 from dihedral.errors import DihedralError
 
 ZERO = -1
@@ -120,12 +120,7 @@ class GradedMonoid:
         graded = (levels[:, None, None, None] * self.group.matrices).reshape(-1, 2, 2)
         return np.concatenate([graded, np.zeros((1, 2, 2))])
 
-    def act(self, codes: ArrayLike, vectors: ArrayLike) -> NDArray[np.float64]:
-        """R x for a row of elements R and vectors x, laid out as in `DihedralGroup.act`."""
-        sizes = self.sizes(codes)
-        return np.concatenate([sizes, sizes], axis=-1) * self.group.act(self.group_part(codes), vectors)
-
-    # --- names and storage ---------------------------------------------------------------------
+    # --- names ---------------------------------------------------------------------------------
 
     def name(self, element: int | np.integer[Any] | Elements) -> str:
         """F4^1 has grade 0, F4^1·½ grade 1; zero is 0."""
@@ -154,19 +149,6 @@ class GradedMonoid:
     def dtype(self, max_grade: int) -> np.dtype[Any]:
         """The smallest signed integer type that holds zero and every id up to a grade."""
         return np.promote_types(np.min_scalar_type(ZERO), np.min_scalar_type(-2 * self.K * (max_grade + 1)))
-
-    def pack(self, codes: ArrayLike, max_grade: int) -> NDArray[np.uint8]:
-        """Codes [..., L] as bits, each row padded to full bytes; D4 with grades 0, 1, 2 and ∞ takes 5 bits each."""
-        return pack_bits(self._ids(codes) + 1, self.bits(max_grade))
-
-    def unpack(self, packed: NDArray[np.uint8], length: int, max_grade: int) -> Elements:
-        """The codes [..., length] of packed bits."""
-        ids = unpack_bits(packed, length, self.bits(max_grade)) - 1
-        return ids.astype(self.dtype(max_grade))
-
-    def bits(self, max_grade: int) -> int:
-        """Bits per element, with zero."""
-        return (2 * self.K * (max_grade + 1)).bit_length()
 
     def _ids(self, elements: ArrayLike) -> NDArray[np.int64]:
         a = np.asarray(elements)

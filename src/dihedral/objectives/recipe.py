@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from dihedral.elements.monoid import parse_levels
 from dihedral.errors import DihedralError, close_matches
 from dihedral.io.files import atomic_path
-from dihedral.models import MODELS, Relations
+from dihedral.models import MODELS
 from dihedral.models.dihedral import check_group
 from dihedral.objectives.regularisers import REGULARISERS
 
@@ -27,55 +27,53 @@ BUILT_IN = resources.files("dihedral") / "recipes"
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Condition:
-    """When a setting applies: a test on another setting."""
+class Condition(NamedTuple):
+    """When a setting applies: a test on the value of another setting."""
 
-    on: str  # the other setting
-    holds: Callable[[Any], bool]  # of its value
-    text: str
-
-
-def _models(has: Callable[[type[Relations]], bool], text: str) -> Condition:
-    names = ", ".join(name for name, model in MODELS.items() if has(model))
-    return Condition("model", lambda name: has(MODELS[name]), f"{text} ({names})")
-
-
-LOGISTIC = Condition("objective", lambda value: value == "logistic", "objective 'logistic'")
-SOFTMAX = Condition("objective", lambda value: value == "softmax", "objective 'softmax'")
-GROUP = _models(lambda model: model.is_discrete, "models over D_K")
-GRADABLE = _models(lambda model: model.is_gradable, "models that choose among elements")
-RECIPROCAL = _models(lambda model: model.can_be_reciprocal, "baselines of 2x2 blocks")
-TEMPERATURE = _models(lambda model: model.uses_temperature, "models with a temperature")
-BILINEAR = _models(lambda model: model.is_bilinear, "bilinear models")
-BLOCKS = _models(lambda model: model.is_block, "models of 2x2 blocks")
-REGULARISED = Condition("regulariser", lambda value: value != "none", "regularisers other than 'none'")
-L2 = Condition("regulariser", lambda value: value == "l2", "regulariser 'l2'")
-N3 = Condition("regulariser", lambda value: value == "n3", "regulariser 'n3'")
-WALKS = Condition("paths", lambda value: value > 0, "paths more than 0")
-
-
-@dataclass(frozen=True)
-class Range:
-    """The values that a number may have."""
-
-    text: str
+    on: str
     holds: Callable[[Any], bool]
+    text: str
 
 
-POSITIVE = Range("more than 0", lambda value: value > 0)
-NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
-LESS_THAN_1 = Range("less than 1", lambda value: value < 1)
-AT_MOST_1 = Range("at most 1", lambda value: value <= 1)
-TWO_OR_THREE = Range("2 or 3", lambda value: value in (2, 3))
+def _equal(on: str, value: Any) -> Condition:
+    return Condition(on, lambda found: found == value, f"{on} {value!r}")
+
+
+def _models(attribute: str, text: str) -> Condition:
+    names = ", ".join(name for name, model in MODELS.items() if getattr(model, attribute))
+    return Condition("model", lambda name: getattr(MODELS[name], attribute), f"{text} ({names})")
+
+
+LOGISTIC, SOFTMAX = (_equal("objective", name) for name in OBJECTIVES)
+L2, N3 = _equal("regulariser", "l2"), _equal("regulariser", "n3")
+REGULARISED = Condition("regulariser", lambda name: name != "none", "regularisers other than 'none'")
+WALKS = Condition("paths", lambda paths: paths > 0, "paths more than 0")
+OWN_NEGATIVES = Condition("share_negatives", lambda count: count == 0, "share_negatives = 0")
+ONE_OPERATOR = Condition("reciprocal", lambda is_reciprocal: not is_reciprocal, "reciprocal = false")
+GROUP = _models("is_discrete", "models over D_K")
+GRADABLE = _models("is_gradable", "models that choose among elements")
+RECIPROCAL = _models("can_be_reciprocal", "baselines of 2x2 blocks")
+TEMPERATURE = _models("uses_temperature", "models with a temperature")
+BILINEAR = _models("is_bilinear", "bilinear models")
+BLOCKS = _models("is_block", "models of 2x2 blocks")
+
+RANGES: dict[str, Callable[[Any], bool]] = {
+    "more than 0": lambda value: value > 0,
+    "0 or more": lambda value: value >= 0,
+    "less than 1": lambda value: value < 1,
+    "at most 1": lambda value: value <= 1,
+    "2 or 3": lambda value: value in (2, 3),
+    "even, because it is 2L": lambda value: value % 2 == 0,
+}
+POSITIVE, NOT_NEGATIVE, LESS_THAN_1, AT_MOST_1, TWO_OR_THREE, EVEN = RANGES
 
 
 def setting(
-    default: Any, help: str, *ranges: Range, when: Collection[Condition] = (), choices: Collection[str] = ()
+    default: Any, help: str, *ranges: str, when: Collection[Condition] = (), choices: Collection[str] = ()
 ) -> Any:
-    """A field of a recipe; its metadata holds the help text, the conditions, the ranges and the choices."""
+    """A field of a recipe: its default, what it does, its range, when it applies, and the values to choose from."""
     return dataclasses.field(
-        default=default, metadata={"help": help, "when": tuple(when), "ranges": ranges, "choices": tuple(choices)}
+        default=default, metadata={"help": help, "ranges": ranges, "when": tuple(when), "choices": tuple(choices)}
     )
 
 
@@ -99,14 +97,12 @@ class Recipe:
         "1", 'Sizes of elements, separated by commas: 1, 1/2, 1/4, … and 0. "1" is D_K; others give graded elements.',
         when=[GRADABLE],
     )  # fmt: skip
-    dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE)
+    dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE, EVEN)
     entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE)
     relation_init: float = setting(
-        None,
-        "Spread of the initial relation parameters; by default 0.1 for transe, 0.5 for dihedral-projection, "
-        "1 for the others.",
-        NOT_NEGATIVE,
-    )
+        None, "Spread of the initial relation parameters; by default 0.1 for transe, 0.5 for dihedral-projection, "
+        "1 for the others.", NOT_NEGATIVE,
+    )  # fmt: skip
     temperature: float = setting(
         3.0, "τ₀ of the softmax over group elements; τ = max(temperature_floor, τ₀ exp(-cooling · epoch)).",
         POSITIVE, when=[TEMPERATURE],
@@ -114,7 +110,6 @@ class Recipe:
     temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE])
     cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE])
     relation_scale: bool = setting(False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP])
-
     reciprocal: bool = setting(
         False, "Learn a second operator per relation, which asks for heads (Lacroix et al., 2018).", when=[RECIPROCAL]
     )
@@ -134,14 +129,17 @@ class Recipe:
         NOT_NEGATIVE, AT_MOST_1, when=[LOGISTIC],
     )  # fmt: skip
     component_weight: float = setting(
-        0.0, "Weight of the per-component loss of the Case Studies.", NOT_NEGATIVE, when=[LOGISTIC, BLOCKS]
+        0.0,
+        "Weight of the per-component loss of the Case Studies.",
+        NOT_NEGATIVE,
+        when=[LOGISTIC, BLOCKS, OWN_NEGATIVES],
     )
     relation_weight: float = setting(
         0.0, "Weight of a third question, (head, ?, tail), among all relations.", NOT_NEGATIVE, when=[SOFTMAX, BLOCKS]
     )
     paths: float = setting(
         0.0, "Random walks to train on in addition to the edges, as a fraction of the batch.",
-        NOT_NEGATIVE, AT_MOST_1, when=[SOFTMAX, BLOCKS],
+        NOT_NEGATIVE, AT_MOST_1, when=[SOFTMAX, BLOCKS, ONE_OPERATOR],
     )  # fmt: skip
     path_length: int = setting(
         2, "Steps of the longest walks, 2 or 3; there are equally many walks of each length from 2.",
@@ -156,12 +154,9 @@ class Recipe:
         "out; 0 uses all entities.", NOT_NEGATIVE, when=[SOFTMAX],
     )  # fmt: skip
     dropout: float = setting(
-        0.0,
-        "Probability that an entry of a query is set to 0 in training.",
-        NOT_NEGATIVE,
-        LESS_THAN_1,
-        when=[SOFTMAX, BILINEAR],
-    )
+        0.0, "Probability that an entry of a query is set to 0 in training.",
+        NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX, BILINEAR],
+    )  # fmt: skip
     regulariser: str = setting(
         None, "none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020; objective 'softmax', bilinear models); "
         "by default l2 if regulariser_weight is more than 0, otherwise none.", choices=REGULARISERS,
@@ -171,7 +166,7 @@ class Recipe:
     )
     regularise_negatives: bool = setting(
         False, "Apply l2 to the entities of the negative triples too, another reading of the paper's λ.",
-        when=[L2, LOGISTIC],
+        when=[L2, LOGISTIC, OWN_NEGATIVES],
     )  # fmt: skip
     regularise_relations: bool = setting(
         False, "Apply n3 to the relations as well as to the entities.", when=[N3, SOFTMAX, RECIPROCAL]
@@ -201,13 +196,18 @@ class Recipe:
     )
 
     def __post_init__(self) -> None:
-        settings = _resolved({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        settings = _resolved({name: getattr(self, name) for name in _FIELDS})
         for name, condition in _unmet(settings):
             raise DihedralError(
                 f"{name} is {settings[name]!r} with {condition.on} {settings[condition.on]!r}; it applies only to "
                 f"{condition.text}: remove {name} or change {condition.on}"
             )
-        _check_values(settings)
+        for name, field in _FIELDS.items():
+            for allowed in field.metadata["ranges"]:
+                if not RANGES[allowed](settings[name]):
+                    raise DihedralError(f"{name} is {settings[name]}; it must be {allowed}")
+        check_group(MODELS[settings["model"]], settings["K"])
+        parse_levels(settings["levels"])
         if not settings["regulariser_weight"]:
             settings["regulariser"] = "none"
         for name, value in settings.items():
@@ -286,8 +286,7 @@ def _resolved(settings: Settings) -> dict[str, Any]:
     if read["regulariser"] is None:
         read["regulariser"] = "l2" if read["regulariser_weight"] else "none"
     for name, field in _FIELDS.items():
-        choices = field.metadata["choices"]
-        if choices and read[name] not in choices:
+        if (choices := field.metadata["choices"]) and read[name] not in choices:
             offered = f"{', '.join(choices)}{close_matches(read[name], choices)}"
             raise DihedralError(f"{name} is {read[name]!r}; choose one of {offered}")
     if read["relation_init"] is None:
@@ -306,46 +305,17 @@ def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
     return found
 
 
-def _check_values(settings: Settings) -> None:
-    """Refuse values out of range."""
-    for name, field in _FIELDS.items():
-        for allowed in field.metadata["ranges"]:
-            if not allowed.holds(settings[name]):
-                raise DihedralError(f"{name} is {settings[name]}; it must be {allowed.text}")
-    check_group(MODELS[settings["model"]], settings["K"])
-    parse_levels(settings["levels"])
-    if settings["dimension"] % 2:
-        raise DihedralError(f"dimension is {settings['dimension']}; it is 2L, so it must be even")
-    if settings["reciprocal"] and settings["paths"]:
-        raise DihedralError(
-            f"paths is {settings['paths']} with reciprocal = true; walks need one operator per relation"
-        )
-    for name in ("component_weight", "regularise_negatives"):
-        if settings["share_negatives"] and settings[name]:
-            raise DihedralError(
-                f"{name} is {settings[name]} with share_negatives {settings['share_negatives']}; "
-                "it needs a set of negatives for each positive: set share_negatives = 0"
-            )
-
-
-def _read(key: str, value: Any) -> Any:
+def _read(name: str, value: Any) -> Any:
     """A value in the setting's type; text, as from a command line, is parsed."""
-    kind = _TYPES[key]
-    if kind is str and isinstance(value, str):
-        return value
-    if isinstance(value, str):
-        text = value.strip().lower()
-        if kind is bool and text in ("true", "false"):
-            return text == "true"
-        with contextlib.suppress(ValueError):
-            value = kind(value) if kind is not bool else value
-    fits = isinstance(value, bool) if kind is bool else isinstance(value, (int, kind)) and not isinstance(value, bool)
-    if kind is str or not fits or (kind is float and not math.isfinite(value)):
-        raise DihedralError(f"{key} is {value!r}; it must be {_KIND_NAMES[kind]}")
+    kind = _TYPES[name]
+    if isinstance(value, str) and kind is not str:
+        with contextlib.suppress(ValueError, KeyError):
+            value = {"true": True, "false": False}[value.strip().lower()] if kind is bool else kind(value)
+    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    if not fits or (kind is float and not math.isfinite(value)):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise DihedralError(f"{name} is {value!r}; it must be {names[kind]}")
     return kind(value)
-
-
-_KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 def load_recipe(source: str | Path | Recipe) -> Recipe:
