@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow coverage soak bench docs lint format clean
+.PHONY: demo test test-all test-slow flaky coverage soak bench docs lint format clean
 
 # Train and query a model of the FAMILY graph.
 demo: $(VENV)/.demo
@@ -14,10 +14,19 @@ demo: $(VENV)/.demo
 
 # Browser tests are skipped when chromium is not installed.
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not thorough"
+
+# The same, then what it leaves out: pages of the documentation, notebooks, faults, most browser tests, several
+# processes; and properties again with more examples.
+test-all: test
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m "not slow and (thorough or hypothesis)"
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# Every test that starts a browser, a process, a server, a timer or a thread, 30 times on busy cores.
+flaky: $(VENV)/.dev
+	$(BIN)/python -m tests.flaky --times 30
 
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term --cov-report=html:out/coverage

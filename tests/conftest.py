@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,10 +26,32 @@ from dihedral.graph.benchmarks import find_benchmark, locate
 from tests.forks import ForkServer
 
 torch.set_num_threads(1)
-settings.register_profile("dihedral", deadline=None)
-settings.load_profile("dihedral")
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("thorough", deadline=None, max_examples=200)  # of `make test-all`
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 FIXTURES = Path(__file__).parent / "fixtures"
+
+# What starts a browser, a process, a server, a timer or a thread.
+STARTING_FIXTURES = {"browser", "client", "forks"}
+STARTING_MODULES = (
+    "asyncio", "concurrent", "http", "multiprocessing", "signal", "socket", "soak", "subprocess", "threading",
+    "tests.forks", "tests.pages", "tests.serve.servers",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make flaky` repeats."""
+    for item in items:
+        if STARTING_FIXTURES & set(getattr(item, "fixturenames", ())) or uses_starting_module(item):
+            item.add_marker("concurrent")
+
+
+def uses_starting_module(item: pytest.Item) -> bool:
+    used = vars(getattr(item, "module", None) or object).values()
+    names = (str(getattr(each, "__name__" if isinstance(each, ModuleType) else "__module__", "")) for each in used)
+    return any(name == starting or name.startswith(f"{starting}.") for name in names for starting in STARTING_MODULES)
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ after it is its output. In a console block, lines with a `$ ` prompt are command
 any prompt, every line is a command. A block with `title="NAME"` is that file. `dihedral serve` starts a server, which
 answers the curl commands after it. A comment `<!-- not run: REASON -->` above a block leaves it out.
 
-In shown output, a line `...` stands for any lines and `...` within a line for any text. Decimal numbers may differ a
-little, because processors round differently. With DIHEDRAL_UPDATE_DOCS=1 the real output is written into the page.
+In shown output, a line `...` stands for any lines and `...` within a line for any text. A decimal number may differ by
+one in its last digit, because processors round differently. With DIHEDRAL_UPDATE_DOCS=1 the real output is written into
+the page.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +112,7 @@ def same_output(shown: list[str], real: list[str]) -> bool:
 
 
 def same_line(shown: str, real: str) -> bool:
-    """Whether a line is the one shown: `...` is any text, and numbers may differ a little."""
+    """Whether a line is the one shown: `...` is any text, and decimal numbers may differ in their last digit."""
     shown, real = " ".join(shown.split()), " ".join(real.split())
     pieces = [NUMBER.split(piece) for piece in shown.split(ANY)]
     pattern = ".*".join(f"({NUMBER.pattern})".join(map(re.escape, piece)) for piece in pieces)
@@ -120,8 +122,11 @@ def same_line(shown: str, real: str) -> bool:
 
 
 def close(shown: str, real: str) -> bool:
-    a, b = float(shown), float(real)
-    return abs(a - b) <= 0.02 + 0.1 * max(abs(a), abs(b))
+    """Whether a number is the one shown, or a decimal number with a last digit that is one more or one less."""
+    a, b = Decimal(shown), Decimal(real)
+    digits = a.as_tuple().exponent
+    same_digits = digits == b.as_tuple().exponent and digits < 0
+    return a == b or (same_digits and abs(a - b) == Decimal(1).scaleb(digits))
 
 
 def refreshed(shown: list[str], real: list[str]) -> list[str]:

@@ -23,6 +23,7 @@ def test_a_notebook_is_stored_executed(path):
     assert any("text/html" in output.get("data", {}) for cell in cells for output in cell["outputs"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path):
     for needed in ("nbclient", "ipykernel", "pandas", "polars"):

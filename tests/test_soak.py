@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.thorough
 PARTS = ("kills", "updates", "disk", "mutations", "folders", "hostile")
 
 

@@ -20,6 +20,7 @@ from dihedral.models.registry import _normal_rows
 from dihedral.runtime.distributed import Shard
 from tests.runtime.worker import execute
 
+pytestmark = pytest.mark.thorough
 WORKER = Path(__file__).with_name("worker.py")
 SMALL = {"dimension": 16, "regulariser": "none"}
 RUN = {"dimension": 24, "epochs": 8, "batch_size": 512, "validate_every": 4, "regulariser": "none"}

@@ -29,6 +29,21 @@ ARGUMENTS = [
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 MAX_WAIT = 120_000  # milliseconds, for what never happens; a busy machine may be slow
 expect.set_options(timeout=MAX_WAIT)
+QUICK = {
+    "test_a_question_is_built_by_clicking_and_its_address_reopens_it",
+    "test_arrowheads_do_not_depend_on_hidden_graphs",
+    "test_axe_finds_nothing_serious[wide-light-#/entity/man_0000]",
+    "test_from_a_search_to_an_explanation",
+    "test_predictions_are_dashed_with_their_probability",
+    "test_undo_goes_back_to_the_fact_and_survives_a_reload",
+}  # the tests with a browser that `make test` runs; `make test-all` runs the others
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()) and item.name not in QUICK:
+            item.add_marker("thorough")
 
 
 @pytest.fixture(scope="session")

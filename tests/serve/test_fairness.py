@@ -109,6 +109,7 @@ def test_work_of_vanished_clients_is_dropped(family_folder, tmp_path):
         assert server.running.stop() == (0, "stopped")
 
 
+@pytest.mark.thorough
 def test_predictions_are_answered_while_heavy_requests_wait(family_folder, tmp_path):
     with serve(family_folder, tmp_path) as server, ThreadPoolExecutor(3) as pool:
         heavy = [pool.submit(server.get, "/v1/missing") for _ in range(3)]
@@ -120,6 +121,7 @@ def test_predictions_are_answered_while_heavy_requests_wait(family_folder, tmp_p
         assert [each.result()[0] for each in heavy] == [200, 200, 200]
 
 
+@pytest.mark.thorough
 def test_a_full_queue_is_503_with_a_time_to_try_again(family_folder, tmp_path):
     with serve(family_folder, tmp_path, "workers.Workers.__init__.__defaults__ = (2,)") as server:
         with ThreadPoolExecutor(8) as pool:
@@ -132,6 +134,7 @@ def test_a_full_queue_is_503_with_a_time_to_try_again(family_folder, tmp_path):
             assert "2 requests of this kind are waiting" in content.decode()
 
 
+@pytest.mark.thorough
 def test_a_request_has_a_time_limit(family_folder, tmp_path):
     with serve(family_folder, tmp_path, "", "--max-seconds", "1") as server:
         status, headers, content = server.get("/v1/missing")
@@ -139,6 +142,7 @@ def test_a_request_has_a_time_limit(family_folder, tmp_path):
         assert json.loads(content)["detail"].startswith("the request took longer than 1 seconds; ")
 
 
+@pytest.mark.thorough
 def test_the_time_limit_includes_waiting(family_folder, tmp_path):
     """The work of the first request cannot be stopped: nothing that waits is ever started."""
     script = "interruption.check = lambda: None"
@@ -153,6 +157,7 @@ def test_the_time_limit_includes_waiting(family_folder, tmp_path):
         assert server.seen["started"] == 1
 
 
+@pytest.mark.thorough
 def test_one_client_may_be_limited(family_folder, tmp_path):
     with serve(family_folder, tmp_path, "", "--max-per-client", "2") as server:
         with ThreadPoolExecutor(5) as pool:
@@ -163,6 +168,7 @@ def test_one_client_may_be_limited(family_folder, tmp_path):
         assert server.get(PREDICT)[0] == server.get("/healthz")[0] == 200
 
 
+@pytest.mark.thorough
 def test_every_accepted_request_is_answered_when_the_server_stops(family_folder, tmp_path):
     with serve(family_folder, tmp_path, "workers.MAX_STOP_SECONDS = 1") as server, ThreadPoolExecutor(8) as pool:
         heavy = [pool.submit(server.get, "/v1/missing") for _ in range(5)]
@@ -191,6 +197,7 @@ def test_a_web_page_of_another_site_cannot_use_a_local_server(family_folder, tmp
             assert server.get("/", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 200  # a link
 
 
+@pytest.mark.thorough
 def test_two_lengths_close_the_connection(family_folder, tmp_path):
     smuggled = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -227,6 +234,7 @@ def test_a_page_that_is_opened_does_not_mine_rules(family_folder):
         assert client.get("/v1/relation?name=spouse&mine=false").json()["compositions"]
 
 
+@pytest.mark.thorough
 def test_a_batch_survives_the_client_that_started_it(family_folder, tmp_path):
     with serve(family_folder, tmp_path) as server:
         stop = threading.Event()

@@ -32,6 +32,7 @@ SHORT_TIMEOUTS = """
 import dihedral.serve.connections as c, dihedral.serve.guard as g
 c.MAX_HEAD_SECONDS, c.MAX_READ_SECONDS, g.MAX_BODY_SECONDS, c.MAX_CONNECTIONS = 1.5, 1.5, 1.5, 60
 """
+pytestmark = pytest.mark.thorough
 MIN_REQUESTS = 4  # per client
 HEALTH = TrafficRequest("health", "/healthz")
 
