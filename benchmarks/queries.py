@@ -3,8 +3,7 @@
 QUERIES is a folder with valid_TYPE.jsonl.xz for the nine types of Query2Box, ind2ent.json and ind2rel.json. Training
 facts are known. Each hard answer of a query is ranked against the entities of the query set that are not answers.
 Metrics are averaged per query, then over queries; also over the hard answers whose best known proof, among the facts of
-train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537). Paths are
-also answered by one product of relations.
+train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537).
 
 The probabilities that answers are shown with are fitted on one half of the queries and measured on the other: the
 expected calibration error is that of the 10 best answers of each query that training facts alone do not give.
@@ -29,21 +28,17 @@ from torch import Tensor
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.ask.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities, read_answers
-from dihedral.ask.evaluation import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
-from dihedral.ask.plan import Either, Every, Given, Node, Walk, inputs
+from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
+from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, inputs
 from dihedral.ask.transitions import Transitions
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import Step
-from dihedral.predict.paths import path_vectors
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.probability.calibration import GROWTH, expected_error, reliability
-from dihedral.probability.evidence import Evidence
-from dihedral.scoring.embedding import EmbeddingScorer
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 UNIONS = ("2u", "up")
-PATHS = ("1p", "2p", "3p")
 INVERSE_SUFFIX = "_reverse"
 BATCH = 100
 SINGLE = 40  # queries timed one by one
@@ -212,30 +207,6 @@ def measure(
     return {**measured.summary(), "exact": exact / len(asked), **times}
 
 
-def measure_product(scorer: EmbeddingScorer, asked: list[Asked], outside: Tensor) -> dict[str, Any]:
-    """The same for paths that are answered by one product of relations."""
-    measured, seconds = Measured(), 0.0
-    for start in range(0, len(asked), BATCH):
-        part = asked[start : start + BATCH]
-        anchors, steps = map(torch.tensor, zip(*(path_of(each.plan) for each in part), strict=True))
-        began = time.perf_counter()
-        scores = path_vectors(scorer, anchors, steps) @ scorer.candidates.T
-        seconds += time.perf_counter() - began
-        for query, row in zip(part, scores, strict=True):
-            measured.add(ranks(row, query, outside), query.missing)
-    return {**measured.summary(), "ms_in_batch": 1000 * seconds / len(asked)}
-
-
-def path_of(plan: Node) -> tuple[int, list[int]]:
-    """The entity that a path starts from, and its steps."""
-    steps: list[int] = []
-    while isinstance(plan, Walk):
-        steps.insert(0, plan.step)
-        plan = plan.source
-    assert isinstance(plan, Given)
-    return plan.entities[0], steps
-
-
 def peak_mb() -> int:
     """The most memory that this process held since the last call."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
@@ -254,8 +225,6 @@ def main() -> None:
     parser.add_argument("--floor", type=float, default=FLOOR)
     parser.add_argument("--conjunction", nargs="+", default=["product"])
     parser.add_argument("--ways", nargs="+", default=["noisy-or"])
-    parser.add_argument("--probabilities", nargs="+", default=["normalised"], choices=["normalised", "calibrated"])
-    parser.add_argument("--no-product", action="store_true", help="do not measure products of relations on paths")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="queries", help="name of the record")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -263,26 +232,21 @@ def main() -> None:
     predictor = dh.load(options.model)
     model = read_answers(stored) if (stored := predictor.metrics.get("calibration", {}).get("queries")) else None
     shown, kinds, records = Shown([], [], [], [], []), [], []
-    first = options.probabilities[0], options.widths[0], options.conjunction[0], options.ways[0]
+    first = options.widths[0], options.conjunction[0], options.ways[0]
+    rows = Transitions(predictor.scorer, predictor.train_index)
     for kind in options.kinds:
         asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
         outside = torch.ones(predictor.graph.num_entities, dtype=torch.bool)
         outside[entities] = False
-        for probabilities_, width, conjunction, ways in product(
-            options.probabilities, options.widths, options.conjunction, options.ways
-        ):
-            chosen = shown if (probabilities_, width, conjunction, ways) == first else None
+        for width, conjunction, ways in product(options.widths, options.conjunction, options.ways):
+            chosen = shown if (width, conjunction, ways) == first else None
             kinds += [kind] * len(asked) if chosen else []
             semantics = Semantics(conjunction, ways, width=width, floor=options.floor, share=options.share)
             peak_mb()
-            found = measure(transitions(predictor, probabilities_), asked, outside, semantics, chosen, model)
-            setup = {"probabilities": probabilities_, "width": width, "conjunction": conjunction, "ways": ways}
+            found = measure(rows, asked, outside, semantics, chosen, model)
+            setup = {"probabilities": "normalised", "width": width, "conjunction": conjunction, "ways": ways}
             setup["share"] = options.share
             records.append({"kind": kind, **setup, "queries": len(asked), **found, "peak_mb": peak_mb()})
-            print(json.dumps(records[-1]), flush=True)
-        if kind in PATHS and not options.no_product:
-            found = measure_product(predictor.scorer, asked, outside)
-            records.append({"kind": kind, "probabilities": "product", "queries": len(asked), **found})
             print(json.dumps(records[-1]), flush=True)
     errors = shown.errors(kinds)
     print(json.dumps(errors))
@@ -297,17 +261,6 @@ def main() -> None:
 
 def _valid_mrr(predictor: Predictor) -> Any:
     return predictor.metrics.get("valid", {}).get("both", {}).get("mrr")
-
-
-def transitions(predictor: Predictor, probabilities: str) -> Transitions:
-    """Rows of probabilities in which training facts are known."""
-    if probabilities == "normalised":
-        return Transitions(predictor.scorer, predictor.train_index)
-    calibration = predictor.calibration
-    if calibration is None:
-        raise SystemExit(f"the model has no probabilities: {predictor.why_not_calibrated}")
-    evidence = Evidence(predictor.scorer, predictor.train_index, calibration.rules)
-    return Transitions(predictor.scorer, predictor.train_index, (calibration, evidence))
 
 
 if __name__ == "__main__":

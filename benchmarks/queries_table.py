@@ -24,8 +24,7 @@ def tables() -> str:
     setup = ("probabilities", "width", "conjunction", "ways")
     first = [content["rows"][0].get(name) for name in setup]
     rows = [row for row in content["rows"] if [row.get(name) for name in setup] == first]
-    products = [row for row in content["rows"] if row["probabilities"] == "product"]
-    parts = [accuracy(content, rows, products), missing(rows), times(rows), calibration(content["calibration"])]
+    parts = [accuracy(content, rows), missing(rows), times(rows), calibration(content["calibration"])]
     return "\n".join(parts) + source(content, "queries")
 
 
@@ -43,7 +42,7 @@ def _average(rows: list[Row], value: Callable[[Row], float | None]) -> str:
     return _number(mean(found)) if found else ""
 
 
-def accuracy(content: Row, rows: list[Row], products: list[Row]) -> str:
+def accuracy(content: Row, rows: list[Row]) -> str:
     shown = [
         [row["kind"], *(_number(row["all"][name]) for name in METRICS), _number(CQD.get(row["kind"]))] for row in rows
     ]
@@ -51,8 +50,6 @@ def accuracy(content: Row, rows: list[Row], products: list[Row]) -> str:
         ["average", *(_average(rows, lambda row, name=name: row["all"][name]) for name in METRICS),  # type: ignore[misc]
          _average(rows, lambda row: CQD.get(row["kind"]))]
     )  # fmt: skip
-    shown += [[f"{row['kind']}, as one product", *(_number(row["all"][name]) for name in METRICS), ""]
-              for row in products]  # fmt: skip
     counts = sorted({row["queries"] for row in rows})
     number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     model, quality = content["recipe"], content.get("valid_mrr")

@@ -11,13 +11,13 @@ from dihedral import DihedralError
 from dihedral.ask import Fact, Query, Variable
 from dihedral.ask.answer_calibration import (
     SHAPES,
-    KnownRows,
+    KnownSteps,
     draw_queries,
     fit_answers,
     num_steps,
     probabilities,
 )
-from dihedral.ask.evaluation import Semantics, evaluate
+from dihedral.ask.messages import Semantics, evaluate
 from dihedral.ask.transitions import Transitions
 
 X, Y = Variable("x"), Variable("y")
@@ -33,7 +33,7 @@ def test_drawn_queries_have_answers_by_facts_alone(trained):
     plans = draw_queries(facts, 5)
     assert len(plans) == 5 * len(SHAPES) and {num_steps(plan) for plan in plans} == {1, 2, 3}
     assert plans == draw_queries(facts, 5) != draw_queries(facts, 5, seed=1)
-    for plan, messages in evaluate(plans, KnownRows(facts), Semantics(width=1)):
+    for plan, messages in evaluate(plans, KnownSteps(facts), Semantics(width=1)):
         assert (messages[plan].best == 0).any()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dihedral import DihedralError, Graph
 from dihedral.ask import Fact, OneOf, Query, Variable
-from dihedral.ask.plan import Given, Walk, compile_query
+from dihedral.ask.query_plan import Given, Walk, compile_query
 from dihedral.ask.tree import And, Not, Or
 
 W, X, Y, Z = map(Variable, "wxyz")

@@ -1,6 +1,6 @@
 """Probabilities of answers to queries of several facts: the share of such answers that hold.
 
-The value that `ask.evaluation` gives to an answer orders the answers of one query. How often answers of a value
+The value that `ask.messages` gives to an answer orders the answers of one query. How often answers of a value
 hold is measured on queries that are drawn from the facts of train and valid, in nine shapes: an answer is true if these
 facts give it, and those of train are known. A small model (`probability.additive`) turns values into probabilities.
 Within a query it never changes the order. As for single facts, the probability assumes that as many facts are missing
@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dihedral.ask.evaluation import Message, Semantics, complement, evaluate
-from dihedral.ask.plan import Either, Every, Given, Node, Walk, below, inputs
+from dihedral.ask.messages import Message, Semantics, complement, evaluate
+from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, below, inputs
 from dihedral.ask.transitions import Transitions
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import inverse_ids
@@ -39,8 +39,8 @@ FEATURES = 2
 LIMIT = 15.0  # of log-odds
 
 
-class KnownRows:
-    """Rows in which facts are certain and nothing else holds."""
+class KnownSteps:
+    """StepModel in which facts are certain and nothing else holds."""
 
     def __init__(self, facts: GraphIndex) -> None:
         self.facts, self.num_entities, self.device = facts, facts.num_entities, facts.keys.device
@@ -98,7 +98,7 @@ def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | 
     rows = Transitions(scorer, graph.train_index.to(scorer.device))
     parts, groups, truths = [], [], []
     values = evaluate(plans, rows, Semantics())
-    answers, all_answers = (evaluate(plans, KnownRows(facts), Semantics(width=1)) for facts in (seen, all_facts))
+    answers, all_answers = (evaluate(plans, KnownSteps(facts), Semantics(width=1)) for facts in (seen, all_facts))
     for (plan, messages), (_, known), (_, ever) in zip(values, answers, all_answers, strict=True):
         message = messages[plan]
         only_test = (ever[plan].best == 0) & (known[plan].best != 0)  # left out, as in filtered ranking

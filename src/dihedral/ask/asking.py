@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dihedral.ask.answer_calibration import is_fitted_for, probabilities
-from dihedral.ask.evaluation import Messages, Semantics, describe, evaluate, trace
-from dihedral.ask.plan import Given, Node, Walk, compile_query, is_only_way
+from dihedral.ask.messages import Messages, Semantics, describe, evaluate, trace
+from dihedral.ask.query_plan import Node, compile_query, is_only_way
 from dihedral.ask.sparql import parse_sparql
 from dihedral.ask.transitions import Transitions
 from dihedral.ask.tree import Query
@@ -22,7 +22,7 @@ from dihedral.graph.steps import Step
 from dihedral.probability.additive import AdditiveModel
 from dihedral.scoring.questions import Known
 
-Facts = Literal["all", "train"]
+CertainFacts = Literal["all", "train"]
 FactProbabilities = Callable[[Tensor], list[Any]]  # of triples [n, 3]
 Found = tuple[int, float, float | None, bool]  # an answer: entity, value, probability, and whether facts give it
 DEFAULT_TOP = 10
@@ -58,11 +58,30 @@ class Answers:
     exact: bool  # no variable had more entities than predictions were followed from
 
 
-def read_query(question: str | Query | Mapping[str, Any], prefixes: Mapping[str, str]) -> Query:
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A query with its plan, whose names are resolved."""
+
+    query: Query
+    plan: Node
+
+
+AnyQuery = str | Query | Mapping[str, Any] | PlannedQuery  # text is SPARQL, a mapping is the JSON form
+
+
+def read_query(query: str | Query | Mapping[str, Any], prefixes: Mapping[str, str]) -> Query:
     """A query from SPARQL, from the content of its JSON form, or as it is."""
-    if isinstance(question, Query):
-        return question
-    return Query.from_dict(question) if isinstance(question, Mapping) else parse_sparql(question, prefixes)
+    if isinstance(query, Query):
+        return query
+    return Query.from_dict(query) if isinstance(query, Mapping) else parse_sparql(query, prefixes)
+
+
+def plan_query(query: AnyQuery, graph: Graph) -> PlannedQuery:
+    """The plan of a query over the names of a graph."""
+    if isinstance(query, PlannedQuery):
+        return query
+    read = read_query(query, graph.entities.prefixes)
+    return PlannedQuery(read, compile_query(read, graph.entities, graph.relations))
 
 
 def read_semantics(options: Mapping[str, Any]) -> Semantics:
@@ -76,24 +95,10 @@ def read_semantics(options: Mapping[str, Any]) -> Semantics:
     return Semantics(**options)
 
 
-def follow_path(
-    rows: Transitions, start: int, steps: Sequence[int], top: int, width: int
-) -> list[tuple[int, float, list[int]]]:
-    """Where steps lead from an entity: the best answers, their log-probabilities, and the entities between."""
-    plan: Node = Given((start,))
-    for number, step in enumerate(steps):
-        plan = Walk(step, plan, f"{number}" if number else None)
-    ((_, messages),) = evaluate([plan], rows, Semantics(width=width))
-    likely = messages[plan].likely
-    order = torch.argsort(likely, descending=True, stable=True)[:top]
-    pairs = zip(order.tolist(), likely[order].tolist(), strict=True)
-    return [(i, value, list(trace(plan, messages, i).variables.values())) for i, value in pairs if value > -math.inf]
-
-
 def find_answers(
     graph: Graph,
     rows: Transitions,
-    queries: Sequence[Query],
+    queries: Sequence[PlannedQuery],
     *,
     top: int | None,
     known: Known,
@@ -105,17 +110,15 @@ def find_answers(
 
     model: turns the values of answers into probabilities; without one, answers have values only.
     """
-    for value in (top, *(query.limit for query in queries)):
-        if value is not None and value < 1:
-            raise DihedralError(f"top is {value}; it must be 1 or more")
-    plans = [compile_query(query, graph.entities, graph.relations) for query in queries]
+    if top is not None and top < 1:
+        raise DihedralError(f"top is {top}; it must be 1 or more")
 
     def step_name(step: int) -> str:
         return Step.from_id(step, graph.num_relations).name(graph.relations)
 
-    results = evaluate(plans, rows, semantics)
-    for query, (plan, messages) in zip(queries, results, strict=True):
-        count = top or query.limit or DEFAULT_TOP
+    results = evaluate([each.plan for each in queries], rows, semantics)
+    for planned, (plan, messages) in zip(queries, results, strict=True):
+        count = top or planned.query.limit or DEFAULT_TOP
         found = _best(messages, plan, count, known, model if is_fitted_for(plan, semantics) else None)
         answers = _with_witnesses(graph, rows, plan, messages, found, fact_probabilities)
         yield Answers(answers, describe(plan, messages, step_name, graph.entities.__getitem__), messages[plan].exact)

@@ -4,18 +4,19 @@
     Query(x, Fact("aspirin", "interacts_with", y) & Fact(y, "associated_with", x) & ~Fact(x, "treated_by", "aspirin"))
 
 Text stands for an entity. `compile_query` turns a query into a tree of steps from its entities to the answer variable
-(`ask.plan`). It refuses a query that is not a tree.
+(`ask.query_plan`). It refuses a query that is not a tree.
 """
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dihedral.errors import DihedralError
+from dihedral.graph.steps import split_step
 
 MAX_FACTS = 32
 MAX_DEPTH = 12  # of and, or and not inside each other
@@ -201,6 +202,24 @@ def check_size(pattern: Pattern, depth: int = MAX_DEPTH) -> int:
     if count > MAX_FACTS:
         raise DihedralError(f"the query has more than {MAX_FACTS} facts; use fewer")
     return count
+
+
+def path_query(start: str, via: Sequence[str], relations: Container[str]) -> Query:
+    """The query of a path of `name` and `~name` from an entity; the entities between are ?step1, ?step2, ...
+
+    >>> print(path_query("ann", ["knows", "~likes"], ["knows", "likes"]).where.parts[1])
+    ?answer likes ?step1
+    """
+    if isinstance(via, str):
+        raise DihedralError(f"via is the string {via!r}; give a list of relations, such as [{via!r}]")
+    if not via:
+        raise DihedralError("the path has no steps; name at least one relation")
+    stops: list[Term] = [start, *(Variable(f"step{number}") for number in range(1, len(via))), Variable("answer")]
+    facts = []
+    for text, source, end in zip(via, stops, stops[1:], strict=False):
+        relation, backwards = split_step(text, relations)
+        facts.append(Fact(end, relation, source) if backwards else Fact(source, relation, end))
+    return Query(Variable("answer"), And(tuple(facts)))
 
 
 # --- JSON ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import typer
 
 import dihedral as dh
 from dihedral.ask.asking import Answer, AnswerFact
-from dihedral.ask.evaluation import WIDTH
+from dihedral.ask.messages import WIDTH
 from dihedral.cli.options import Json, Known, ModelFolder, Wide
 from dihedral.cli.output import cell, print_found, print_json, say
 from dihedral.errors import DihedralError
@@ -20,7 +20,7 @@ from dihedral.graph import Graph
 
 def command(
     model: ModelFolder,
-    question: Annotated[str, typer.Argument(help="SPARQL, or the JSON form of a query.")],
+    query: Annotated[str, typer.Argument(help="SPARQL, or the JSON form of a query.")],
     top: Annotated[int | None, typer.Option(help="Number of answers (default: the LIMIT of the query, or 10).")] = None,
     known: Known = "include",
     conjunction: Annotated[
@@ -43,18 +43,9 @@ def command(
         raise DihedralError("both --json and --csv are given; choose one")
     predictor = dh.load(model)
     options: dict[str, Any] = {"conjunction": conjunction, "ways": ways, "width": width}
-    (found,) = predictor.ask_many([_read(question)], top=top, known=known, **options)  # type: ignore[arg-type]
-    variables = list(dict.fromkeys(name for answer in found.answers for name in answer.variables))
-    fitted = any(answer.probability is not None for answer in found.answers)
-    shown = ["value", "probability"] if as_csv else ["probability" if fitted else "value"]
-    header = ["answer", *shown, "known", *(f"?{name}" for name in variables), "rests on"]
+    (found,) = predictor.ask_many([_read(query)], top=top, known=known, **options)  # type: ignore[arg-type]
     graph = predictor.graph
-    rows = [[*_cells(answer, shown, variables), " · ".join(_fact(each, graph, as_csv) for each in answer.facts)]
-            for answer in found.answers]  # fmt: skip
-    if as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
-        return
-    if explain and not json:
+    if explain and not json and not as_csv:
         how = "exact" if found.exact else f"beam: predictions are followed from at most {width} entities"
         for line in [*found.plan, how]:
             say(graph.entities.short(line))
@@ -64,14 +55,28 @@ def command(
             graph,
         )
         return
-    print_found(json, [_content(answer) for answer in found.answers], header, rows, graph)
+    print_answers(found.answers, graph, json=json, as_csv=as_csv)
 
 
-def _read(question: str) -> Any:
-    if not question.lstrip().startswith("{"):
-        return question
+def print_answers(answers: list[Answer], graph: Graph, *, json: bool = False, as_csv: bool = False) -> None:
+    """Print the answers of a query as a table, as JSON or as CSV."""
+    variables = list(dict.fromkeys(name for answer in answers for name in answer.variables))
+    fitted = any(answer.probability is not None for answer in answers)
+    shown = ["value", "probability"] if as_csv else ["probability" if fitted else "value"]
+    header = ["answer", *shown, "known", *(f"?{name}" for name in variables), "rests on"]
+    rows = [[*_cells(answer, shown, variables), " · ".join(_fact(each, graph, as_csv) for each in answer.facts)]
+            for answer in answers]  # fmt: skip
+    if as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
+    else:
+        print_found(json, [_content(answer) for answer in answers], header, rows, graph)
+
+
+def _read(query: str) -> Any:
+    if not query.lstrip().startswith("{"):
+        return query
     try:
-        return json_format.loads(question)
+        return json_format.loads(query)
     except ValueError as error:
         raise DihedralError(f"the query is not JSON: {error}; write JSON, or SPARQL that starts with SELECT") from None
     except RecursionError:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.ask import Query
 from dihedral.ask.answer_calibration import read_answers
-from dihedral.ask.asking import Answer, Answers, Facts, find_answers, follow_path, read_query, read_semantics
-from dihedral.ask.evaluation import WIDTH
+from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query, read_semantics
 from dihedral.ask.transitions import Transitions
+from dihedral.ask.tree import path_query
 from dihedral.errors import DihedralError, check_triples, close_matches
 from dihedral.graph import Graph, GraphIndex, KnownAnswers
 from dihedral.graph.signatures import Signatures
-from dihedral.graph.steps import SIDES, Side, inverse_ids, parse_steps, question_steps
+from dihedral.graph.steps import SIDES, Side, inverse_ids, question_steps
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.io.html import table
 from dihedral.learn.finish import fit_probabilities, use_reviews
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
-from dihedral.predict.paths import path_vectors
 from dihedral.predict.results import Results
 from dihedral.probability.additive import AdditiveModel
 from dihedral.probability.calibration import Calibration
@@ -72,14 +70,6 @@ class Judgement(NamedTuple):
     tail: str
     true: bool
     probability: float
-
-
-class PathAnswer(NamedTuple):
-    """Where a path leads; `through` holds the entities between, if the search went step by step."""
-
-    entity: str
-    score: float
-    through: tuple[str, ...]
 
 
 class Predictor:
@@ -367,20 +357,20 @@ class Predictor:
         ]
         return Results(found, self.graph)
 
-    def ask(self, question: str | Query | Mapping[str, Any], **options: Any) -> Results[Answer]:
+    def ask(self, query: AnyQuery, **options: Any) -> Results[Answer]:
         """The answers of a query of several facts, the best first.
 
-        question: SPARQL (`ask.sparql`), a `Query`, or the content of its JSON form. `ask_many` has the options.
+        query: SPARQL (`ask.sparql`), a `Query`, or the content of its JSON form. `ask_many` has the options.
         """
-        return Results(self.ask_many([question], **options)[0].answers, self.graph)
+        return Results(self.ask_many([query], **options)[0].answers, self.graph)
 
     def ask_many(
         self,
-        questions: Sequence[str | Query | Mapping[str, Any]],
+        queries: Sequence[AnyQuery],
         *,
         top: int | None = None,
         known: Known = "include",
-        facts: Facts = "all",
+        facts: CertainFacts = "all",
         **semantics: Any,
     ) -> list[Answers]:
         """The answers of many queries, and how each was found; what queries share is computed once.
@@ -388,17 +378,26 @@ class Predictor:
         top: number of answers; by default the query's own limit, or 10.
         known: "exclude" leaves out answers that known facts alone give.
         facts: the facts that are certain: "all" that the graph holds, or those of "train".
-        semantics: conjunction, ways, width, share and floor of `ask.evaluation.Semantics`.
+        semantics: conjunction, ways, width, share and floor of `ask.messages.Semantics`.
         """
         if facts not in ("all", "train"):
             raise DihedralError(f"facts is {facts!r:.80}; choose all or train")
         check_options(top or 1, known)
-        prefixes = self.graph.entities.prefixes
-        rows = Transitions(self.scorer, self.known.index if facts == "all" else self.train_index)
-        options: dict[str, Any] = {"top": top, "known": known, "semantics": read_semantics(semantics)}
-        options |= {"model": self._answer_model, "fact_probabilities": self._fact_probabilities}
-        queries = [read_query(question, prefixes) for question in questions]
-        return list(find_answers(self.graph, rows, queries, **options))
+        found = find_answers(
+            self.graph,
+            Transitions(self.scorer, self.known.index if facts == "all" else self.train_index),
+            [plan_query(query, self.graph) for query in queries],
+            top=top,
+            known=known,
+            semantics=read_semantics(semantics),
+            model=self._answer_model,
+            fact_probabilities=self._fact_probabilities,
+        )
+        return list(found)
+
+    def query(self, start: str, via: Sequence[str], *, top: int = 10, **options: Any) -> Results[Answer]:
+        """Where relations lead from an entity: `ask` for a path. `~name` walks a relation backwards."""
+        return self.ask(path_query(start, via, self.graph.relations), top=top, **options)
 
     @property
     def _answer_model(self) -> AdditiveModel | None:
@@ -412,38 +411,6 @@ class Predictor:
     def _fact_probabilities(self, triples: Tensor) -> list[Any]:
         heads, relations, tails = triples.unbind(1)
         return self.probabilities(heads, relations, tails, self.scorer.score(triples))
-
-    def query(
-        self,
-        start: str,
-        via: Sequence[str],
-        *,
-        top: int = 10,
-        mode: Literal["beam", "product"] = "beam",
-        width: int = WIDTH,
-    ) -> Results[PathAnswer]:
-        """Where relations lead from an entity, the best answers first; `~name` walks a relation backwards.
-
-        mode: "beam" goes step by step, takes known facts as certain and follows predictions from the `width` most
-        probable entities after each step; scores are logarithms of the values that `ask` gives. "product" multiplies
-        the relations and scores all entities once.
-        """
-        if mode not in ("beam", "product"):
-            raise DihedralError(f"mode is {mode!r}; choose beam or product")
-        for name, value in (("top", top), ("width", width)):
-            if value < 1:
-                raise DihedralError(f"{name} is {value}; it must be 1 or more")
-        names = self.graph.entities
-        anchor, steps = names.id(start), parse_steps(via, self.graph.relations)
-        if mode == "product":
-            scorer = need_embeddings(self.scorer, "mode 'product'")
-            vectors = path_vectors(scorer, *(torch.tensor(each, device=self.device) for each in ([anchor], [steps])))
-            values, ids = (vectors @ scorer.candidates.T)[0].topk(min(top, len(names)))
-            pairs = zip(ids.tolist(), values.tolist(), strict=True)
-            return Results((PathAnswer(names[i], value, ()) for i, value in pairs), self.graph)
-        found = follow_path(Transitions(self.scorer, self.known.index), anchor, steps, top, width)
-        answers = (PathAnswer(names[i], value, tuple(names[m] for m in through)) for i, value, through in found)
-        return Results(answers, self.graph)
 
     def similar(self, entity: str, *, top: int = 10) -> Results[Similar]:
         """The entities whose vectors have the highest cosine with that of an entity."""

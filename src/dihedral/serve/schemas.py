@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from dihedral.ask.evaluation import WIDTH
+from dihedral.ask.messages import WIDTH
 from dihedral.graph.triples import Split
 from dihedral.store.reviews import MAX_NOTE, MAX_REVIEWER
 
@@ -116,9 +116,6 @@ class PathQueryRequest(RequestModel):
     start: Name
     via: Steps
     top: Top = 10
-    mode: Literal["beam", "product"] = Field(
-        "beam", description="beam: step by step, with the intermediate entities; product: all steps at once, faster."
-    )
     model: ModelName = None
 
 
@@ -268,16 +265,6 @@ class ExplainResponse(Fact, ModelResponse):
     unsupported: str | None  # what was looked for, if nothing was found
     similar_facts: list[SimilarFact]
     elements: dict[str, float]
-
-
-class PathAnswer(BaseModel):
-    entity: str
-    score: float
-    through: list[str]
-
-
-class PathQueryResponse(ModelResponse):
-    answers: list[PathAnswer]
 
 
 class AnswerFact(Fact):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from operator import matmul
 from pathlib import Path
@@ -12,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dihedral as dh
-from dihedral.ask.asking import Answers, read_query
-from dihedral.ask.plan import below, compile_query
-from dihedral.ask.tree import Fact, OneOf, Query, check_size, leaves
+from dihedral.ask.asking import Answers, PlannedQuery, read_query
+from dihedral.ask.query_plan import below, compile_query
+from dihedral.ask.tree import Query, check_size
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph import Graph
 from dihedral.graph.patterns import Counts, count_mutual
@@ -137,28 +138,21 @@ class ServedModel:
         self.rows()
         return dh.find_rules(self.predictor, top=MAX_RULES)
 
-    def ask(self, question: str | dict[str, Any], top: int | None, **options: Any) -> tuple[Query, Answers]:
+    def ask(self, query: str | dict[str, Any] | Query, top: int | None, **options: Any) -> tuple[Query, Answers]:
         """A query of several facts, and its answers; an error if it needs too much work or memory."""
-        query = read_query(question, self.graph.entities.prefixes)
+        query = read_query(query, self.graph.entities.prefixes)
         if query.limit is not None and query.limit > MAX_TOP:
             raise DihedralError(f"the limit of the query is {query.limit}; the server gives at most {MAX_TOP} answers")
         if (count := check_size(query.where)) > MAX_ATOMS:
             raise DihedralError(f"the query has {count} facts; the server takes at most {MAX_ATOMS}")
-        for leaf in leaves(query.where):
-            names = leaf.entities if isinstance(leaf, OneOf) else (leaf.subject, leaf.object)
-            for name in names:
-                if isinstance(name, str):
-                    self.check_entity(name)
-            if isinstance(leaf, Fact):
-                self.check_relation(leaf.relation)
-        plan = compile_query(query, self.graph.entities, self.graph.relations)
+        plan = compile_query(query, _Names(self.entity_search), _Names(self.relation_search))
         steps, size = len(set(below(plan))), self.graph.num_entities
         if steps * size > MAX_VALUES:
             raise DihedralError(
                 f"the query has {steps} steps over {size:,} entities, and the limit is {MAX_VALUES:,} values; "
                 "use fewer facts and unions, or the command line"
             )
-        (found,) = self.predictor.ask_many([query], top=top, **options)
+        (found,) = self.predictor.ask_many([PlannedQuery(query, plan)], top=top, **options)
         return query, found
 
     def missing(self, relation: str | None, top: int, among: str, min_precision: float | None) -> list[dict[str, Any]]:
@@ -207,6 +201,19 @@ def _find(search: NameSearch, name: str) -> int:
     if found is None:
         raise UnknownNameError(search.names.kind, name, partial(_similar, search, name[:200]))
     return found
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names of a vocabulary, for the compiler of queries."""
+
+    search: NameSearch
+
+    def id(self, name: str) -> int:
+        return _find(self.search, name)
+
+    def __len__(self) -> int:
+        return len(self.search.names)
 
 
 def _similar(search: NameSearch, wanted: str) -> list[str]:

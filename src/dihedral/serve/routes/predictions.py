@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
 import dihedral as dh
+from dihedral import ask as queries
+from dihedral.ask.tree import path_query
 from dihedral.errors import DihedralError
 from dihedral.graph.steps import Side
 from dihedral.predict.predictor import Prediction
@@ -194,27 +196,23 @@ def explain(request: Request, body: schemas.ExplainRequest) -> schemas.ExplainRe
 
 
 @get_and_post(router, "/query", tags=["predictions"])
-def query(request: Request, body: schemas.PathQueryRequest) -> schemas.PathQueryResponse:
-    """The entities that a path of relations leads to. Repeat `via` for each step."""
+def query(request: Request, body: schemas.PathQueryRequest) -> schemas.AskResponse:
+    """The entities that a path of relations leads to: `ask` for a path. Repeat `via` for each step."""
     served = find_model(request, body.model)
-    served.check_entity(body.start)
-    for step in body.via:
-        served.read_step(step)
-    found = served.predictor.query(body.start, body.via, top=body.top, mode=body.mode)
-    answers = [schemas.PathAnswer(**each._asdict()) for each in found]
-    return served.labelled(schemas.PathQueryResponse(model=served.name, answers=answers))
+    return _ask(served, path_query(body.start, body.via, served.graph.relations), top=body.top)
 
 
 @router.post("/ask", tags=["predictions"])
 async def ask(request: Request, body: schemas.AskRequest, model: ModelParam = None) -> schemas.AskResponse:
     """The answers of a query of several facts, in SPARQL or in its JSON form, with the facts that each rests on."""
     served = find_model(request, body.model or model)
-    answer: schemas.AskResponse = await queues(request).heavy.answer(partial(_ask, served, body))
+    options = body.model_dump(exclude={"query", "model"})
+    answer: schemas.AskResponse = await queues(request).heavy.answer(partial(_ask, served, body.query, **options))
     return answer
 
 
-def _ask(served: ServedModel, body: schemas.AskRequest) -> schemas.AskResponse:
-    query, found = served.ask(body.query, **body.model_dump(exclude={"query", "model"}))
+def _ask(served: ServedModel, asked: str | dict[str, Any] | queries.Query, **options: Any) -> schemas.AskResponse:
+    query, found = served.ask(asked, **options)
     answers = [
         schemas.Answer(**each._asdict() | {"facts": [fact._asdict() for fact in each.facts]}) for each in found.answers
     ]

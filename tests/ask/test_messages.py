@@ -11,9 +11,10 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.ask import Fact, OneOf, Query, Variable, evaluation
-from dihedral.ask.evaluation import Semantics, evaluate, trace
-from dihedral.ask.plan import compile_query
+from dihedral.ask import Fact, OneOf, Query, Variable
+from dihedral.ask import messages as message_module
+from dihedral.ask.messages import WIDTH, Semantics, complement, evaluate, noisy_or, trace
+from dihedral.ask.query_plan import compile_query
 from dihedral.ask.transitions import Transitions
 from dihedral.ask.tree import And, Not, Or, leaves, variables
 
@@ -210,7 +211,7 @@ def test_queries_together_have_the_messages_of_single_ones(benchmark, monkeypatc
     rows = Transitions(benchmark.scorer, graph.index)
     plans = [compile_query(some_query(graph, shape, 3), graph.entities, graph.relations) for shape in SHAPES]
     together = [messages[plan] for plan, messages in evaluate(plans, rows, Semantics())]
-    monkeypatch.setattr(evaluation, "TILE", graph.num_entities * 5)
+    monkeypatch.setattr(message_module, "TILE", graph.num_entities * 5)
     for plan, message in zip(plans, together, strict=True):
         ((_, apart),) = evaluate([plan], rows, Semantics())
         torch.testing.assert_close(apart[plan].likely, message.likely, rtol=1e-4, atol=1e-5)
@@ -271,7 +272,7 @@ def test_invalid_semantics_are_named(options, message):
 def test_complements_are_accurate_near_zero_and_one():
     logs = torch.tensor([0.0, -1e-7, -0.5, -20.0, -math.inf])
     expected = np.array([-math.inf, math.log(1e-7), math.log(-math.expm1(-0.5)), -math.exp(-20), 0.0])
-    np.testing.assert_allclose(evaluation.complement(logs).numpy(), expected, rtol=1e-4)
+    np.testing.assert_allclose(complement(logs).numpy(), expected, rtol=1e-4)
 
 
 def test_unions_of_an_or_are_flat():
@@ -283,8 +284,8 @@ def test_two_ways_combine_as_their_complements_say():
     """The short form of noisy-or, against the definition in double precision, from impossible to certain."""
     logs = torch.tensor([-math.inf, -80.0, -20.0, -5.0, -0.7, -0.1, -1e-5, 0.0])
     first, second = torch.cartesian_prod(logs, logs).unbind(1)
-    expected = evaluation.complement(evaluation.complement(first.double()) + evaluation.complement(second.double()))
-    torch.testing.assert_close(evaluation.noisy_or(first, second).double(), expected, rtol=1e-5, atol=1e-12)
+    expected = complement(complement(first.double()) + complement(second.double()))
+    torch.testing.assert_close(noisy_or(first, second).double(), expected, rtol=1e-5, atol=1e-12)
 
 
 def test_predictions_are_not_followed_from_much_less_probable_entities(benchmark):
@@ -296,7 +297,7 @@ def test_predictions_are_not_followed_from_much_less_probable_entities(benchmark
         ((_, messages),) = evaluate([plan], rows, Semantics(share=0.5))
         first = messages[plan.source].likely
         count = int((first >= first.max() + math.log(0.5)).sum())
-        ((_, narrow),) = evaluate([plan], rows, Semantics(share=0.0, width=min(count, evaluation.WIDTH)))
-        assert messages[plan].followed == narrow[plan].followed == min(count, evaluation.WIDTH)
+        ((_, narrow),) = evaluate([plan], rows, Semantics(share=0.0, width=min(count, WIDTH)))
+        assert messages[plan].followed == narrow[plan].followed == min(count, WIDTH)
         torch.testing.assert_close(messages[plan].likely, narrow[plan].likely)
         torch.testing.assert_close(messages[plan].best, narrow[plan].best)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.ask.plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
+from dihedral.ask.query_plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
 from dihedral.errors import DihedralError
 from dihedral.runtime import interruption
 
@@ -34,7 +34,7 @@ TILE = 1 << 22  # probabilities in memory
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
 
 
-class Rows(Protocol):
+class StepModel(Protocol):
     """Where steps lead, with which probability."""
 
     num_entities: int
@@ -110,7 +110,7 @@ def noisy_or(first: Tensor, second: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(plans: Sequence[Node], rows: Rows, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
+def evaluate(plans: Sequence[Node], rows: StepModel, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
     """The messages of each plan with those of its nodes; plans that are evaluated together share equal nodes."""
     for batch in _batches(plans, rows.num_entities):
         nodes = list(dict.fromkeys(node for plan in batch for node in below(plan)))
@@ -141,7 +141,7 @@ def _batches(plans: Sequence[Node], num_entities: int) -> Iterator[list[Node]]:
         yield batch
 
 
-def _combine(node: Node, messages: Messages, rows: Rows, semantics: Semantics) -> Message:
+def _combine(node: Node, messages: Messages, rows: StepModel, semantics: Semantics) -> Message:
     """The message of a node that is not a step."""
     if isinstance(node, (Given, Anything)):
         likely = torch.full((rows.num_entities,), 0.0 if isinstance(node, Anything) else -math.inf, device=rows.device)
@@ -208,7 +208,7 @@ class _Sum:
             misses = joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
             self.misses = misses if self.misses is None else self.misses + misses
 
-    def add_known(self, rows: Rows, semantics: Semantics) -> None:
+    def add_known(self, rows: StepModel, semantics: Semantics) -> None:
         """Add the known facts of the other entities."""
         row, answer = rows.known(self.rest, torch.full_like(self.rest, self.node.step))
         source = self.rest[row]
@@ -232,7 +232,7 @@ class _Sum:
             base = torch.zeros_like(self.best) if self.misses is None else self.misses
             self.misses = base.index_add(0, answer, complement(likely))
 
-    def message(self, rows: Rows, semantics: Semantics) -> Message:
+    def message(self, rows: StepModel, semantics: Semantics) -> Message:
         likely = complement(self.misses) if self.misses is not None else self.likely
         if likely is None or self.best is None:
             likely = self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
@@ -258,7 +258,7 @@ def _join(ways: Tensor, before: Tensor, semantics: Semantics) -> Tensor:
     return torch.minimum(ways, before[:, None])
 
 
-def _walk_all(nodes: list[Walk], messages: Messages, rows: Rows, semantics: Semantics) -> Messages:
+def _walk_all(nodes: list[Walk], messages: Messages, rows: StepModel, semantics: Semantics) -> Messages:
     """The messages of several steps; equal (entity, step) pairs are scored once."""
     sums = [_begin(node, messages[node.source], rows, semantics) for node in nodes]
     if sums:
@@ -294,7 +294,7 @@ def _add_tile(
         sums[number].add(rows, starts, semantics)
 
 
-def _begin(node: Walk, source: Message, rows: Rows, semantics: Semantics) -> _Sum:
+def _begin(node: Walk, source: Message, rows: StepModel, semantics: Semantics) -> _Sum:
     """Which entities of the source are followed."""
     alive = _alive(source, semantics)
     followed = alive.nonzero()[:, 0]
