@@ -31,8 +31,8 @@ import dihedral as dh
 from dihedral.cli import info
 from dihedral.errors import DihedralError
 from dihedral.graph.readers import write_folder
-from dihedral.graph.sources import RDF_SUFFIXES
 from dihedral.graph.triples import SPLITS
+from dihedral.io.sources import RDF_SUFFIXES
 from soak.children import GIB, Child, is_clear, run_child
 from soak.tally import Tally
 

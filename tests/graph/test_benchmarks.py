@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dihedral import DihedralError, load_graph
+from dihedral.graph.archives import find_split
 from dihedral.graph.benchmarks import (
     BENCHMARKS,
     Benchmark,
@@ -24,7 +25,6 @@ from dihedral.graph.benchmarks import (
     locate,
     verify,
 )
-from dihedral.graph.sources import find_split
 from dihedral.graph.triples import SPLITS
 
 # --- the real ones ----------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_labels_for_other_names_are_refused():
     ("name", "content", "message"),
     [
         ("labels.tsv", "", "holds no labels"),
-        ("labels.tsv", "Q42\n", "has 1 columns"),
+        ("labels.tsv", "Q42\n", "line 1: 1 columns; expected an id and a label"),
         ("labels.tsv", "Q42\ta\nQ90\n", "line 2: 1 columns"),
         ("labels.csv", 'Q42,"a\n', "line 1: a quote is opened"),
         ("labels.json", "[1]", "neither an object nor a list"),

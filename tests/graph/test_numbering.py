@@ -100,9 +100,10 @@ def test_a_graph_can_have_two_billion_entities():
 READ = """
 import json, re, sys
 from pathlib import Path
-from dihedral.graph import load_graph, split, text, triples
+from dihedral.graph import load_graph, split, triples
+from dihedral.io import table_files
 
-text.PIECE_BYTES >>= 5  # scale the buffers down to the size of this graph
+table_files.PIECE_BYTES >>= 5  # scale the buffers down to the size of this graph
 triples.ROWS_PER_CHUNK = split.ROWS_PER_CHUNK = 1 << 14
 for path in sys.argv[1:]:
     graph = load_graph(path)

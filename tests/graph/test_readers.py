@@ -153,7 +153,7 @@ def test_a_very_long_name_is_read(read):
 
 
 def test_names_are_numbered_in_order_of_appearance_over_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("dihedral.graph.text.PIECE_BYTES", 64)
+    monkeypatch.setattr("dihedral.io.table_files.PIECE_BYTES", 64)
     triples = [(f"e{i % 7}", f"r{i % 3}", f"e{i % 11}") for i in range(200)]
     (tmp_path / "train.txt").write_bytes(tsv(triples))
     graph = load_graph(tmp_path)

@@ -12,8 +12,9 @@ import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder, SpreadsheetSafe, TableFile, Wide
 from dihedral.cli.output import print_answers
 from dihedral.errors import DihedralError
+from dihedral.io.table_files import check_table_path
 from dihedral.predict.predictor import Predictor
-from dihedral.predict.tables import check_table_path, read_questions
+from dihedral.predict.question_files import read_questions
 
 
 def command(

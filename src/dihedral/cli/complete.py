@@ -12,8 +12,9 @@ from dihedral.cli.options import Json, Known, ModelFolder, SpreadsheetSafe, Tabl
 from dihedral.cli.output import counted_bar, print_answers, remark
 from dihedral.cli.predict import read_among
 from dihedral.errors import DihedralError
+from dihedral.io.table_files import check_table_path
 from dihedral.predict.completion import complete
-from dihedral.predict.tables import check_table_path, read_questions
+from dihedral.predict.question_files import read_questions
 from dihedral.scoring.questions import list_unknown, unknown_names
 
 

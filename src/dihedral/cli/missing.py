@@ -11,8 +11,8 @@ import dihedral as dh
 from dihedral.cli.options import Json, ModelFolder, SpreadsheetSafe, TableFile, Wide
 from dihedral.cli.output import counted_bar, print_answers, remark
 from dihedral.cli.predict import read_among
+from dihedral.io.table_files import check_table_path
 from dihedral.predict.completion import missing_facts
-from dihedral.predict.tables import check_table_path
 from dihedral.store.reviews import Fact, Reviews
 
 

@@ -18,10 +18,11 @@ from rich.text import Text
 from dihedral.cli.tables import fit
 from dihedral.elements.shares import ComponentShare
 from dihedral.graph import Graph, load_graph
-from dihedral.graph.sources import ARCHIVES
+from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.triples import SPLITS
+from dihedral.io.table_files import write_table
 from dihedral.io.text import visible, visible_json
-from dihedral.predict.tables import with_labels, write_table
+from dihedral.predict.question_files import with_labels
 
 console = Console()
 notes = Console(stderr=True)

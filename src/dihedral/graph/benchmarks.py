@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dihedral.errors import DihedralError, close_matches
+from dihedral.graph.archives import ARCHIVES, find_split, holds_data
 from dihedral.graph.readers import read_graph
-from dihedral.graph.sources import ARCHIVES, find_split, holds_data
 from dihedral.graph.triples import SPLITS, Graph
 from dihedral.io.files import sync_folder
 

@@ -40,8 +40,12 @@ class Layout:
     chosen: Literal["given", "found", "ordered"] = "found"
 
     @property
+    def used(self) -> list[int]:
+        return [*self.triple, *([] if self.split is None else [self.split])]
+
+    @property
     def unused(self) -> list[int]:
-        return [i for i in range(len(self.names)) if i not in self.triple and i != self.split]
+        return [i for i in range(len(self.names)) if i not in self.used]
 
     @property
     def is_plain(self) -> bool:

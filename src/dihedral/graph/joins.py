@@ -183,10 +183,13 @@ def reach(index: GraphIndex, body: Sequence[int], starts: Ids) -> Ids:
     """Where a body leads from starts [n]: the distinct row · N + end, sorted."""
     rows, ends = np.arange(len(starts)), starts
     codes = rows * index.num_entities + ends
-    for step in body:
-        parts = [distinct(rows[row] * index.num_entities + there) for row, there in follow(index, ends, step)]
-        codes = distinct(np.concatenate(parts)) if parts else codes[:0]
-        rows, ends = np.divmod(codes, index.num_entities)
+    for number, step in enumerate(body):
+        if number:
+            rows, ends = np.divmod(codes, index.num_entities)
+        parts = [rows[row] * index.num_entities + there for row, there in follow(index, ends, step)]
+        if number:  # a single step leads to distinct ends, in order
+            parts = [distinct(np.concatenate([distinct(part) for part in parts]))] if parts else []
+        codes = np.concatenate(parts) if parts else codes[:0]
     return codes
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.decoder import language_rank
 from dihedral.graph.prefixes import expand
 from dihedral.graph.texts import Texts, sorted_order
+from dihedral.io.decoder import language_rank
 
 if TYPE_CHECKING:
     from dihedral.graph.vocabulary import Vocabulary

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dihedral.errors import DihedralError, close_matches
+from dihedral.graph.archives import holds_data
 from dihedral.graph.benchmarks import BENCHMARKS, Progress, load_benchmark
 from dihedral.graph.exchange import as_table
 from dihedral.graph.family import make_family
 from dihedral.graph.labels import LANGUAGES, parse_languages
 from dihedral.graph.readers import read_arrow, read_arrow_splits, read_graph
-from dihedral.graph.sources import holds_data
 from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph
 
 

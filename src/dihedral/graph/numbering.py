@@ -13,10 +13,10 @@ from dihedral.errors import DihedralError
 from dihedral.graph.labels import LANGUAGES, choose_labels, count_labels
 from dihedral.graph.triples import Triples
 from dihedral.graph.vocabulary import Vocabulary
+from dihedral.io.table_files import BLANKS
 
 MAX_NAMES = 2**31 - 1  # ids are 32-bit numbers
 REHASH_CHUNK = 1 << 20
-BLANKS = " \t\r\n\u00a0"  # not part of a name at its ends
 
 
 class Names:

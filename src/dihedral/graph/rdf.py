@@ -13,12 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.decoding import Decoding, decoding_rdf
 from dihedral.graph.numbering import Names, Numbering
 from dihedral.graph.prefixes import with_well_known
-from dihedral.graph.sources import RDF_SUFFIXES, Source
 from dihedral.graph.triples import Triples
+from dihedral.io.decoding import Decoding, decoding_rdf
 from dihedral.io.iris import BASE, from_iri
+from dihedral.io.sources import RDF_SUFFIXES, Source
 
 LEFT_OUT = {
     "literal": "triples with a literal left out", "quoted": "triples about triples left out",

@@ -18,7 +18,7 @@ from dihedral.interpretation.horn import HornRule
 from dihedral.interpretation.rule_counts import RuleCounter
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.iris import BASE, check_base, to_iri
-from dihedral.predict.tables import write_table
+from dihedral.io.table_files import write_table
 
 SUFFIXES = (".tsv", ".csv", ".parquet", ".nt", ".nq")
 PARTS = ("head", "relation", "tail")

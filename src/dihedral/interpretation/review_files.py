@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from dihedral.errors import DihedralError
 from dihedral.graph.columns import PARTS, common_columns
-from dihedral.graph.sources import TEXT_SUFFIXES, Source
-from dihedral.graph.text import text_rows
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.iris import BASE, check_base, to_iri
-from dihedral.predict.tables import tab_separated, write_table
+from dihedral.io.sources import TEXT_SUFFIXES, Source
+from dihedral.io.table_files import tab_separated, text_rows, write_table
 from dihedral.store.reviews import PAST, Decision, Reviews
 
 ReviewFormat = Literal["tsv", "ntriples", "nquads"]
@@ -79,7 +78,7 @@ def read_decisions(path: Path, reviewer: str) -> list[Decision]:
     if path.suffix not in TEXT_SUFFIXES or not path.is_file():
         raise DihedralError(f"import is {str(path)!r}; give a file that exists and ends in {', '.join(TEXT_SUFFIXES)}")
     try:
-        rows = list(text_rows(Source(str(path), path), TEXT_SUFFIXES[path.suffix]))
+        rows = list(text_rows(Source(str(path), path)))
     except (UnicodeDecodeError, OSError) as error:
         raise DihedralError(f"file {str(path)!r} cannot be read: {error}") from None
     header = [cell.strip().lower() for cell in rows[0][1]] if rows else []

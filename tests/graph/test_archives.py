@@ -12,7 +12,7 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.graph import sources
+from dihedral.graph import archives as graph_archives
 from dihedral.io import limits
 from soak import archives
 from soak.archives import SECRET, TRIPLES
@@ -22,7 +22,7 @@ from soak.archives import SECRET, TRIPLES
 def _small(monkeypatch):
     """Small bombs and small limits."""
     monkeypatch.setattr(limits, "MIN_DECODED", 1 << 20)
-    monkeypatch.setattr(sources, "MAX_MEMBERS", 100)
+    monkeypatch.setattr(graph_archives, "MAX_MEMBERS", 100)
     monkeypatch.setattr(archives, "BOMB_MIB", 8)
 
 

@@ -9,17 +9,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
 from dihedral.errors import DihedralError
-from dihedral.graph.decoder import NO_MEMORY, REFUSED
-from dihedral.graph.sources import Source
+from dihedral.io.decoder import NO_MEMORY, REFUSED
 from dihedral.io.limits import SETTING, decoder_limits, max_decoded
+from dihedral.io.sources import Source
 
 _PROGRAM = Path(__file__).with_name("decoder.py")
 
@@ -61,8 +62,8 @@ class Decoding:
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
-    def column(self) -> Iterator[pa.Array]:
-        """The chunks of the next column of a Parquet file; without an error if they end too early."""
+    def arrays(self) -> Iterator[pa.Array]:
+        """The first column of each batch of an Arrow stream."""
         try:
             with pa.ipc.open_stream(self.output) as stream:
                 for batch in stream:
@@ -107,13 +108,44 @@ def decoding_rdf(source: Source, request: dict[str, Any]) -> Iterator[Decoding]:
         yield work
 
 
+@dataclass(frozen=True)
+class ParquetColumns:
+    """The columns of a Parquet file, which a decoder writes once."""
+
+    work: Decoding
+    names: list[str]
+    num_rows: int  # that the file claims to have
+
+    def read(
+        self, used: Sequence[int], watched: Sequence[int] = (), max_values: int = 0
+    ) -> Iterator[tuple[int, pa.Array]]:
+        """The chunks of columns, one column after the other: (place of the column, chunk).
+
+        watched: columns of which only the distinct values of each chunk follow, until there are more than `max_values`.
+        """
+        self.work.ask({"used": list(used), "watched": list(watched), "max_values": max_values})
+        for place in used:
+            rows = 0
+            for chunk in self.work.arrays():
+                rows += len(chunk)
+                yield place, chunk
+            if rows != self.num_rows:
+                name = self.names[place]
+                raise self.work.failure(f"it claims {self.num_rows} rows, but its column {name!r} has {rows}")
+        for place in watched:
+            yield from ((place, chunk) for chunk in self.work.arrays())
+        self.work.finish()
+
+
 @contextmanager
-def decoding_parquet(source: Source) -> Iterator[Decoding]:
-    """Decode columns of a file, which are asked for."""
+def decoding_parquet(source: Source) -> Iterator[ParquetColumns]:
+    if source.compression:
+        raise DihedralError(f"{source.where} is a compressed Parquet file; unpack it: Parquet compresses its columns")
     with _opened(source) as file:
         request = {"kind": "parquet", "descriptor": file.fileno()}
         with _started(source, request, stdin=subprocess.PIPE, pass_fds=(file.fileno(),)) as work:
-            yield work
+            about = work.line()
+            yield ParquetColumns(work, about["columns"], about["rows"])
 
 
 def _opened(source: Source) -> IO[bytes]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import pytest
 
 from dihedral import DihedralError, load_graph
-from dihedral.predict.tables import read_questions, write_table
+from dihedral.io.table_files import write_table
+from dihedral.predict.question_files import read_questions
 
 
 @pytest.mark.parametrize(
@@ -44,26 +44,6 @@ def test_files_that_cannot_be_read_are_named_in_the_error(tmp_path):
         read_questions(tmp_path / "none.tsv")
 
 
-def read_table(path) -> pa.Table:
-    if path.suffix == ".parquet":
-        return papq.read_table(path)
-    return pacsv.read_csv(path, parse_options=pacsv.ParseOptions(delimiter="," if path.suffix == ".csv" else "\t"))
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
-def test_tables_are_written_in_the_format_of_the_suffix(tmp_path, suffix):
-    rows = {"head": ["a", 'quoted "b", and more'], "rank": [1, 2], "known": [True, False]}
-    path = tmp_path / "new" / f"answers.{suffix}"
-    write_table(pa.table(rows), path)
-    assert read_table(path).to_pydict() == rows
-    assert [file.name for file in path.parent.iterdir()] == [path.name], "no temporary files stay"
-
-
-def test_other_suffixes_raise_an_error(tmp_path):
-    with pytest.raises(DihedralError, match=r"must end in \.parquet, \.csv or \.tsv"):
-        write_table(pa.table({"a": [1]}), tmp_path / "a.json")
-
-
 STRANGE = ['"quoted"', '"a', '5" pipe', "x\x85y", "x\u2028y", "x\x0by", "x\x1cy", "é, ü", "a;b", "NA", "null"]
 BROKEN = ["two\nlines", "two\r\nlines", "a\ttab"]
 
@@ -80,13 +60,6 @@ def test_names_that_are_written_are_read_back_exactly(tmp_path, suffix):
     expected = list(zip(names, names[::-1], ["t"] * len(names), strict=True))
     assert sorted(graph.names_of(graph.train)) == sorted(expected)
     assert read_questions(path) == expected
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_name_that_a_tsv_file_cannot_hold_is_refused(tmp_path, name):
-    with pytest.raises(DihedralError, match=r"has a tab or a line break, which .* cannot hold; write \.csv or"):
-        write_table(pa.table({"head": [name]}), tmp_path / "answers.tsv")
-    assert not (tmp_path / "answers.tsv").exists()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
@@ -106,14 +79,3 @@ def test_a_bad_question_has_the_number_of_its_line(tmp_path):
     (tmp_path / "q.csv").write_text('"two\nlines",r,?\n\na,b\n')
     with pytest.raises(DihedralError, match=r"q\.csv, line 4: 2 columns"):
         read_questions(tmp_path / "q.csv")
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-def test_names_that_are_formulas_are_made_safe_on_request(tmp_path, suffix):
-    names = ["=1+1", "+a", "-b", "@c", "plain", "a=b", ""]
-    table = pa.table({"name": names, "score": [-1.5] * len(names)})
-    write_table(table, tmp_path / f"a{suffix}")
-    assert "'" not in (tmp_path / f"a{suffix}").read_text()
-    write_table(table, tmp_path / f"a{suffix}", spreadsheet_safe=True)
-    text = (tmp_path / f"a{suffix}").read_text()
-    assert text.count("'") == 4 and "'=1+1" in text and "'@c" in text and "-1.5" in text and "'-1.5" not in text

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dihedral import DihedralError, load_graph
-from dihedral.graph import decoding
-from dihedral.io import limits
+from dihedral.io import decoding, limits
 
 EX = "http://example.org/"
 RDF = f'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:ex="{EX}">%s</rdf:RDF>'

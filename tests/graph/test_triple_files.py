@@ -1,12 +1,13 @@
-"""Text files: quoted line breaks, blanks around names, and hints about separators."""
+"""Files of triples: text with quoted line breaks, blanks around names and other separators, and JSON lines."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from dihedral import DihedralError, load_graph
-from dihedral.graph.sources import Source
-from dihedral.graph.text import text_rows
+from dihedral.graph import triple_files
 
 
 def load(folder, name, content, **options):
@@ -70,14 +71,6 @@ def test_semicolons_are_named_in_the_error_about_a_missing_column(tmp_path):
         load(tmp_path, "facts.csv", "a;b;c\nx;y;z\n", columns=["a", "b", "c"])
 
 
-def test_rows_have_the_numbers_of_their_first_lines(tmp_path):
-    (tmp_path / "facts.csv").write_bytes(
-        b'\xef\xbb\xbf"a\nb",r,c\r\n\nx\x0b,\xc2\x85,\xe2\x80\xa8\n"long' + b"g" * 200_000
-    )
-    rows = list(text_rows(Source("facts.csv", tmp_path / "facts.csv"), ","))
-    assert rows[:2] == [(1, ["a\nb", "r", "c"]), (4, ["x\x0b", "\x85", "\u2028"])] and rows[2][0] == 5
-
-
 def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
     graph = load(tmp_path, "facts.tsv", "head\trelation\ttail\rann\tknows\tbob\rbob\tknows\tann\r")
     assert sorted(triples_of(graph)) == [("ann", "knows", "bob"), ("bob", "knows", "ann")]
@@ -116,3 +109,74 @@ def test_a_graph_too_sparse_to_hold_out_triples_says_so(tmp_path):
     graph = load_graph(path)
     assert len(graph.valid) == 0
     assert "valid has 0 triples instead of 6, because every entity and relation needs one in train" in graph.notes
+
+
+# --- JSON lines --------------------------------------------------------------------------------
+
+FACTS = [("ann", "parent", "bob"), ("bob", "spouse", "eve\n\u2028"), ("eve", "parent", "7")]
+
+
+def load_lines(folder, rows, **options):
+    text = "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+    (folder / "facts.jsonl").write_text(text, encoding="utf-8")
+    return load_graph(folder / "facts.jsonl", valid=0, test=0, **options)
+
+
+@pytest.mark.parametrize("names", [("head", "relation", "tail"), ("Subject", "Property", "Object")])
+def test_json_lines_are_read_by_the_names_of_members(tmp_path, monkeypatch, names):
+    monkeypatch.setattr(triple_files, "ROWS_PER_BLOCK", 2)
+    graph = load_lines(tmp_path, [dict(zip(names, triple, strict=True)) | {"since": 2001} for triple in FACTS])
+    expected = [tuple(name.strip("\n") for name in triple) for triple in FACTS]
+    assert sorted(graph.names_of(graph.train)) == sorted(expected) and graph.name == "facts"
+    assert any(note.endswith("; not used: since") for note in graph.notes)
+
+
+def test_numbers_become_strings_and_empty_lines_are_left_out(tmp_path):
+    graph = load_lines(tmp_path, [{"h": 1, "r": "r", "t": 2}, "", {"t": 3, "h": 2, "r": "r"}])
+    assert sorted(graph.names_of(graph.train)) == [("1", "r", "2"), ("2", "r", "3")]
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"head": "a", "relation": "r"}, "line 2: 'tail' is missing; names are strings or numbers"),
+        ({"head": "a", "relation": "r", "tail": ["b"]}, r"line 2: 'tail' is \[\"b\"\]; names are strings or numbers"),
+        ("[1, 2, 3]", "line 2: .* is not an object"),
+        ("{", "line 2: not JSON"),
+        ({"head": "a", "relation": "r", "tail": "b", "Split": "test"}, "line 2: it has a split, but line 1 has none"),
+    ],
+)
+def test_a_bad_line_of_json_is_named_in_the_error(tmp_path, second, message):
+    with pytest.raises(DihedralError, match=rf"facts\.jsonl, {message}"):
+        load_lines(tmp_path, [{"head": "a", "relation": "r", "tail": "b"}, second])
+
+
+def test_an_empty_file_of_json_lines_is_refused(tmp_path):
+    with pytest.raises(DihedralError, match=r"facts\.jsonl is empty; expected one triple per line"):
+        load_lines(tmp_path, [])
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    (tmp_path / "facts.jsonl").write_bytes(b'{"head": "caf\xe9"}\n')
+    with pytest.raises(DihedralError, match=r"facts\.jsonl, line 1: not UTF-8 text"):
+        load_graph(tmp_path / "facts.jsonl")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"head": ' + "[" * 100_000, '{"head": ' + "1" * 5000 + ', "relation": "r", "tail": "b"}',
+        '{"head": NaN, "relation": "r", "tail": "b"}', '{"head": true, "relation": "r", "tail": "b"}',
+        '{"head": "' + "x" * (1 << 20) + '", "relation": "r", "tail": "b"}', '{"head": {}, "relation": 1, "tail": []}',
+    ],
+    ids=["deep", "a long number", "NaN", "true", "a long line", "an object"],
+)  # fmt: skip
+def test_hostile_lines_are_refused_with_their_number(tmp_path, line):
+    (tmp_path / "a.jsonl").write_text('{"head": "a", "relation": "r", "tail": "b"}\n' + line + "\n")
+    with pytest.raises(DihedralError, match=r"a\.jsonl, line 2: "):
+        load_graph(tmp_path / "a.jsonl")
+
+
+def test_half_a_character_is_a_name(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"head": "\\ud800", "relation": "r", "tail": "b"}\n')
+    assert set(load_graph(tmp_path / "a.jsonl", valid=0, test=0).entities) == {"?", "b"}

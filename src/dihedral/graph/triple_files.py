@@ -1,0 +1,211 @@
+"""Read the triples of one file or table: choose its columns and number its names.
+
+To add a data format, add its suffix to `io.sources.SUFFIXES` and its reader to `READERS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dihedral.errors import DihedralError
+from dihedral.graph.archives import ARCHIVES
+from dihedral.graph.columns import (
+    MAX_VALUES,
+    PARTS,
+    Layout,
+    LeftOver,
+    Splits,
+    choose_columns,
+    common_columns,
+    split_codes,
+)
+from dihedral.graph.numbering import Numbering, grown
+from dihedral.graph.rdf import read_rdf
+from dihedral.graph.triples import Triples
+from dihedral.io.decoding import decoding_parquet
+from dihedral.io.sources import JSON_SUFFIXES, RDF_SUFFIXES, TEXT_SUFFIXES, Source
+from dihedral.io.table_files import is_name, json_rows, json_text, text_blocks, text_rows
+
+NO_TRIPLES = np.empty((0, 3), np.int32)
+MIN_ROWS = 3  # of a file whose first line may be a header that was not recognised
+ROWS_PER_BLOCK = 1 << 16  # of JSON lines
+
+
+class NumberedTriples(NamedTuple):
+    """The triples of one file or table, and the split of each if a column gives it."""
+
+    triples: Triples
+    splits: Splits | None = None
+
+
+def read_triples(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
+    """Number the triples of one file. columns: the names of the head, relation and tail columns, if they are given."""
+    if source.suffix not in READERS:
+        expected = ", ".join((*READERS, *ARCHIVES))
+        raise DihedralError(f"{source.where} has the suffix {source.suffix!r}; expected one of {expected}")
+    if columns is not None and len(columns) != 3:
+        raise DihedralError(f"columns are {list(columns)!r}; name three: head, relation, tail")
+    found = READERS[source.suffix](source, columns, numbering)
+    if len(found.triples) == 0:
+        raise DihedralError(f"{source.where} is empty; expected one triple per line")
+    return found
+
+
+def number_table(table: pa.Table, columns: Sequence[str] | None, numbering: Numbering, where: str) -> NumberedTriples:
+    """Number the triples of a table in memory; a split column without values counts as none."""
+    layout = choose_columns(table.schema.names, columns, where)
+    if layout.split is not None and table.column(layout.split).null_count == len(table):
+        layout = replace(layout, split=None)
+    collector = TripleCollector(layout, numbering, where)
+    collector.add(table)
+    return collector.finish(where)
+
+
+class TripleCollector:
+    """Collects the numbered triples of one source, given in blocks, with notes about its columns."""
+
+    def __init__(self, layout: Layout, numbering: Numbering, where: str) -> None:
+        self.layout, self.numbering, self.where = layout, numbering, where
+        self.left_over = LeftOver(layout)
+        self.sizes = len(numbering.entities), len(numbering.relations)  # before this source
+        self._triples = NO_TRIPLES
+        self._splits = np.empty(0, np.int8)
+        self._used = 0
+
+    def add(self, table: pa.Table, share: float = 1.0) -> None:
+        """Number the rows of a table, which are approximately this share of the source."""
+        layout, stop = self.layout, self._used + len(table)
+        part = self.numbering.number(table.select(list(layout.triple)), self.where, self._used)
+        if not self._used and share < 1:  # allocate for the complete source, from the size of its first block
+            self._triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)
+        if not self._used and share >= 1:
+            self._triples = part
+        else:
+            self._triples = grown(self._triples, self._used, stop)
+            self._triples[self._used : stop] = part
+        if layout.split is not None:
+            self._splits = grown(self._splits, self._used, stop)
+            self._splits[self._used : stop] = split_codes(table.column(layout.split), self.where)
+        for place in list(self.left_over.values):
+            self.left_over.add(place, table.column(place))
+        self._used = stop
+
+    def finish(self, name: str, start: str = "") -> NumberedTriples:
+        """All triples. name: of the source, for notes. start: text before the note about the columns."""
+        _note_columns(self.layout, self.left_over, self.numbering, self.where, name, start)
+        triples, splits = self._triples[: self._used], self._splits[: self._used]
+        return NumberedTriples(triples, splits if self.layout.split is not None else None)
+
+    def may_start_with_header(self, triples: Triples) -> bool:
+        """Whether the names of the first triple occur nowhere else, so that it may be a header."""
+        if len(triples) < MIN_ROWS:
+            return False
+        head, relation, tail = triples[0].tolist()
+        if min(head, tail) < self.sizes[0] or relation < self.sizes[1] or head == tail:
+            return False
+        rest = triples[1:]
+        pairs = ((1, relation), (0, head), (2, tail), (0, tail), (2, head))  # a relation usually occurs again
+        return not any((rest[:, column] == number).any() for column, number in pairs)
+
+
+def _note_columns(
+    layout: Layout, left_over: LeftOver, numbering: Numbering, where: str, name: str, start: str = ""
+) -> None:
+    if start or not layout.is_plain:
+        numbering.note(name, f"{start}{layout}")
+    for remark in left_over.remarks(where):
+        numbering.note(name, remark)
+
+
+def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
+    number, cells = next(text_rows(source, errors="replace"), (1, []))
+    if number > 1 or not cells:
+        raise DihedralError(f"{source.where} is empty or starts with an empty line; expected one triple per line")
+    header = columns is not None or common_columns(cells) is not None
+    layout = choose_columns(cells if header else PARTS, columns, source.where)
+    collector = TripleCollector(layout, numbering, source.where)
+    for block, share in text_blocks(source, len(layout.names), header, ", ".join(PARTS)):
+        collector.add(block, share)
+    found = collector.finish(source.name, "the first line is a header; " if header else "")
+    if not header and collector.may_start_with_header(found.triples):
+        first = TEXT_SUFFIXES[source.suffix].join(cells).replace("\t", " ")
+        numbering.note(
+            source.name,
+            f"the first line, {first[:80]!r}, is read as a triple, but its names occur nowhere else; if it is a "
+            "header, name its columns with `columns`",
+        )
+    return found
+
+
+def _read_json_lines(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
+    """The members of the first line are the columns."""
+    rows: Iterator[tuple[int, dict[str, Any]]] = json_rows(source)
+    first = next(rows, None)
+    if first is None:
+        raise DihedralError(f"{source.where} is empty; expected one triple per line")
+    layout = choose_columns(list(first[1]), columns, source.where)
+    collector = TripleCollector(layout, numbering, source.where)
+    rows = itertools.chain([first], rows)
+    while block := list(itertools.islice(rows, ROWS_PER_BLOCK)):
+        cells = [_json_cells(source, layout, number, row) for number, row in block]
+        arrays = [pa.array(column, pa.string()) for column in zip(*cells, strict=True)]
+        collector.add(pa.Table.from_arrays(arrays, [str(i) for i in range(len(arrays))]))
+    return collector.finish(source.name)
+
+
+def _json_cells(source: Source, layout: Layout, number: int, row: dict[str, Any]) -> list[str | None]:
+    """The values of one object in the order of the columns; columns that are not used may be missing."""
+    for place in layout.used:
+        value = row.get(layout.names[place])
+        if not is_name(value):
+            shown = "is missing" if value is None else f"is {json.dumps(value, ensure_ascii=False)[:80]}"
+            raise DihedralError(
+                f"{source.where}, line {number}: {layout.names[place]!r} {shown}; names are strings or numbers"
+            )
+    if layout.split is None and any(name.lower() == "split" for name in row):
+        raise DihedralError(f"{source.where}, line {number}: it has a split, but line 1 has none; give all or none")
+    return [None if row.get(name) is None else json_text(row[name]) for name in layout.names]
+
+
+def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
+    """One column and some rows at a time; a split column without values counts as none."""
+    triples, done, splits = NO_TRIPLES, [0, 0, 0], list[pa.Array]()
+    with decoding_parquet(source) as file:
+        layout = choose_columns(file.names, columns, source.where)
+        left_over = LeftOver(layout)
+        for place, chunk in file.read(layout.used, list(left_over.values), 8 * MAX_VALUES):
+            if place in layout.triple:
+                part = list(layout.triple).index(place)
+                first, stop = done[part], done[part] + len(chunk)
+                triples = grown(triples, done[0], stop)
+                numbering.number_column(triples[first:stop], part, chunk, source.where, first)
+                done[part] = stop
+            elif place == layout.split:
+                splits.append(chunk)
+            else:
+                left_over.add(place, chunk)
+    if all(chunk.null_count == len(chunk) for chunk in splits):
+        layout = replace(layout, split=None)
+    _note_columns(layout, left_over, numbering, source.where, source.name)
+    codes = None if layout.split is None else np.concatenate([split_codes(chunk, source.where) for chunk in splits])
+    return NumberedTriples(triples[: done[0]], codes)
+
+
+def _read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
+    return NumberedTriples(read_rdf(source, columns, numbering))
+
+
+Reader = Callable[[Source, Sequence[str] | None, Numbering], NumberedTriples]
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(TEXT_SUFFIXES, _read_text),
+    ".parquet": _read_parquet,
+    **dict.fromkeys(RDF_SUFFIXES, _read_rdf),
+    **dict.fromkeys(JSON_SUFFIXES, _read_json_lines),
+}
