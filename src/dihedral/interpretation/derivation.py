@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,8 +17,8 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples, sort_triples
 from dihedral.interpretation.horn import HornRule
 from dihedral.interpretation.rule_counts import RuleCounter
-from dihedral.io.files import atomic_path, make_folder
-from dihedral.io.iris import BASE, check_base, to_iri
+from dihedral.io.files import make_folder, write_text
+from dihedral.io.iris import BASE, check_base, to_statement
 from dihedral.io.table_files import write_table
 
 SUFFIXES = (".tsv", ".csv", ".parquet", ".nt", ".nq")
@@ -71,9 +72,8 @@ class Derived:
         for number, (rule, rows) in enumerate(zip(self.rules, self.reasons, strict=True), 1):
             if not len(rows) or rule.counts is None:
                 continue
-            name, text = f"<{base}rule#{number}>", str(rule).replace("\\", "\\\\").replace('"', '\\"')
-            text = text.replace("\n", "\\n").replace("\r", "\\r")
-            lines.append(f'{name} <{RDFS_LABEL}> "{text}" .\n')
+            name, text = f"<{base}rule#{number}>", json.dumps(str(rule), ensure_ascii=False)  # the same escapes
+            lines.append(f"{name} <{RDFS_LABEL}> {text} .\n")
             for key, value, kind in (
                 ("confidence", rule.confidence, "double"),
                 ("pca_confidence", rule.pca_confidence, "double"),
@@ -85,7 +85,7 @@ class Derived:
         return "".join(lines)
 
     def _statements(self, base: str) -> list[str]:
-        return [" ".join(f"<{to_iri(name, base)}>" for name in fact) for fact in self.graph.names_of(self.facts)]
+        return [to_statement(fact, base) for fact in self.graph.names_of(self.facts)]
 
     def write(self, path: Path, base: str = BASE) -> None:
         """Write a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq)."""
@@ -95,8 +95,7 @@ class Derived:
             return
         text = (self.to_triples if path.suffix == ".nt" else self.to_quads)(check_base(base))
         make_folder(path.parent)
-        with atomic_path(path) as part:
-            part.write_text(text, "utf-8")
+        write_text(path, text)
 
 
 def check_path(path: Path) -> None:

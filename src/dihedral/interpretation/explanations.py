@@ -7,6 +7,7 @@ triple in question (`graph.patterns.count_rules`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,8 +17,8 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import bodies_between
-from dihedral.graph.patterns import Interval, RuleCount, count_rules
+from dihedral.graph.joins import Triple, bodies_between
+from dihedral.graph.patterns import Interval, count_rules
 from dihedral.graph.steps import SIDES, Fact, Step, facts_along, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
@@ -31,7 +32,8 @@ MIN_SUPPORT = 0.3  # paths with less are not shown
 MAX_BODIES = 1_000_000  # pairs of facts between head and tail that are looked at
 MAX_COUNTED = 1 << 22  # paths along the relations of a path that are all counted; of more, a sample
 
-Bodies = dict[tuple[int, ...], tuple[int, ...]]
+Steps = tuple[int, ...]
+Bodies = dict[Steps, tuple[int, ...]]
 """Step ids from head to tail, and for each the entities between of one path."""
 
 
@@ -191,7 +193,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
     bodies, complete = bodies_between(graph.train_index, h, t, without=(h, r, t), max_paths=MAX_BODIES)
-    support = _supports(scorer, sorted(bodies), h, r, t)
+    support = _supports(scorer, bodies, (h, r, t))
     score = scorer.score(triple)
     found = Explanation(
         triple=next(graph.names_of(triple.cpu().numpy())),
@@ -200,7 +202,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         probability=predictor.probabilities(triple[:, 0], triple[:, 1], triple[:, 2], score)[0],
         ranks=ranks,
         paths=tuple(_paths(graph, bodies, support, (h, r, t), top)),
-        similar_facts=tuple(_similar_facts(scorer, graph, h, r, t, top)),
+        similar_facts=tuple(_similar_facts(scorer, graph, (h, r, t), top)),
         elements=_elements(scorer, h, r, t),
         complete=complete,
         kinds=len(bodies),
@@ -209,77 +211,64 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     return replace(found, labels=graph.labels_in(found))
 
 
-def _paths(
-    graph: Graph, bodies: Bodies, support: dict[tuple[int, ...], float], triple: tuple[int, int, int], top: int
-) -> list[SupportingPath]:
+def _paths(graph: Graph, bodies: Bodies, support: dict[Steps, float], triple: Triple, top: int) -> list[SupportingPath]:
     """The paths with the highest support, one for each body."""
     h, r, t = triple
-    best = sorted(
-        (steps for steps in bodies if support[steps] >= MIN_SUPPORT), key=lambda steps: (-support[steps], steps)
-    )
+    best = [steps for steps in bodies if support[steps] >= MIN_SUPPORT]
     paths = []
-    for steps in best[:top]:
-        (counted,) = count_rules(graph.train_index, steps, [r], without=(h, r, t), max_paths=MAX_COUNTED)
-        paths.append(_path(graph, steps, (h, *bodies[steps], t), support[steps], counted))
+    for steps in sorted(best, key=lambda steps: (-support[steps], steps))[:top]:
+        (counted,) = count_rules(graph.train_index, steps, [r], without=triple, max_paths=MAX_COUNTED)
+        relations = tuple(Step.from_id(step, graph.num_relations).name(graph.relations) for step in steps)
+        entities = tuple(graph.entities[entity] for entity in (h, *bodies[steps], t))
+        facts = tuple(facts_along(relations, entities, graph.relations))
+        paths.append(
+            SupportingPath(
+                relations, entities, support[steps], counted.confidence, counted.pairs, facts, counted.interval
+            )
+        )
     return paths
 
 
-def _path(
-    graph: Graph, steps: tuple[int, ...], entities: tuple[int, ...], support: float, counted: RuleCount
-) -> SupportingPath:
-    relations = tuple(Step.from_id(step, graph.num_relations).name(graph.relations) for step in steps)
-    names = tuple(graph.entities[entity] for entity in entities)
-    return SupportingPath(
-        relations=relations,
-        entities=names,
-        support=support,
-        confidence=counted.confidence,
-        pairs=counted.pairs,
-        facts=tuple(facts_along(relations, names, graph.relations)),
-        interval=counted.interval,
-    )
-
-
-def _supports(
-    scorer: EmbeddingScorer, bodies: list[tuple[int, ...]], h: int, r: int, t: int
-) -> dict[tuple[int, ...], float]:
+def _supports(scorer: EmbeddingScorer, bodies: Iterable[Steps], triple: Triple) -> dict[Steps, float]:
     """How far each body acts on the two entities like the relation."""
-    start, end = scorer.entities[[h]], scorer.entities[[t]]
-    relation = torch.tensor([r], device=scorer.device)
-    right = F.normalize(scorer.walk(start, relation))
-    left = F.normalize(scorer.walk(end, inverse_ids(relation, scorer.num_relations)))
-    found: dict[tuple[int, ...], float] = {}
-    for length in sorted({len(body) for body in bodies}):
-        these = [body for body in bodies if len(body) == length]
-        support = []
-        for steps in torch.tensor(these, device=scorer.device).split(CHUNK):
+    h, r, t = triple
+
+    def walk(entity: int, steps: Tensor) -> Tensor:
+        """Where steps [n, length] lead from an entity: unit vectors [n, 2L]."""
+        vectors = scorer.entities[[entity]].expand(len(steps), -1)
+        for step in steps.unbind(1):
+            vectors = scorer.walk(vectors, step)
+        return F.normalize(vectors)
+
+    def both_ends(steps: Tensor) -> tuple[Tensor, Tensor]:
+        return walk(h, steps), walk(t, inverse_ids(steps.flip(1), scorer.num_relations))
+
+    right, left = both_ends(torch.tensor([[r]], device=scorer.device))
+    found: dict[Steps, float] = {}
+    for length in (1, 2):
+        these = sorted(body for body in bodies if len(body) == length)
+        for part in torch.tensor(these, device=scorer.device, dtype=torch.long).view(-1, length).split(CHUNK):
             interruption.check()
-            forwards, backwards = start.expand(len(steps), -1), end.expand(len(steps), -1)
-            for i in range(length):
-                forwards = scorer.walk(forwards, steps[:, i])
-                backwards = scorer.walk(backwards, inverse_ids(steps[:, length - 1 - i], scorer.num_relations))
-            support += (0.5 * (F.normalize(forwards) @ right.T + F.normalize(backwards) @ left.T)[:, 0]).tolist()
-        found |= dict(zip(these, support, strict=True))
+            forwards, backwards = both_ends(part)
+            support = 0.5 * (forwards @ right.T + backwards @ left.T)[:, 0]
+            found |= dict(zip(map(tuple, part.tolist()), support.tolist(), strict=True))
     return found
 
 
-def _similar_facts(scorer: EmbeddingScorer, graph: Graph, h: int, r: int, t: int, top: int) -> list[SimilarFact]:
+def _similar_facts(scorer: EmbeddingScorer, graph: Graph, triple: Triple, top: int) -> list[SimilarFact]:
+    h, r, t = triple
     facts = graph.facts_of(r)
     facts = facts[(facts[:, 0] != h) | (facts[:, 2] != t)]
     if len(facts) == 0:
         return []
-    heads, tails = (torch.from_numpy(facts[:, column]).long().to(scorer.device) for column in (0, 2))
-    similarity = _cosines(scorer, h)[heads].clamp(min=0) * _cosines(scorer, t)[tails].clamp(min=0)
-    best = similarity.topk(min(top, len(facts)))
+    similarities = []
+    for part in torch.from_numpy(facts).long().to(scorer.device).split(CHUNK):
+        pairs = ((h, part[:, 0]), (t, part[:, 2]))
+        one, other = (F.cosine_similarity(scorer.entities[ids], scorer.entities[[own]]) for own, ids in pairs)
+        similarities.append(one.clamp(min=0) * other.clamp(min=0))
+    best = torch.cat(similarities).topk(min(top, len(facts)))
     named = graph.names_of(facts[best.indices.cpu().numpy()])
     return [SimilarFact(fact, value) for fact, value in zip(named, best.values.tolist(), strict=True)]
-
-
-def _cosines(scorer: EmbeddingScorer, entity: int) -> Tensor:
-    """The cosine of an entity's vector with that of every entity: [N]."""
-    vector = scorer.entities[entity]
-    parts = scorer.entities.split(CHUNK)
-    return torch.cat([F.cosine_similarity(part, vector[None]) for part in parts])
 
 
 def _elements(scorer: EmbeddingScorer, h: int, r: int, t: int) -> dict[str, float]:

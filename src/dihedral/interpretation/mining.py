@@ -189,25 +189,12 @@ class RuleMiner:
         return found
 
     def _reversal(self, kind: Kind, head: int, other: int, score: float) -> MinedRule:
-        counted, step = self.reversals, self.num_relations + other
-        row = self.algebra.step(head)
-        share = row.skewness() if kind == "skew-symmetric" else self.algebra.step(step).agreement(row)
-        support = int(self.mutual[head] if other == head else counted.support[other, head])
-        size = int(counted.size[other])
-        pca_body = self._reversed_with_head(other, head)
+        step, row = self.num_relations + other, self.algebra.step(head)
+        counts = count_rule(self.index, [step], head)
         if kind == "skew-symmetric":  # the support are the pairs that are not held reversed
-            support, pca_body = size - support, size
-        facts = int(counted.size[head])
-        return MinedRule(
-            kind, (self.name(step),), self.name(head), score, share, support, size, pca_body, facts,
-            support / size, support / pca_body, support / facts,
-            examples=self._examples([step], head) if kind != "skew-symmetric" else (),
-        )  # fmt: skip
-
-    def _reversed_with_head(self, other: int, head: int) -> int:
-        """Pairs of a relation whose tail is the head of any fact of another."""
-        facts, heads = (each[each[:, 0] != each[:, 2]] for each in map(self.facts.facts_of, (other, head)))
-        return int(np.isin(facts[:, 2], heads[:, 0]).sum())
+            counts = RuleCount(counts.pairs - counts.support, counts.pairs, counts.pairs)
+            return self._rule(kind, (step,), head, score, row.skewness(), counts)
+        return self._rule(kind, (step,), head, score, self.algebra.step(step).agreement(row), counts)
 
     # --- compositions: r₁ · r₂ ⇒ r₃ -------------------------------------------------------------
 
@@ -300,14 +287,20 @@ class RuleMiner:
 
     def _composition(self, body: Steps, head: int, score: float, counts: RuleCount) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
-        support, joined, pca_body, interval = counts
-        facts = int(self.reversals.size[head])
         wanted = _wanted(np.array([0]), np.array([head]), (1, self.num_relations))
         swapped = float(self.beliefs.score(np.array([body[::-1]]), heads=wanted)[0, head])
+        return self._rule("composition", body, head, score, share, counts, swapped < ORDER_MATTERS * score)
+
+    def _rule(
+        self, kind: Kind, body: Steps, head: int, score: float, agreement: ComponentShare, counts: RuleCount,
+        order_matters: bool | None = None,
+    ) -> MinedRule:  # fmt: skip
+        support, pairs, pca_pairs, interval = counts
+        facts = int(self.reversals.size[head])
         return MinedRule(
-            "composition", tuple(map(self.name, body)), self.name(head), score, share, support, joined, pca_body, facts,
-            support / joined, support / pca_body, support / facts, interval,
-            order_matters=swapped < ORDER_MATTERS * score, examples=self._examples(list(body), head),
+            kind, tuple(map(self.name, body)), self.name(head), score, agreement, support, pairs, pca_pairs, facts,
+            support / pairs, support / pca_pairs, support / facts, interval, order_matters,
+            examples=self._examples(list(body), head) if kind != "skew-symmetric" else (),
         )  # fmt: skip
 
     def _examples(self, steps: list[int], head: int) -> tuple[tuple[str, ...], ...]:

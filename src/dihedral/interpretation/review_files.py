@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from dihedral.errors import DihedralError
 from dihedral.graph.columns import PARTS, common_columns
-from dihedral.io.files import atomic_path, make_folder
-from dihedral.io.iris import BASE, check_base, to_iri
+from dihedral.io.files import make_folder, write_text
+from dihedral.io.iris import BASE, check_base, to_statement
 from dihedral.io.sources import TEXT_SUFFIXES, Source
 from dihedral.io.table_files import tab_separated, text_rows, write_table
 from dihedral.store.reviews import PAST, Decision, Reviews
@@ -21,7 +21,8 @@ SUFFIXES = (".tsv", ".csv", ".parquet", *RDF_SUFFIXES)
 MEDIA_TYPES: dict[ReviewFormat, str] = {
     "tsv": "text/tab-separated-values", "ntriples": "application/n-triples", "nquads": "application/n-quads",
 }  # fmt: skip
-IMPORTED = ("decision", "probability", "uncorrected", "note", "reviewer", "time")  # columns besides the fact
+PROBABILITIES = ("probability", "uncorrected")
+IMPORTED = ("decision", *PROBABILITIES, "note", "reviewer", "time")  # columns besides the fact
 VERBS = {past: verdict for verdict, past in PAST.items()}
 
 
@@ -31,12 +32,9 @@ def to_table(reviews: Reviews) -> pa.Table:
     rows = [
         each.to_dict() | {"disputed": "yes" if each.fact in disputed else ""} for each in reviews.standing().values()
     ]
-    texts = dict.fromkeys(
-        (*PARTS, "decision", "probability", "uncorrected", "note", "reviewer", "time", "disputed"), pa.string()
-    )
-    return pa.Table.from_pylist(
-        rows, pa.schema((texts | dict.fromkeys(("probability", "uncorrected"), pa.float64())).items())
-    )
+    columns = (*PARTS, *IMPORTED, "disputed")
+    kinds = [(name, pa.float64() if name in PROBABILITIES else pa.string()) for name in columns]
+    return pa.Table.from_pylist(rows, pa.schema(kinds))
 
 
 def to_text(reviews: Reviews, form: ReviewFormat, base: str = BASE) -> str:
@@ -47,7 +45,7 @@ def to_text(reviews: Reviews, form: ReviewFormat, base: str = BASE) -> str:
         return "".join(tab_separated(to_table(reviews), Path("the export")))
     base, lines = check_base(base), []
     for each in reviews.standing().values():
-        statement = " ".join(f"<{to_iri(name, base)}>" for name in each.fact)
+        statement = to_statement(each.fact, base)
         if form == "nquads":
             lines.append(f"{statement} <{base}review#{PAST[each.decision]}> .\n")
         elif each.decision == "accept":
@@ -59,14 +57,12 @@ def write_reviews(reviews: Reviews, path: Path, *, base: str = BASE, spreadsheet
     """Write decisions as a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq); returns their number."""
     if path.suffix not in SUFFIXES:
         raise DihedralError(f"export is {str(path)!r}; its name must end in {', '.join(SUFFIXES[:-1])} or .nq")
-    if path.suffix not in RDF_SUFFIXES:
-        write_table(to_table(reviews), path, spreadsheet_safe=spreadsheet_safe)
-    else:
+    if path.suffix in RDF_SUFFIXES:
         text = to_text(reviews, RDF_SUFFIXES[path.suffix], base)
         make_folder(path.parent)
-        with atomic_path(path) as part:
-            part.write_text(text, "utf-8")
+        write_text(path, text)
         return text.count("\n")
+    write_table(to_table(reviews), path, spreadsheet_safe=spreadsheet_safe)
     return len(reviews.standing())
 
 
@@ -93,7 +89,7 @@ def read_decisions(path: Path, reviewer: str) -> list[Decision]:
         head, relation, tail = (cells[place].strip() for place in places)
         decision = VERBS.get(row["decision"], row["decision"])
         try:
-            likely = [float(row[name]) if row[name] else None for name in ("probability", "uncorrected")]
+            likely = [float(row[name]) if row[name] else None for name in PROBABILITIES]
         except ValueError as error:
             raise DihedralError(f"{path}, line {number}: {error}; a probability is a number from 0 to 1") from None
         who = row["reviewer"] or reviewer

@@ -36,6 +36,11 @@ def to_iri(name: str, base: str = BASE) -> str:
     return base + (encoded.replace(".", "%2E") if set(encoded) <= {"."} else encoded)  # dots alone are relative paths
 
 
+def to_statement(fact: tuple[str, str, str], base: str = BASE) -> str:
+    """Head, relation and tail as IRIs, in N-Triples and N-Quads."""
+    return " ".join(f"<{to_iri(name, base)}>" for name in fact)
+
+
 def from_iri(iri: str, base: str = BASE) -> str:
     """The name of an IRI that `to_iri` wrote; another IRI stands for itself."""
     try:
