@@ -15,8 +15,6 @@ import numpy as np
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.graph.patterns import find_reversals
-from dihedral.io.files import read_json
-from paper.tables import markdown
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -41,19 +39,6 @@ def measure(folder: Path) -> dict[str, Any]:
         "significant_without_a_mutual_pair": int(sum(share.significant for share in symmetry) - shown.sum()),
         "inverses_shown": int(inverses.sum()),
     }  # fmt: skip
-
-
-def table() -> str:
-    """The table of docs/concepts/algebra.md, from the record."""
-    columns = {
-        "graph": "graph", "relations": "relations", "median symmetry": "median_symmetry",
-        "nearest to their own inverse, by share": "own_inverse_by_share",
-        "symmetric in the graph": "symmetric_in_graph", "shown as symmetric": "symmetric_shown",
-        "shown and in the graph": "symmetric_shown_and_in_graph",
-    }  # fmt: skip
-    rows = [[row[key] for key in columns.values()] for row in read_json(RESULTS / "chance.json")["rows"]]
-    shown = [[f"{cell:.2f}" if isinstance(cell, float) else cell for cell in row] for row in rows]
-    return markdown(list(columns), shown)
 
 
 def main() -> None:

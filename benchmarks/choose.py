@@ -22,11 +22,9 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, environment, save
-from benchmarks.report import read
 from dihedral.graph.index import GraphIndex
 from dihedral.learn.defaults import choose_recipe
 from dihedral.probability.evidence import CountedRules
-from paper.tables import markdown
 
 Found = dict[str, float]
 
@@ -137,31 +135,6 @@ def measure(options: argparse.Namespace) -> None:
             rows.append({"graph": graph.name, "method": method, "runs": runs, "environment": environment()})
             print(name, method, {key: round(mean(run[key] for run in runs), 4) for key in runs[0]}, flush=True)
             save("choose", {"threads": options.threads, "rows": rows}, options.out)
-
-
-def table() -> str:
-    """The table of docs/how-to/choose.md, from the record."""
-    content = read("choose")
-    if content is None:
-        return ""
-    lines = []
-    for row in content["rows"]:
-        means = {key: mean(run[key] for run in row["runs"]) for key in row["runs"][0]}
-        size = f"{means['relation_kb']:.1f}" if means["relation_kb"] else ""
-        numbers = [f"{means[key]:.3f}" for key in ("mrr", "hits@1", "hits@10")]
-        lines.append(
-            [
-                row["graph"],
-                row["method"],
-                *numbers,
-                f"{means['seconds']:.0f}",
-                row["environment"]["cpu"],
-                size,
-                str(len(row["runs"])),
-            ]
-        )
-    heads = ["graph", "method", "test MRR", "Hits@1", "Hits@10", "seconds to train", "on", "relations, kB", "seeds"]
-    return markdown(heads, lines) + "\n*`python -m benchmarks.choose`; `results/choose.json`.*\n"
 
 
 def main() -> None:

@@ -180,8 +180,7 @@ def main() -> None:
     settings = {"dimension": DIMENSION, "batch_size": BATCH, "negatives": NEGATIVES, "model": "ComplEx"}
     save("cpu-engine", {"peers": peers, "settings": settings, "mrr_of_one_model": same_metrics(), "rows": rows},
          options.out)  # fmt: skip
-    (options.out / "cpu-engine.md").write_text(table(rows), encoding="utf-8")
-    chart(rows, options.out / "cpu-engine.png")
+    chart(rows, RESULTS.parent / "docs/images/cpu-engine.png")
     print(table(rows))
 
 

@@ -2,22 +2,24 @@
 
 The search draws its settings once and trains all of them on each graph, at most 60 epochs; the first is the default
 itself. Valid MRR selects. `--extend` trains the best trial of each graph again with as many epochs and as much patience
-as the default has. `--fresh` takes the graphs that were not looked at while the defaults were chosen.
+as the default has. `--fresh` takes the graphs that were not looked at while the defaults were chosen. `--summary`
+writes the default and the best trial of each graph to results/defaults-search.jsonl.
 
     python -m benchmarks.defaults --workers 8
     python -m benchmarks.defaults --workers 8 --extend
+    python -m benchmarks.defaults --summary
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import multiprocessing
 import random
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
@@ -32,9 +34,8 @@ from dihedral.learn.finish import finish
 from dihedral.learn.loop import Trainer
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.device import choose_device, device_name
-from paper.tables import markdown
 
-LOG = RESULTS / "defaults-search.jsonl"
+LOG = RESULTS.parent / "out" / "defaults-search.jsonl"
 TRIALS = 40
 SPACE: dict[str, list[Any]] = {
     "K": [4, 4, 8],
@@ -123,31 +124,21 @@ def best_trials(log: Path, names: list[str]) -> list[Job]:
     return [(name, f"{row['trial']} extended", row["settings"] | EXTENDED) for name, row in found.items()]
 
 
-def table(log: Path = LOG) -> str:
-    """The table of docs/how-to/tune.md: for each graph the default beside the best of the trials."""
+def summary(log: Path) -> list[dict[str, Any]]:
+    """The default and the best trial of each graph, without recipes and curves."""
     graphs: dict[str, list[dict[str, Any]]] = {}
     for row in read_lines(log):
         if "valid" in row:
             graphs.setdefault(row["graph"], []).append(row)
-    rows, shares = [], []
-    for name, tried in graphs.items():
+    found = []
+    for tried in graphs.values():
         default = next((row for row in tried if row["trial"] == 0), None)
         if default is not None:
             best = max(tried, key=lambda row: row["valid"])
-            shares.append(default["valid"] / best["valid"])
-            values = (f"{row[split]:.3f}" for split in ("valid", "test") for row in (default, best))
-            rows.append([name, f"{default['triples']:,}", *values, f"{shares[-1]:.3f}"])
-    rows.append(["mean", "", "", "", "", "", f"{mean(shares):.3f}"])
-    header = [
-        "graph",
-        "training triples",
-        "valid MRR, default",
-        "best found",
-        "test MRR, default",
-        "best found",
-        "share",
-    ]
-    return markdown(header, rows)
+            for role, row in (("default", default), ("best", best)):
+                kept = {key: value for key, value in row.items() if key not in ("recipe", "curve")}
+                found.append({"role": role, "trials": len(tried)} | kept)
+    return found
 
 
 def main() -> None:
@@ -159,7 +150,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="No run starts after this time.")
     parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--extend", action="store_true")
+    parser.add_argument("--summary", action="store_true")
     arguments = parser.parse_args()
+    if arguments.summary:
+        lines = [json.dumps(row) for row in summary(arguments.log)]
+        (RESULTS / arguments.log.name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return
     names = FRESH_GRAPHS if arguments.fresh else arguments.graphs
     jobs: list[Job] = [(name, trial, drawn(trial)) for name in names for trial in range(arguments.trials)]
     if arguments.extend:

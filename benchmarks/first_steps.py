@@ -17,7 +17,6 @@ from time import perf_counter
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from benchmarks.report import read, source
 
 ROOT = RESULTS.parent
 COMMANDS = [
@@ -58,18 +57,6 @@ def run(command: str, folder: Path, package: str) -> dict[str, object]:
     if done.returncode:
         sys.exit(f"exit code {done.returncode}: {done.stderr}")
     return {"command": command, "seconds": round(spent, 1), "output": output}
-
-
-def shown_steps() -> str:
-    """The part of docs/tutorial.md that shows the steps, from the record."""
-    content = read("first-steps")
-    if content is None:
-        return ""
-    shown = "\n".join(f"$ {step['command']}\n{step['output']}".rstrip() for step in content["steps"])
-    total = sum(step["seconds"] for step in content["steps"])
-    parts = ", ".join(f"{step['seconds']:.0f} s" for step in content["steps"])
-    text = f"{content['facts']:,} facts take {total:.0f} seconds from an empty folder to an answer ({parts}):"
-    return f"{text}\n\n<!-- not run: takes minutes -->\n```console\n{shown}\n```\n\n{source(content, 'first-steps')}"
 
 
 def main() -> None:

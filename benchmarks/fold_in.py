@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.living import Facts, split_off
-from benchmarks.record import RESULTS, save, seconds
+from benchmarks.record import save, seconds
 from dihedral.graph import load_graph
-from dihedral.io.files import read_json
 from dihedral.learn import choose_recipe
 from dihedral.learn.loop import Trainer
 from dihedral.predict.predictor import Predictor
 from dihedral.store.trained import TrainedModel
-from paper.tables import markdown
 
 RECORD = "fold-in"
 COUNTS = (1, 10, 100, 1000)
@@ -50,16 +48,6 @@ def measure(graph_name: str, dimension: int, seed: int) -> list[dict[str, Any]]:
         rows.append({"entities": len(names), "facts": len(given), "milliseconds_per_entity": round(found, 3)})
         print(rows[-1], flush=True)
     return rows
-
-
-def table() -> str:
-    """The table of docs/how-to/new-entities.md."""
-    record = read_json(RESULTS / f"{RECORD}.json")
-    columns = {"entities": ",", "facts": ",", "milliseconds_per_entity": ".1f"}
-    body = [[format(row[key], form) for key, form in columns.items()] for row in record["rows"]]
-    where = f"{record['graph']}, 2L = {record['dimension']}, {record['environment']['cpu']}"
-    source = f"*`{record['command']}`: {where}; `results/{RECORD}.json`.*"
-    return f"{markdown(['entities at once', 'facts', 'ms per entity'], body)}\n\n{source}\n"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save
 from benchmarks.small_graphs import open_graph
 from dihedral.runtime.environment import environment
-from paper.tables import markdown
 
 GRAPHS = ("nations", "umls", "family", "family-neural-lp", "FB15k-237-500", "FB15k-237-2000", "WN18-5000")
 FRESH = ("kinships", "FB15k-237-1000-1")
@@ -32,19 +31,6 @@ def measure(name: str, model: str) -> dict[str, Any]:
     judged = trained.metrics["calibration"]["judgements"]["test"]
     row = {"graph": name, "model": model} | {key: judged[key] for key in VALUES}
     return row | {"test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe.to_dict()}
-
-
-def table() -> str:
-    """The table of docs/concepts/probabilities.md, from the record."""
-    found = {(row["graph"], row["model"]): row for row in rows_of(RESULTS / "judgements.json")}
-    rows = []
-    for name in dict.fromkeys(graph for graph, _ in found):
-        both = [found[name, model] for model in MODELS]
-        shown = name + " (fresh)" * both[0].get("fresh", False)
-        values = (f"{row[key]:.3f}" for key in VALUES[1:] for row in both)
-        rows.append([shown, f"{both[0]['triples']:,}", *values])
-    columns = ("accuracy", "error", "error by chance")
-    return markdown(["graph", "triples", *(f"{each}, {model}" for each in columns for model in MODELS)], rows)
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

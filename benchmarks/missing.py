@@ -36,7 +36,6 @@ from dihedral.probability.sampling import is_among
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.store.trained import TrainedModel
-from paper.tables import markdown
 
 SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
 CUTS = (20, 100, 500, 1000)
@@ -127,20 +126,6 @@ def measure(trained: Predictor) -> dict[str, Any]:
         "answers": {split: compare_orders(*parts, split) for split in SPLITS},
         "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe.to_dict(),
     }  # fmt: skip
-
-
-def table() -> str:
-    """The table of docs/concepts/probabilities.md, from the record."""
-    rows = []
-    for row in sorted(rows_of(RESULTS / "missing.json"), key=lambda row: row.get("fresh", False)):
-        cells = (
-            f"{row['precision'][cut]:.2f} / {row['claimed'][cut]:.2f}" if cut in row["precision"] else "-"
-            for cut in map(str, CUTS)
-        )
-        name = row["graph"] + " (fresh)" * row.get("fresh", False)
-        rows.append([name, f"{row['held_out']:,}", *cells, f"{row['rules']['100']:.2f}", f"{row['reachable']:.3f}"])
-    header = ["graph", "held-out facts", *(f"best {cut}" for cut in CUTS), "rules alone, best 100", "reachable"]
-    return markdown(header, rows)
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -14,12 +14,9 @@ Ranks by probability take long in graphs with many relations; with `--sample` bo
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from collections import defaultdict
 from itertools import chain
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 from unittest.mock import patch
 
@@ -30,14 +27,12 @@ from benchmarks.record import RESULTS
 from benchmarks.small_graphs import open_graph
 from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.io.jsonl import append_line
-from dihedral.learn import Trainer, load_recipe, recipe_names
+from dihedral.learn import Trainer, load_recipe
 from dihedral.learn.finish import finish
-from dihedral.learn.identity import run_identity
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.evidence import FEATURES, Evidence, Features
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
-from paper.tables import markdown
 
 RECORD, EVIDENCE, FRESH = (RESULTS / f"ordering{part}.jsonl" for part in ("", "-evidence", "-fresh"))
 ORDERS = ("score", "probability")
@@ -87,68 +82,6 @@ def without_each(predictor: Predictor, sample: int) -> dict[str, float]:
         with patch.object(Evidence, "features", features):
             found[name] = dh.evaluate(predictor, sample=sample, order="probability").mrr
     return found
-
-
-def rows(path: Path = RECORD) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def by_recipe() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The rows of each graph and recipe."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows():
-        found[row["graph"], row["recipe"]["name"]].append(row)
-    return found
-
-
-def is_current(row: dict[str, Any]) -> bool:
-    """Whether a row's recipe still has the settings that it was measured with."""
-    settings = row["recipe"]
-    return settings["name"] not in recipe_names() or (
-        run_identity(load_recipe(settings["name"]).to_dict(), 0, "") == run_identity(settings, 0, "")
-    )
-
-
-def estimates(found: list[dict[str, Any]]) -> list[float]:
-    """Test MRR in order of probability, per seed: that of all facts by score, plus the difference on the sample."""
-    tests = [row["test"] for row in found]
-    return [test["score, all triples"] + test["probability"]["mrr"] - test["score"]["mrr"] for test in tests]
-
-
-def table() -> str:
-    """Test MRR in both orders, per recipe: mean and standard deviation over seeds."""
-    lines = []
-    for (graph, name), found in by_recipe().items():
-        by_score = spread([row["test"]["score, all triples"] for row in found])
-        valid = f"{mean(row['valid']['probability']['mrr'] - row['valid']['score']['mrr'] for row in found):+.4f}"
-        ranked = f"{found[0]['test']['triples']:,}"
-        name += "" if all(map(is_current, found)) else ", before its last change"
-        lines.append([graph, name, str(len(found)), by_score, spread(estimates(found)), ranked, valid])
-    header = ["graph", "recipe", "seeds", "test: score", "test: probability", "test facts", "gain on valid"]
-    return markdown(header, lines)
-
-
-def fresh_table() -> str:
-    """MRR in both orders on other graphs, with default settings."""
-    lines = [
-        [row["graph"], *(f"{row[split][order]['mrr']:.3f}" for split in ("valid", "test") for order in ORDERS)]
-        for row in rows(FRESH)
-    ]
-    return markdown(["graph", *(f"{split}: {order}" for split in ("valid", "test") for order in ORDERS)], lines)
-
-
-def evidence_table() -> str:
-    """Test MRR with all evidence, and with one kind of it replaced by its median."""
-    lines = []
-    for row in rows(EVIDENCE):
-        shown = [row["test"]["score"]["mrr"], row["test"]["probability"]["mrr"], *row["without"].values()]
-        lines.append([row["graph"], *(f"{value:.3f}" for value in shown)])
-    without = [f"without {name}" for name in FEATURES[1:]]
-    return markdown(["graph", "score", "probability", *without], lines)
-
-
-def spread(values: list[float]) -> str:
-    return f"{mean(values):.4f} ± {stdev(values):.4f}" if len(values) > 1 else f"{values[0]:.4f}"
 
 
 def main() -> None:

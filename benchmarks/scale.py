@@ -2,7 +2,7 @@
 
 Parts: softmax and sampled (epochs at full size), ranking and top (answers over all entities), growth (cost against
 entities, triples and dimension). `--processes 1 2 4` measures scaling over processes on smaller graphs instead. Results
-go to results/scale.json. `--plots` and `--page` only draw the figures and write docs/scaling.md from them.
+go to results/scale.json. `python -m benchmarks.pages --charts` shows them.
 """
 
 from __future__ import annotations
@@ -356,19 +356,10 @@ def main() -> None:
         "--workloads", nargs="*", choices=list(WORKLOADS), default=list(WORKLOADS), help="for --processes"
     )
     parser.add_argument("--suffix", default="", help="suffix of the record of --processes, such as -16-cores")
-    parser.add_argument("--plots", action="store_true", help="draw the figures from the record")
-    parser.add_argument("--page", action="store_true", help="write docs/scaling.md from the record")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.held_out = min(TEST, options.triples // 100)
-    if options.plots or options.page:
-        from benchmarks import scaling_page
-
-        if options.plots:
-            scaling_page.plots()
-        if options.page:
-            scaling_page.page()
-    elif options.processes:
+    if options.processes:
         processes({}, options.processes, options)
     else:
         sys.exit(measure(options))

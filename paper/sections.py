@@ -16,7 +16,7 @@ from dihedral.learn import Recipe
 from paper.plan import COMPOSITIONS, SYMMETRY, plan, same_setup
 from paper.reported import TABLES
 from paper.runs import TRAIN_SAMPLE, Record, find_record
-from paper.tables import METRICS, label, prose, share, short_table, table_markdown, table_rows
+from paper.tables import METRICS, label, markdown, prose, share, short_table, table_markdown, table_rows
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,13 @@ def _discreteness(sources: Sources, target: str) -> Section:
         at_best = [f"{valid[best]:.4f}", epochs[best], f"{train[best] - valid[best]:.3f}"]
         lines.append([panel, model, *at_best, f"{record['test']['both']['mrr']:.4f}"])
     text = prose("discreteness", sorted(lines), sample=TRAIN_SAMPLE)
+    models = dict.fromkeys(model for _, model, *_ in sorted(lines))
+    cells = {(panel, model): f"{valid}, {gap}" for panel, model, valid, _, gap, _ in lines}
+    rows = [[model, *(cells.get((panel, model), "") for panel in sorted(panels))] for model in models]
+    table = markdown(["valid MRR, gap", *sorted(panels)], rows)
+    short = prose("discreteness-short", table=table, sample=TRAIN_SAMPLE)
     figures = _draw("discreteness", sources.folder, panels) if panels else []
-    return Section("Does discreteness regularise?", text, panels, figures)
+    return Section("Does discreteness regularise?", text, panels, figures, short)
 
 
 def _small(sources: Sources, target: str) -> Section:
@@ -206,7 +211,9 @@ def _small(sources: Sources, target: str) -> Section:
         means = [mean(row["test"][key] for row in rows) for key in METRICS]
         lines.append([graph, "MINERVA (tails only)", *map(share, means), len(rows)])
     text = prose("small", sorted(lines), remark=remark)
-    return Section("Comparison with ConvE, R-GCN and MINERVA", text, lines)
+    short = [[graph, model, mrr, top_10, seeds] for graph, model, mrr, _, _, top_10, seeds in sorted(lines)]
+    table = markdown(["graph", "model", "MRR", "Hits@10", "seeds"], short)
+    return Section("Comparison with ConvE, R-GCN and MINERVA", text, lines, short=prose("small-short", table=table))
 
 
 SECTIONS: dict[str, Callable[[Sources, str], Section]] = {

@@ -186,7 +186,7 @@ def short_table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
         [row["graph"], row["model"], row["kind"], row["dimension"], with_spread(row), share(row["test"]["hits@1"]),
          share(row["test"]["hits@10"]), share(row["test_seen_only"]["mrr"]), share(row.get("paper", {}).get("mrr"))]
-        for row in rows if row["group"] == OURS and "test" in row
+        for row in rows if "recipe" in row and "test" in row
     ]  # fmt: skip
     return markdown(header, lines)
 

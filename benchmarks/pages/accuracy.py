@@ -1,0 +1,236 @@
+"""Tables of accuracy, for README.md and docs/results.md: models, order of answers, judgements, queries, updates."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import mean
+
+from benchmarks.pages.records import Row, number, ratio, read, read_rows, source, spread
+from benchmarks.record import RESULTS
+from dihedral.learn import load_recipe, recipe_names
+from dihedral.learn.identity import run_identity
+from paper.reported import REPORTED
+from paper.tables import markdown
+
+GRAPHS = ("WN18", "FB15k", "WN18RR", "FB15k-237", "umls", "family-neural-lp")
+CQD = {  # quoted: Hits@3 of CQD-Beam (Arakelyan et al. 2021) on the test part of the query set
+    "1p": 0.512, "2p": 0.279, "3p": 0.219, "2i": 0.352, "3i": 0.457, "ip": 0.129, "pi": 0.249, "2u": 0.284, "up": 0.128,
+}  # fmt: skip
+
+
+def overview() -> str:
+    """The table of README.md: the paper, the recipes `best/*`, and the order by probability."""
+    rows = []
+    for graph in GRAPHS:
+        runs = RESULTS / "runs/best"
+        graded = list(runs.glob(f"{graph.lower()}-d[0-9]*-graded-s*.json"))
+        strict = [path for path in runs.glob(f"{graph.lower()}-d[0-9]*-s*.json") if path not in graded]
+        baseline = list(runs.glob(f"{graph.lower()}-complex-s*.json"))
+        paper = [REPORTED[graph][name][3] / 100 for name in ("D4-STE", "D4-Gumbel")] if graph in REPORTED else []
+        by_score = [test_mrr(paths) for paths in (strict, graded)]
+        rows.append([graph, number(max(paper, default=None)), *by_score, by_probability(graph), test_mrr(baseline)])
+    return markdown(["graph", "paper", "D_K", "graded D_K", "graded, by probability", "ComplEx"], rows)
+
+
+def test_mrr(paths: list[Path]) -> str:
+    """Mean and standard deviation of the test MRR of runs."""
+    found = [json.loads(path.read_text(encoding="utf-8"))["test"]["both"]["mrr"] for path in paths]
+    return spread(found) if found else ""
+
+
+def choose() -> str:
+    """Models and rules on the same graph."""
+    rows = []
+    for row in read("choose")["rows"]:
+        means = {key: mean(run[key] for run in row["runs"]) for key in row["runs"][0]}
+        values = (number(means[key]) for key in ("mrr", "hits@1", "hits@10"))
+        size = f"{means['relation_kb']:.1f}" if means["relation_kb"] else ""
+        rows.append([row["graph"], row["method"], *values, f"{means['seconds']:.0f}", size])
+    header = ["graph", "method", "test MRR", "Hits@1", "Hits@10", "seconds to train", "relations, kB"]
+    return markdown(header, rows) + "\n*`results/choose.json`; each row names its machine.*\n"
+
+
+def defaults() -> str:
+    """The default settings beside the best of the trials, per graph."""
+    graphs: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in read_rows("defaults-search"):
+        graphs[row["graph"]][row["role"]] = row
+    rows, shares = [], []
+    for name, found in graphs.items():
+        default, best = found["default"], found["best"]
+        shares.append(default["valid"] / best["valid"])
+        values = (number(row[split]) for split in ("valid", "test") for row in (default, best))
+        rows.append([name, f"{default['triples']:,}", *values])
+    header = ["graph", "training triples", "valid MRR, default", "best found", "test MRR, default", "best found"]
+    return markdown(header, rows) + f"\nOn average the default reaches {ratio(mean(shares))} of the best valid MRR.\n"
+
+
+def runs_by_recipe() -> dict[tuple[str, str], list[Row]]:
+    """The rows of results/ordering.jsonl per graph and recipe."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in read_rows("ordering"):
+        found[row["graph"], row["recipe"]["name"]].append(row)
+    return found
+
+
+def estimates(found: list[Row]) -> list[float]:
+    """Test MRR in order of probability, per seed: that of all facts by score, plus the difference on the sample."""
+    tests = [row["test"] for row in found]
+    return [test["score, all triples"] + test["probability"]["mrr"] - test["score"]["mrr"] for test in tests]
+
+
+def by_probability(graph: str) -> str:
+    """Test MRR of the graded model in order of probability."""
+    found = [rows for (name, recipe), rows in runs_by_recipe().items() if name == graph and "graded" in recipe]
+    return spread(estimates(found[0])) if found else ""
+
+
+def is_current(row: Row) -> bool:
+    """Whether the recipe still has the settings that the row was measured with."""
+    settings = row["recipe"]
+    return settings["name"] not in recipe_names() or (
+        run_identity(load_recipe(settings["name"]).to_dict(), 0, "") == run_identity(settings, 0, "")
+    )
+
+
+def order() -> str:
+    """Test MRR in order of score and of probability."""
+    rows = []
+    for (graph, name), found in runs_by_recipe().items():
+        by_score = spread([row["test"]["score, all triples"] for row in found])
+        name += "" if all(map(is_current, found)) else ", before its last change"
+        rows.append([graph, name, by_score, spread(estimates(found)), len(found)])
+    for row in read_rows("ordering-fresh"):
+        both = (number(row["test"][order]["mrr"]) for order in ("score", "probability"))
+        rows.append([row["graph"], "defaults, two minutes", *both, 1])
+    header = ["graph", "recipe", "by score", "by probability", "seeds"]
+    return markdown(header, rows) + "\n*`results/ordering.jsonl`, `results/ordering-fresh.jsonl`.*\n"
+
+
+def evidence() -> str:
+    """Test MRR with all evidence, and with one kind of it replaced by its median."""
+    found = read_rows("ordering-evidence")
+    rows = [
+        [row["graph"], *map(number, (row["test"]["score"]["mrr"], row["test"]["probability"]["mrr"])),
+         *map(number, row["without"].values())]
+        for row in found
+    ]  # fmt: skip
+    header = ["graph", "score", "all evidence", *(f"without {name}" for name in found[0]["without"])]
+    return markdown(header, rows) + "\n*`results/ordering-evidence.jsonl`.*\n"
+
+
+def judgements() -> str:
+    """Accuracy and calibration error of judgements of the default model."""
+    rows = [
+        [row["graph"], f"{row['triples']:,}", number(row["accuracy"]), number(row["expected_calibration_error"]),
+         number(row["error_by_chance"])]
+        for row in read("judgements")["rows"] if row["model"] == "default"
+    ]  # fmt: skip
+    return markdown(["graph", "triples", "accuracy", "error", "error by chance"], rows) + source("judgements")
+
+
+def missing() -> str:
+    """Precision of lists of missing facts beside what they claim."""
+    cuts = ("20", "100", "500", "1000")
+    rows = []
+    for row in read("missing")["rows"]:
+        cells = (f"{row['precision'][cut]:.2f} / {row['claimed'][cut]:.2f}" if cut in row["precision"] else ""
+                 for cut in cuts)  # fmt: skip
+        rows.append([row["graph"], f"{row['held_out']:,}", *cells, f"{row['rules']['100']:.2f}"])
+    header = ["graph", "held-out facts", *(f"best {cut}" for cut in cuts), "rules alone, best 100"]
+    return markdown(header, rows) + source("missing")
+
+
+# --- queries ----------------------------------------------------------------------------------------
+
+
+def queries() -> str:
+    """Accuracy, speed and calibration of answers to queries."""
+    content = read("queries")
+    setup = ("probabilities", "width", "conjunction", "ways")
+    first = [content["rows"][0].get(name) for name in setup]
+    found = [row for row in content["rows"] if [row.get(name) for name in setup] == first]
+    columns: list[Callable[[Row], float | None]] = [
+        lambda row: row["all"]["hits@3"], lambda row: row["all"]["mrr"], lambda row: CQD.get(row["kind"]),
+        lambda row: row["one missing"]["hits@3"], lambda row: row["more missing"]["hits@3"],
+    ]  # fmt: skip
+    rows = [[row["kind"], *(number(value(row)) for value in columns), number(row["ms_one"], 1)] for row in found]
+    averages = ([value for row in found if (value := column(row)) is not None] for column in columns)
+    rows.append(["average", *(number(mean(values)) for values in averages), ""])
+    errors = content["calibration"]
+    text = (
+        f"\nOf the 10 best answers of each query that training facts do not give, {errors['true']:.1%} hold. The "
+        f"expected\ncalibration error of their probabilities is {errors['stored']['all']:.3f} on one half of the "
+        f"queries, and {errors['fitted on half of the queries']['all']:.3f} if fitted on\nthe other half.\n"
+    )
+    header = ["type", "Hits@3", "MRR", "CQD-Beam, Hits@3", "one missing, Hits@3", "more missing, Hits@3", "ms"]
+    return markdown(header, rows) + text + source("queries")
+
+
+# --- updates ----------------------------------------------------------------------------------------
+
+
+def living_rows() -> list[Row]:
+    """The rows of results/living.jsonl, the record of updates."""
+    return read_rows("living")
+
+
+def measured_alone(row: Row) -> bool:
+    """Whether nothing else took a part of the machine's time."""
+    return bool(row["device"] == "cpu" or row.get("alone"))
+
+
+def by_graph(found: Iterable[Row], scenario: str) -> dict[str, list[Row]]:
+    """The rows of a scenario by graph and size."""
+    groups: dict[str, list[Row]] = {}
+    for row in found:
+        if row["scenario"] == scenario:
+            size = f", 2L = {row['settings']['dimension']}" if "dimension" in row["settings"] else ""
+            groups.setdefault(f"{row['graph']}{size}", []).append(row)
+    return groups
+
+
+def updates() -> str:
+    """Accuracy of updated models as a share of that of retrained ones."""
+    scenarios = ("facts", "entities", "relation", "rounds")
+    keys = ("share_of_mrr", "updated_share", "share", "share_of_mrr")
+    found = {scenario: by_graph(living_rows(), scenario) for scenario in scenarios}
+    names = list(dict.fromkeys(name for groups in found.values() for name in groups))
+    rows = []
+    for name in names:
+        cells = [
+            ratio(mean(row[key] for row in found[scenario][name])) if name in found[scenario] else ""
+            for scenario, key in zip(scenarios, keys, strict=True)
+        ]
+        timed = [row["share_of_seconds"] for row in found["facts"].get(name, ()) if measured_alone(row)]
+        rows.append([name, *cells, ratio(mean(timed)) if timed else ""])
+    header = ["graph", "facts", "entities", "a relation", "twenty rounds", "time for facts"]
+    return markdown(header, rows) + "\n*`results/living.jsonl`; means over seeds.*\n"
+
+
+def removals() -> str:
+    """Ranks of removed facts after an update, against those of a model that never saw them."""
+    rows = []
+    for scenario in ("removal", "correction"):
+        for name, found in by_graph(living_rows(), scenario).items():
+            keys = ("trained_removed_mrr", "updated_removed_mrr", "retrained_removed_mrr", "updated_auc",
+                    "updated_test_mrr", "retrained_test_mrr")  # fmt: skip
+            share = "5 %" if scenario == "removal" else "0.1 %"
+            rows.append([name, share, *(number(mean(row[key] for row in found)) for key in keys)])
+    header = ["graph", "removed", "removed facts' MRR: trained", "updated", "retrained", "AUC", "test MRR: updated",
+              "retrained"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def growth() -> str:
+    """How much of the MRR of retraining updates keep, by the facts that arrived since training."""
+    found = by_graph(living_rows(), "growth")
+    shares = next(iter(found.values()))[0]["changed"]
+    columns = {name: [mean(row["mrr"][i] / row["retrained_mrr"][i] for row in rows) for i in range(len(shares))]
+               for name, rows in found.items()}  # fmt: skip
+    rows = [[name, *map(ratio, values)] for name, values in columns.items()]
+    rows.append(["mean", *(ratio(mean(column)) for column in zip(*columns.values(), strict=True))])
+    return markdown(["graph", *(f"+{share:.0%}" for share in shares)], rows)

@@ -1,0 +1,81 @@
+"""The tables of docs/interpretation.md: rules found by models, counting, chance, and faithful explanations."""
+
+from __future__ import annotations
+
+from benchmarks.pages.records import Row, number, read, source
+from paper.tables import markdown
+
+COMPOSITION_GRAPHS = ("FB15k-237", "umls", "family-neural-lp")
+INVERSE_GRAPHS = ("FB15k", "WN18")
+SCORES = {"belief": "belief", "matrix cosine": "cosine"}
+CONTROLS = {
+    "frequency": "control: frequency of r₃", "shuffled": "control: shuffled names",
+    "all facts known": "control: all facts known",
+}  # fmt: skip
+AMIE_SECONDS = {"FB15k-237": 156, "WN18": 37, "family-neural-lp": 14}  # quoted: AMIE milestone release, 2 cores
+
+
+def _rules(graphs: tuple[str, ...], columns: dict[str, str]) -> str:
+    """Quality of rules, one line per graph and model: each column by belief score and by matrix cosine."""
+    rows = []
+    for graph in graphs:
+        by_model: dict[str, dict[str, Row]] = {}
+        for row in read(f"rules-{graph.lower()}")["rows"]:
+            control = row["score"] in CONTROLS
+            name = CONTROLS[row["score"]] if control else row["model"]
+            by_model.setdefault(name, {})["belief" if control else row["score"]] = row
+        for model, found in by_model.items():
+            cells = (number(found.get(score, {}).get(key)) for key in columns for score in SCORES)
+            rows.append([graph, model, *cells])
+    names = ", ".join(f"`results/rules-{graph.lower()}.json`" for graph in graphs)
+    titles = [f"{title}, {score}" for title in columns.values() for score in SCORES.values()]
+    return markdown(["graph", "model", *titles], rows) + f"\n*{names}.*\n"
+
+
+def compositions() -> str:
+    columns = {"average_precision": "AP", "average_precision_new_head": "new head", "order_accuracy": "order"}
+    return _rules(COMPOSITION_GRAPHS, columns)
+
+
+def inverses() -> str:
+    return _rules(INVERSE_GRAPHS, {"inverse_average_precision_complete": "AP"})
+
+
+def counting() -> str:
+    """Seconds to count every chain of two relations, and to find rules."""
+    by_graph: dict[str, dict[bool, Row]] = {}
+    for row in read("rules-counting")["rows"]:
+        by_graph.setdefault(row["graph"], {})[row["inverses"]] = row
+    rows = []
+    for graph, found in by_graph.items():
+        cells = (cell for inverses in (False, True)
+                 for cell in (found[inverses]["chains"], f"{found[inverses]['seconds']:.2f}"))  # fmt: skip
+        rows.append([graph, *cells, AMIE_SECONDS.get(graph, "")])
+    header = ["graph", "chains", "seconds", "chains with inverses", "seconds", "AMIE, seconds"]
+    found_rules = read("rules-mining")["rows"]
+    mined = [f"{row['seconds']:.0f} s with bodies of up to {row['length']} steps" for row in found_rules]
+    text = f"\n`find_rules` takes {' and '.join(mined)} on FB15k-237.\n"
+    return markdown(header, rows) + text + source("rules-counting")
+
+
+def faithfulness() -> str:
+    rows = []
+    for graph in ("umls", "family-neural-lp"):
+        found = read(f"faithfulness-{graph}")["summary"]
+        ranks = (number(found["mean_of_one_over_mean_rank"][kind]) for kind in ("before", "named", "random"))
+        rows.append([graph, found["triples"], found["named_hurts_more"], found["random_hurts_more"],
+                     f"{found['p']:.0e}", *ranks])  # fmt: skip
+    header = ["graph", "triples", "named facts hurt more", "random facts hurt more", "p", "1 / mean rank before",
+              "without named facts", "without random facts"]  # fmt: skip
+    return markdown(header, rows) + source("faithfulness-umls") + source("faithfulness-family-neural-lp")
+
+
+def chance() -> str:
+    """Symmetric relations by share and by significance."""
+    columns = {
+        "graph": "graph", "relations": "relations", "nearest to their own inverse, by share": "own_inverse_by_share",
+        "symmetric in the graph": "symmetric_in_graph", "shown as symmetric": "symmetric_shown",
+        "shown and in the graph": "symmetric_shown_and_in_graph",
+    }  # fmt: skip
+    rows = [[row[key] for key in columns.values()] for row in read("chance")["rows"]]
+    return markdown(list(columns), rows) + source("chance")
