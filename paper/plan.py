@@ -14,12 +14,12 @@ from paper.runs import Run
 
 TARGETS = ("table3", "table4", "figure1", "figure2", "figure3", "figure4", "discreteness", "small")
 VARIANTS = ("d4-ste", "d4-gumbel")
-GRADED_LEVELS = "1, 1/2, 1/4, 0"  # of D4-Gumbel with the same training setup as the other models
+GRADED_LEVELS = "1, 1/2, 1/4, 0"  # for graded D4-Gumbel with the same training setup as the other models
 
 _PLAN = tomllib.loads((resources.files(__package__) / "plan.toml").read_text("utf-8"))
 SAME_SETUP = {objective: Recipe(**settings) for objective, settings in _PLAN["same_setup"].items()}
 SAME_SETUP_REGULARISER: dict[str, str] = _PLAN["same_setup_regulariser"]
-SAME_SETUP_WEIGHT: dict[str, dict[str, float]] = _PLAN["same_setup_weight"]  # of the regulariser
+SAME_SETUP_WEIGHT: dict[str, dict[str, float]] = _PLAN["same_setup_weight"]  # weights of the regulariser
 SAME_SETUP_EPOCHS: dict[str, int] = _PLAN["same_setup_epochs"]
 SYMMETRY: dict[str, str] = _PLAN["symmetry"]
 COMPOSITIONS: dict[str, str] = _PLAN["compositions"]

@@ -17,7 +17,6 @@ from dihedral.cli.output import counted_bar, remark, say
 from dihedral.cli.rules import Base
 from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
-from dihedral.interpretation.review_files import read_decisions, write_reviews
 from dihedral.io.iris import BASE
 from dihedral.predict.reviewing import (
     Proposal,
@@ -29,6 +28,7 @@ from dihedral.predict.reviewing import (
     make_decision,
 )
 from dihedral.store.folder import MANIFEST, holds_model, read_manifest, replace_metrics
+from dihedral.store.review_files import read_decisions, write_reviews
 from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 
 # Besides the commands and their first letters.

@@ -49,9 +49,9 @@ from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
 
 BATCH = 256  # relations compared with all others at a time
-DIGITS = 9  # of a kappa, so that rounding does not order what is equal
-MIN_WEIGHT = 1e-3  # relative to the largest
-MAX_FACTS = 2000  # of a relation, that its weights are averaged over
+DIGITS = 9  # kappas are rounded, so that errors of rounding do not order what is equal
+MIN_WEIGHT = 1e-3  # the smallest weight of a component, relative to the largest
+MAX_FACTS = 2000  # facts per relation that its weights are averaged over
 
 
 class Match(NamedTuple):

@@ -73,16 +73,16 @@ class Explanation:
     """The evidence for a triple."""
 
     triple: Fact
-    split: Split | None  # that holds the triple; None if it is not a known fact
+    split: Split | None  # the split that holds the triple; None if it is not a known fact
     score: float
-    ranks: dict[str, float]  # of the head and of the tail among all entities, other known answers left out
+    ranks: dict[str, float]  # head and tail: the rank among all entities, other known answers left out
     paths: tuple[SupportingPath, ...]
     similar_facts: tuple[SimilarFact, ...]
     elements: dict[str, float]  # what the components with each element of D_K add to the score
-    labels: dict[str, str] = field(default_factory=dict)  # of the names above, by name
+    labels: dict[str, str] = field(default_factory=dict)  # by name, for all names above that have one
     complete: bool = True  # whether all paths were looked at: head and tail may have too many facts in common
-    kinds: int = 0  # of paths between the two that were looked at: their sequences of relations
-    best_support: float | None = None  # of all kinds; None if there are none
+    kinds: int = 0  # how many sequences of relations the paths between the two have
+    best_support: float | None = None  # the highest support of any kind; None if there are no paths
     probability: float | None = None  # that it holds, as if it were not known; None if the model is not calibrated
 
     @property

@@ -35,13 +35,13 @@ Matrix = NDArray[np.float32]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
 BATCH = 256  # relations or facts looked at together
-MAX_SCORES = 1 << 23  # of bodies and heads in memory; many bodies together take less time
-MAX_LONGER = 20_000  # bodies of three steps: those that join most
+MAX_SCORES = 1 << 23  # scores in memory; many bodies together take less time
+MAX_LONGER = 20_000  # bodies of three steps that get a rough score: those that join most
 MIN_SCORE = 0.1  # rules with a lower belief score are left out
-MAX_SCORED = 1000  # bodies of three steps; of more, those with the best rough scores
+MAX_SCORED = 1000  # bodies of three steps that get an exact score: those with the best rough ones
 ROUGH_STARTS = 4  # entities that a body is followed from for a rough score
-MORE = 4  # rules considered per rule wanted, because not all have enough support or say something new
-MAX_BATCHES = 200  # of facts that are looked at for examples
+CONSIDERED = 4  # rules considered per rule wanted: not all have enough support or say something new
+MAX_BATCHES = 200  # batches of facts looked at for examples
 MAX_PATHS = 100_000  # partial paths looked at together for examples
 ORDER_MATTERS = 0.8  # order matters if the swapped body has less than this share of the score
 
@@ -63,7 +63,7 @@ class MinedRule:
     pca_confidence: float  # support / pca_pairs
     head_coverage: float  # support / head_facts
     interval: Interval | None = None  # the counts are estimates from a sample of ways; None if they are exact
-    order_matters: bool | None = None  # of a composition: whether the swapped body scores clearly less
+    order_matters: bool | None = None  # for compositions: whether the swapped body scores clearly less
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
 
     def __str__(self) -> str:
@@ -203,13 +203,15 @@ class RuleMiner:
         counted = dict(zip(map(tuple, chains.rules.tolist()), chains.counts(), strict=True))
         pruning = Pruning(self.index, self.reversals, self.min_support)
         found: list[tuple[float, Steps, int, RuleCount]] = []
-        for body, head, score in self._best(*_bodies(chains, self.num_relations), MORE * self.top):
+        for body, head, score in self._best(*_bodies(chains, self.num_relations), CONSIDERED * self.top):
             if len(found) < self.top and pruning.is_new(body, head):
                 numbers = counted[*body, head]
                 pruning.keep(body, head, numbers.support / numbers.pairs)
                 found.append((score, body, head, numbers))
         if length == 3:
-            for body, head, score in self._best(self._promising(self._longer(chains.joined)), None, MORE * self.top):
+            for body, head, score in self._best(
+                self._promising(self._longer(chains.joined)), None, CONSIDERED * self.top
+            ):
                 if len(found) >= self.top and score <= sorted(found, reverse=True)[self.top - 1][0]:
                     break  # the list is full, and what follows scores less
                 if not pruning.is_new(body, head):
@@ -245,7 +247,7 @@ class RuleMiner:
 
     def _promising(self, bodies: NDArray[np.int64]) -> NDArray[np.int64]:
         """The bodies with the best rough scores."""
-        most = max(MAX_SCORED, 2 * MORE * self.top)
+        most = max(MAX_SCORED, 2 * CONSIDERED * self.top)
         if len(bodies) <= most:
             return bodies
         rough = np.concatenate([scores.max(axis=1) for _, scores in self._scores(bodies, None, ROUGH_STARTS)])

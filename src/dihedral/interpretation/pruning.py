@@ -18,9 +18,9 @@ from dihedral.graph.path_samples import draw_paths
 from dihedral.graph.patterns import Reversals
 from dihedral.graph.steps import inverse_ids
 
-SAME = 0.8  # of the pairs of two steps that both join
-COVERED = 0.95  # of the pairs of a longer body
-SAMPLES = 2000  # paths along it that are looked at
+SAME = 0.8  # two steps are the same if they share at least this part of their pairs
+COVERED = 0.95  # a longer body adds nothing if shorter ones join this part of its pairs
+SAMPLES = 2000  # paths of a longer body that are looked at
 Steps = tuple[int, ...]
 
 

@@ -34,7 +34,7 @@ ShowRule = Callable[[HornRule], str]
 class Parsed(NamedTuple):
     """A rule as a file has it."""
 
-    number: int  # of its line
+    number: int  # line, or place in a list
     body: list[Atom]
     head: Atom
     functional: Term | None = None

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
-from dihedral.interpretation.review_files import MEDIA_TYPES, ReviewFormat, to_text
 from dihedral.serve import review_queue, schemas
 from dihedral.serve.review_queue import Filters, State
 from dihedral.serve.routes.common import ERROR_RESPONSES, ModelParam, SelectedModel, find_model, queues
+from dihedral.store.review_files import MEDIA_TYPES, ReviewFormat, to_text
 
 REFUSAL = "this server takes no decisions, because it has no API key and others can reach it; start it with --api-key"
 READ_ONLY: dict[int | str, dict[str, Any]] = {
