@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dihedral import DihedralError, reference
+from dihedral import reference
 from dihedral.engine import compiled
+from dihedral.objectives.base import ask_half
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.objectives.negatives import SkewNegatives
 from dihedral.objectives.regularisers import make_regulariser
@@ -97,7 +98,8 @@ def test_every_implementation_gives_the_gradients_of_equation_2(name, implementa
         pytest.skip("numba is not installed")
     example = Example(name)
     objective, negatives = logistic(example, negatives=4, regulariser=("l2", 0.3))
-    found = getattr(objective, implementation)(example.entities, example.operators, example.index, BATCH, negatives)
+    questions, targets = ask_half(example.entities, example.operators, example.index, BATCH)
+    found = getattr(objective, implementation)(questions, targets, negatives)
     assert_agree(found, equation_2(example, negatives, regulariser=("l2", 0.3)))
 
 
@@ -179,8 +181,3 @@ def test_the_logistic_loss_does_not_modify_the_parameters():
     example.ask(logistic(example, negatives=2, regulariser=("n3", 0.1))[0])
     assert torch.equal(example.entities, entities)
     assert torch.equal(example.operators, operators)
-
-
-def test_dura_is_refused():
-    with pytest.raises(DihedralError, match="DURA is not available for the logistic loss"):
-        logistic(Example("complex"), regulariser=("dura", 0.1))

@@ -7,12 +7,22 @@ R t = (a x + b y, c x + d y), the same with b and c swapped.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dihedral.engine import cuda
+
+
+class Questions(NamedTuple):
+    """Questions of a batch: those before `half` ask for tails, the others for heads."""
+
+    entities: Tensor  # [N, 2L]
+    operators: Tensor  # one row per relation
+    relation: Tensor  # [B]: the operator row of each question
+    anchors: Tensor  # [B]: the known entity of each question
+    half: int
 
 
 def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dihedral.engine.blocks import Questions
+
 if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
-
 
 _disabled = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
 _CHAIN_TYPES = (torch.int64, torch.int32, torch.int32, torch.int64)
@@ -108,59 +109,40 @@ def adagrad_rows(
 
 
 def block_logistic(
-    entities: Tensor,
-    operators: Tensor,
-    index: Tensor,
-    anchors: Tensor,
-    targets: Tensor,
-    negatives: Tensor,
-    half: int,
-    decay: float,
+    questions: Questions, targets: Tensor, negatives: Tensor, decay: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The sampled logistic loss of a model with 2x2 blocks, and all its gradients.
 
-    Of the B queries, those before `half` are tail queries and the others head queries. Returns the losses [B], the
-    gradient of the operators, and vectors [3B, 2L]: the gradients of the anchors, those of the targets, and the
-    queries. The last result is the weights [B, k]; the gradient of a negative is its weight times its query.
+    Returns the losses [B], the gradient of the operators, and vectors [3B, 2L]: the gradients of the anchors, those of
+    the targets, and the queries. The last result is the weights [B, k]; the gradient of a negative is its weight times
+    its query.
     """
-    size, k = negatives.shape
-    width = entities.shape[1]
+    (size, k), width = negatives.shape, questions.entities.shape[1]
     losses, weights = torch.empty(size, dtype=torch.float64), torch.empty(size, k)
     vectors, query_gradients = torch.empty(3 * size, width), torch.empty(size, width)
-    questions = entities, operators, index, anchors, targets, negatives, half
-    _in_threads(_kernels().block_logistic, size, *questions, decay, losses, vectors, weights, query_gradients)
-    return losses, _operator_gradient(entities, operators, index, anchors, half, query_gradients), vectors, weights
+    results = losses, vectors, weights, query_gradients
+    _in_threads(_kernels().block_logistic, size, *questions, targets, negatives, decay, *results)
+    return losses, _operator_gradient(questions, query_gradients), vectors, weights
 
 
-def _operator_gradient(
-    entities: Tensor, operators: Tensor, index: Tensor, anchors: Tensor, half: int, query_gradients: Tensor
-) -> Tensor:
-    gradient, components = torch.zeros_like(operators), entities.shape[1] // 2
-    _in_threads(_kernels().operator_gradient, components, entities, index, anchors, half, query_gradients, gradient)
+def _operator_gradient(questions: Questions, query_gradients: Tensor) -> Tensor:
+    gradient = torch.zeros_like(questions.operators)
+    _in_threads(_kernels().operator_gradient, gradient.shape[2], *questions, query_gradients, gradient)
     return gradient
 
 
-def block_queries(entities: Tensor, operators: Tensor, index: Tensor, anchors: Tensor, half: int) -> Tensor:
-    """Queries [B, 2L] of a model with 2x2 blocks: tail queries before `half`, head queries after it."""
-    queries = torch.empty(len(anchors), entities.shape[1])
-    _in_threads(_kernels().block_queries, len(anchors), entities, operators, index, anchors, half, queries)
+def block_queries(questions: Questions) -> Tensor:
+    """Queries [B, 2L] of a model with 2x2 blocks."""
+    size = len(questions.anchors)
+    queries = torch.empty(size, questions.entities.shape[1])
+    _in_threads(_kernels().block_queries, size, *questions, queries)
     return queries
 
 
-def block_queries_backward(
-    entities: Tensor,
-    operators: Tensor,
-    index: Tensor,
-    anchors: Tensor,
-    half: int,
-    query_gradients: Tensor,
-    decay: float,
-    out: Tensor,
-) -> Tensor:
+def block_queries_backward(questions: Questions, query_gradients: Tensor, decay: float, out: Tensor) -> Tensor:
     """Return the gradient of the operators; write that of the anchors, plus decay · row, to `out` [B, 2L]."""
-    questions = entities, operators, index, anchors, half
-    _in_threads(_kernels().anchor_gradients, len(anchors), *questions, decay, query_gradients, out)
-    return _operator_gradient(*questions, query_gradients)
+    _in_threads(_kernels().anchor_gradients, len(out), *questions, decay, query_gradients, out)
+    return _operator_gradient(questions, query_gradients)
 
 
 def pair_logistic(

@@ -17,7 +17,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def block_logistic(
-    start, stop, entities, operators, index, anchors, targets, negatives, half, decay,
+    start, stop, entities, operators, index, anchors, half, targets, negatives, decay,
     losses, vectors, weights, query_gradients,
 ):  # fmt: skip
     """Losses, gradients and weights of queries start to stop; `compiled.block_logistic` documents the arrays."""
@@ -127,7 +127,7 @@ def pair_logistic(start, stop, entities, queries, starts, rows, positive, losses
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-def operator_gradient(start, stop, entities, index, anchors, half, query_gradients, gradient):
+def operator_gradient(start, stop, entities, operators, index, anchors, half, query_gradients, gradient):
     """Sum the gradient of components start to stop of each operator over the queries that use it."""
     size, width = query_gradients.shape
     L = width // 2

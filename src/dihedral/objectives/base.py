@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.adagrad import RowGradients
+from dihedral.engine.blocks import Questions
 from dihedral.models import Relations
 
 
@@ -34,22 +35,15 @@ class Objective(Protocol):
         """Batch [B, 3]; the operator of row i is operators[index[i]]."""
 
 
-@dataclass(frozen=True)
-class Questions:
-    """A batch as questions: the first half asks for tails, the second half for heads.
+def ask_half(entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor) -> tuple[Questions, Tensor]:
+    """A batch as questions with their answers [B]: the first half asks for tails, the second half for heads.
 
     Batches come in random order, so each side of a triple is corrupted with equal probability.
     """
-
-    anchors: Tensor  # [B]
-    targets: Tensor  # [B]
-    half: int
-
-    @classmethod
-    def of(cls, batch: Tensor) -> Questions:
-        half = (len(batch) + 1) // 2
-        head, tail = batch[:, 0], batch[:, 2]
-        return cls(torch.cat([head[:half], tail[half:]]), torch.cat([tail[:half], head[half:]]), half)
+    half = (len(batch) + 1) // 2
+    head, tail = batch[:, 0], batch[:, 2]
+    anchors, targets = torch.cat([head[:half], tail[half:]]), torch.cat([tail[:half], head[half:]])
+    return Questions(entities, operators.detach(), index, anchors, half), targets
 
 
 def queries_of_sides(relations: Relations, operators: Tensor, index: Tensor, anchors: Tensor, half: int) -> Tensor:

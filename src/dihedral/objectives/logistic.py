@@ -17,17 +17,21 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
+from dihedral.engine.blocks import Questions
 from dihedral.engine.scratch import Scratch
-from dihedral.errors import DihedralError
 from dihedral.models import Relations
-from dihedral.objectives.base import Gradients, Questions, queries_of_sides
+from dihedral.objectives.base import Gradients, ask_half, queries_of_sides
 from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
 from dihedral.objectives.regularisers import L2, NONE, Regulariser
 
 
 @dataclass(eq=False)
 class LogisticLoss:
-    """Eq. 2, in three implementations: autograd (the reference), gradients by hand, and compiled kernels."""
+    """Eq. 2 with its gradients: by compiled kernels on a CPU, else written out, or by autograd for the rest.
+
+    The rest is the component loss, and models whose candidates are not the rows of the table. `dihedral.reference` is
+    what all of them compute.
+    """
 
     relations: Relations
     num_entities: int
@@ -39,56 +43,49 @@ class LogisticLoss:
     regularise_negatives: bool = False  # the regulariser, L2, is on the negative triples too
 
     def __post_init__(self) -> None:
-        if self.regulariser.includes_queries:
-            raise DihedralError("DURA is not available for the logistic loss; use the L2 or N3 regulariser")
         self.scratch = Scratch()
         rows_are_candidates = type(self.relations).candidates is Relations.candidates
         self.written_out = rows_are_candidates and not self.component_weight
-        has_kernel = (
-            self.relations.is_block
+        self.compilable = (
+            self.written_out
+            and self.relations.is_block
             and not self.relations.is_reciprocal
             and (self.regulariser is NONE or isinstance(self.regulariser, L2))
+            and not self.share_negatives
+            and not self.regularise_negatives
         )
-        self.compilable = has_kernel and not self.share_negatives and not self.regularise_negatives
 
     def __call__(
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         negatives = self.sample(batch, generator)
         reverse = self.skew.draw(batch, generator) if self.skew else None
+        questions, targets = ask_half(entities, operators, index, batch)
         if not self.written_out:
-            return self.by_autograd(entities, operators, index, batch, negatives, reverse)
+            return self.by_autograd(questions, targets, negatives, reverse)
         fast = self.by_compiled if self.compiled and batch.device.type == "cpu" else self.by_hand
-        found = fast(entities, operators, index, batch, negatives)
-        return found if reverse is None else self.with_reversed(found, entities, operators, index, batch, reverse)
+        found = fast(questions, targets, negatives)
+        return found if reverse is None else self.with_reversed(found, questions, targets, reverse)
 
     @property
     def compiled(self) -> bool:
-        return self.written_out and self.compilable and compiled.available()
+        return self.compilable and compiled.available()
 
     def sample(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         return uniform_negatives(batch, self.num_entities, self.negatives, self.share_negatives, generator)
 
-    # --- the reference: autograd ---------------------------------------------------------------
-
     def by_autograd(
-        self,
-        entities: Tensor,
-        operators: Tensor,
-        index: Tensor,
-        batch: Tensor,
-        negatives: Tensor,
-        reverse: Tensor | None = None,
+        self, questions: Questions, targets: Tensor, negatives: Tensor, reverse: Tensor | None = None
     ) -> Gradients:
-        """Eq. 2 as written, differentiated by autograd; `reverse` [B] marks positives with the negative (t, r, h)."""
-        questions = Questions.of(batch)
-        ids = torch.cat([questions.anchors, questions.targets, negatives.flatten()])
+        """Eq. 2 as written; `reverse` [B] marks positives with the negative (t, r, h)."""
+        entities, operators, index, anchors, half = questions
+        operators, size = operators.requires_grad_(), len(anchors)
+        ids = torch.cat([anchors, targets, negatives.flatten()])
         used = entities[ids].requires_grad_()
-        operators = operators.detach().requires_grad_()
         with torch.enable_grad():
-            anchor, target, negative = used.split([len(batch), len(batch), negatives.numel()])
+            anchor, target, negative = used.split([size, size, negatives.numel()])
             negative_rows = negative.view(*negatives.shape, -1)
-            query = queries_of_sides(self.relations, operators, index, anchor, questions.half)
+            query = queries_of_sides(self.relations, operators, index, anchor, half)
             positive, negative = self.relations.candidates(target), self.relations.candidates(negative)
             losses = F.softplus(-(query * positive).sum(-1))
             if self.share_negatives:  # one product per chunk
@@ -99,9 +96,8 @@ class LogisticLoss:
                 scores = torch.einsum("bd,bkd->bk", query, negative)
             losses = losses + F.softplus(scores).sum(-1)
             if reverse is not None:
-                swapped = queries_of_sides(self.relations, operators, index, target, questions.half)
-                score = (swapped * self.relations.candidates(anchor)).sum(-1)
-                losses = losses + F.softplus(score) * reverse
+                swapped = queries_of_sides(self.relations, operators, index, target, half)
+                losses = losses + F.softplus((swapped * self.relations.candidates(anchor)).sum(-1)) * reverse
             if self.component_weight:
                 losses = losses + self.component_weight * component_loss(query, positive, negative)
             loss = losses.mean() + self.regulariser.penalty(anchor, target)
@@ -111,71 +107,71 @@ class LogisticLoss:
         operator_gradient, row_gradient = torch.autograd.grad(loss, [operators, used])
         return Gradients(loss.detach(), operator_gradient, RowGradients(ids, row_gradient))
 
-    # --- the same with gradients by hand -------------------------------------------------------
-
-    def by_hand(
-        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, negatives: Tensor
-    ) -> Gradients:
+    def by_hand(self, questions: Questions, targets: Tensor, negatives: Tensor) -> Gradients:
         """Eq. 2 with the derivatives of softplus(±φ) written out; autograd differentiates only the queries."""
-        questions = Questions.of(batch)
-        size = len(batch)
-        operators = operators.detach().requires_grad_()
-        anchor = entities.index_select(0, questions.anchors).requires_grad_()
+        entities, operators, index, anchors, half = questions
+        operators, size = operators.requires_grad_(), len(anchors)
+        anchor = entities.index_select(0, anchors).requires_grad_()
         with torch.enable_grad():
-            queries = queries_of_sides(self.relations, operators, index, anchor, questions.half)
-        query, target = queries.detach(), entities.index_select(0, questions.targets)
+            queries = queries_of_sides(self.relations, operators, index, anchor, half)
+        query, target = queries.detach(), entities.index_select(0, targets)
         negative = self._gather(entities, negatives)  # [chunks, k, 2L]; a chunk is one question unless they share
-        share = self.share_negatives or 1
-        chunks = self._chunks(query, len(negatives), share)
+        chunks = self._chunks(query, len(negatives))
         positive_score = (query * target).sum(-1)
         scores = torch.bmm(chunks, negative.mT).flatten(0, 1)[:size]  # [B, k]
         loss = (F.softplus(-positive_score) + F.softplus(scores).sum(-1)).mean()
         positive_weight = -torch.sigmoid(-positive_score)[:, None] / size
         weights = torch.sigmoid_(scores).div_(size)
-        chunk_weights = self._chunks(weights, len(negatives), share)
+        chunk_weights = self._chunks(weights, len(negatives))
         query_gradient = torch.bmm(chunk_weights, negative).flatten(0, 1)[:size].addcmul_(positive_weight, target)
         operator_gradient, anchor_gradient = torch.autograd.grad(queries, [operators, anchor], query_gradient)
         penalty, decay = self.regulariser.penalty_and_gradient(torch.cat([anchor.detach(), target]), size)
         if self.regularise_negatives:
-            anchors, anchor_decay = self.regulariser.penalty_and_gradient(anchor.detach(), size)
+            more, anchor_decay = self.regulariser.penalty_and_gradient(anchor.detach(), size)
             others, negative_decay = self.regulariser.penalty_and_gradient(negative.flatten(0, 1), size)
-            penalty = penalty + self.negatives * anchors + others
+            penalty = penalty + self.negatives * more + others
             decay[:size] += self.negatives * anchor_decay
         own = [anchor_gradient + decay[:size], torch.addcmul(decay[size:], positive_weight, query)]
+        ids = torch.cat([anchors, targets, negatives.flatten()])
         if self.share_negatives:  # each negative has a gradient from all questions of its chunk
             shared = torch.bmm(chunk_weights.mT, chunks).flatten(0, 1)
-            ids = torch.cat([questions.anchors, questions.targets, negatives.flatten()])
             uses = RowGradients(ids, torch.cat([*own, shared]))
         else:
-            uses = self.row_gradients(questions, negatives, torch.cat([*own, query]), weights)
+            uses = weighted_uses(ids, torch.cat([*own, query]), weights)
         if self.regularise_negatives:
             uses = uses.joined(RowGradients(negatives.flatten(), negative_decay))
         return Gradients(loss + penalty, operator_gradient, uses)
 
-    def with_reversed(
-        self, found: Gradients, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, reverse: Tensor
-    ) -> Gradients:
+    def by_compiled(self, questions: Questions, targets: Tensor, negatives: Tensor) -> Gradients:
+        """One compiled pass over the batch."""
+        decay = self.regulariser.weight
+        losses, operator_gradient, vectors, weights = compiled.block_logistic(questions, targets, negatives, decay)
+        loss, ids = losses.mean(), torch.cat([questions.anchors, targets, negatives.flatten()])
+        if decay:
+            rows = questions.entities[ids[: 2 * len(targets)]]
+            loss = loss + decay * 0.5 * rows.square().sum() / len(targets)
+        return Gradients(loss, operator_gradient, weighted_uses(ids, vectors, weights))
+
+    def with_reversed(self, found: Gradients, questions: Questions, targets: Tensor, reverse: Tensor) -> Gradients:
         """Add the terms softplus(φ(t, r, h)) of the positives in the mask `reverse` [B]."""
-        questions, size = Questions.of(batch), len(batch)
-        operators = operators.detach().requires_grad_()
-        anchor, target = entities[questions.anchors], entities[questions.targets].requires_grad_()
+        entities, operators, index, anchors, half = questions
+        operators, size = operators.detach().requires_grad_(), len(anchors)
+        anchor, target = entities[anchors], entities[targets].requires_grad_()
         with torch.enable_grad():
-            swapped = queries_of_sides(self.relations, operators, index, target, questions.half)
+            swapped = queries_of_sides(self.relations, operators, index, target, half)
         score = (swapped.detach() * anchor).sum(-1)
         weight = (torch.sigmoid(score) * reverse / size)[:, None]
         operator_gradient, target_gradient = torch.autograd.grad(swapped, [operators, target], weight * anchor)
-        rows = RowGradients(
-            torch.cat([questions.anchors, questions.targets]), torch.cat([weight * swapped.detach(), target_gradient])
-        )
+        rows = RowGradients(torch.cat([anchors, targets]), torch.cat([weight * swapped.detach(), target_gradient]))
         loss = found.loss + (F.softplus(score) * reverse).sum() / size
         assert isinstance(found.entities, RowGradients)
         return Gradients(loss, found.operators + operator_gradient, found.entities.joined(rows))
 
-    @staticmethod
-    def _chunks(rows: Tensor, chunks: int, share: int) -> Tensor:
-        """Rows [B, d] as [chunks, share, d]; the last chunk is padded with zeros."""
-        missing = chunks * share - len(rows)
-        return (F.pad(rows, (0, 0, 0, missing)) if missing else rows).view(chunks, share, -1)
+    def _chunks(self, rows: Tensor, count: int) -> Tensor:
+        """Rows [B, d] of questions as [count, those that share negatives, d]; the last chunk is padded with zeros."""
+        share = self.share_negatives or 1
+        missing = count * share - len(rows)
+        return (F.pad(rows, (0, 0, 0, missing)) if missing else rows).view(count, share, -1)
 
     def _gather(self, entities: Tensor, ids: Tensor) -> Tensor:
         if entities.is_cuda:
@@ -183,32 +179,14 @@ class LogisticLoss:
         rows = self.scratch.take("negatives", (ids.numel(), entities.shape[1]), entities.device)
         return torch.index_select(entities, 0, ids.flatten(), out=rows).view(*ids.shape, -1)
 
-    def by_compiled(
-        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, negatives: Tensor
-    ) -> Gradients:
-        """One compiled pass over the batch."""
-        questions, decay = Questions.of(batch), self.regulariser.weight
-        losses, operator_gradient, vectors, weights = compiled.block_logistic(
-            entities, operators, index, questions.anchors, questions.targets, negatives, questions.half, decay
-        )
-        loss = losses.mean()
-        if decay:
-            rows = entities[torch.cat([questions.anchors, questions.targets])]
-            loss = loss + decay * 0.5 * rows.square().sum() / len(batch)
-        return Gradients(loss, operator_gradient, self.row_gradients(questions, negatives, vectors, weights))
 
-    @staticmethod
-    def row_gradients(questions: Questions, negatives: Tensor, vectors: Tensor, weights: Tensor) -> RowGradients:
-        """Vectors [3B, 2L]: gradients of anchors and of targets, then the queries weighted by the negatives."""
-        size, k = negatives.shape
-        own = torch.arange(2 * size, device=vectors.device)
-        queries = torch.arange(2 * size, 3 * size, device=vectors.device).repeat_interleave(k, output_size=size * k)
-        return RowGradients(
-            ids=torch.cat([questions.anchors, questions.targets, negatives.flatten()]),
-            vectors=vectors,
-            source=torch.cat([own, queries]),
-            weights=torch.cat([torch.ones(2 * size, device=vectors.device), weights.flatten()]),
-        )
+def weighted_uses(ids: Tensor, vectors: Tensor, weights: Tensor) -> RowGradients:
+    """Vectors [3B, 2L] are the gradients of anchors and targets, then the queries, weighted for negatives [B, k]."""
+    (size, k), device = weights.shape, vectors.device
+    own = torch.arange(2 * size, device=device)
+    queries = torch.arange(2 * size, 3 * size, device=device).repeat_interleave(k, output_size=size * k)
+    ones = torch.ones(2 * size, device=device)
+    return RowGradients(ids, vectors, torch.cat([own, queries]), torch.cat([ones, weights.flatten()]))
 
 
 def component_loss(query: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

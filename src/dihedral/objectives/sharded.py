@@ -17,7 +17,8 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
-from dihedral.objectives.base import Gradients, Questions, queries_of_sides
+from dihedral.engine.blocks import Questions
+from dihedral.objectives.base import Gradients, ask_half, queries_of_sides
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.runtime.distributed import Shard
 
@@ -67,11 +68,11 @@ class ShardedLogisticLoss(LogisticLoss):
         self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
     ) -> Gradients:
         negatives = self.sample(batch, generator)
-        questions = Questions.of(batch)
+        questions, targets = ask_half(entities, operators, index, batch)
         if self.compiled and not self.skew and batch.device.type == "cpu":
-            return self.by_compiled_pairs(entities, operators, index, questions, negatives)
+            return self.by_compiled_pairs(questions, targets, negatives)
         reverse = self.skew.draw(batch, generator) if self.skew else None
-        return self.by_autograd_pairs(entities, operators, index, questions, negatives, reverse)
+        return self.by_autograd_pairs(questions, targets, negatives, reverse)
 
     def pairs(self, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Targets [B] and negatives [B, k] held here: the question, the row, and whether it is the target."""
@@ -80,37 +81,30 @@ class ShardedLogisticLoss(LogisticLoss):
         return places // ids.shape[1], rows, places % ids.shape[1] == 0
 
     def by_autograd_pairs(
-        self,
-        entities: Tensor,
-        operators: Tensor,
-        index: Tensor,
-        questions: Questions,
-        negatives: Tensor,
-        reverse: Tensor | None,
+        self, questions: Questions, targets: Tensor, negatives: Tensor, reverse: Tensor | None
     ) -> Gradients:
         """Eq. 2 over the pairs held here, differentiated by autograd."""
+        entities, operators, index, anchors, half = questions
         shard, size = self.shard, len(index)
-        anchors, tails = questions.anchors, torch.arange(size, device=index.device) < questions.half
+        tails = torch.arange(size, device=index.device) < half
         if reverse is not None:  # the reversed questions start from the targets
-            anchors, tails, index = (
-                torch.cat(both) for both in ((anchors, questions.targets), (tails, tails), (index, index))
-            )
+            anchors, tails, index = torch.cat([anchors, targets]), tails.repeat(2), index.repeat(2)
         partition = QuestionPartition.of(anchors, tails, shard)
         mine = partition.order[partition.own]
         anchor_ids, which = shard.local_index(anchors[mine]), index[mine]
-        operators, rows = operators.detach().requires_grad_(), entities[anchor_ids].requires_grad_()
+        operators, rows = operators.requires_grad_(), entities[anchor_ids].requires_grad_()
         with torch.enable_grad():
             own = queries_of_sides(self.relations, operators, which, rows, partition.half)
         everywhere = own.new_empty(len(anchors), own.shape[1])
         partition.spread(own.detach(), everywhere)()
         queries = torch.empty_like(everywhere).index_copy_(0, partition.order, everywhere).requires_grad_()
 
-        loss, used, ids = self._pair_loss(entities, queries, questions, negatives, reverse)
+        loss, used, ids = self._pair_loss(queries, questions, targets, negatives, reverse)
         query_gradient, row_gradient = torch.autograd.grad(loss, [queries, used])
         own_gradient = partition.collect(query_gradient[partition.order])
         operator_gradient, anchor_gradient = torch.autograd.grad(own, [operators, rows], own_gradient)
 
-        regularised = [anchor_ids[mine < size], shard.find(questions.targets)[1]]  # entities of the positives
+        regularised = [anchor_ids[mine < size], shard.find(targets)[1]]  # entities of the positives
         penalty, decay = self.regulariser.penalty_and_gradient(entities[torch.cat(regularised)], size)
         uses = RowGradients(
             torch.cat([anchor_ids, ids, *regularised]), torch.cat([anchor_gradient, row_gradient, decay])
@@ -118,11 +112,11 @@ class ShardedLogisticLoss(LogisticLoss):
         return Gradients(loss.detach() + penalty, operator_gradient, uses)
 
     def _pair_loss(
-        self, entities: Tensor, queries: Tensor, questions: Questions, negatives: Tensor, reverse: Tensor | None
+        self, queries: Tensor, questions: Questions, targets: Tensor, negatives: Tensor, reverse: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of the pairs held here, the rows [n, 2L] it depends on, and their ids [n]."""
-        shard, size, share = self.shard, len(questions.anchors), self.share_negatives
-        question, ids, positive = self.pairs(questions.targets, negatives.new_empty(size, 0) if share else negatives)
+        shard, size, share = self.shard, len(targets), self.share_negatives
+        question, ids, positive = self.pairs(targets, negatives.new_empty(size, 0) if share else negatives)
         if reverse is not None:
             places, held = shard.find(questions.anchors)
             more = reverse[places]
@@ -133,7 +127,7 @@ class ShardedLogisticLoss(LogisticLoss):
             places, held = shard.find(negatives.flatten())
             sizes = torch.bincount(places // negatives.shape[1], minlength=len(negatives)).tolist()
             ids = torch.cat([ids, held])
-        used = entities[ids].requires_grad_()
+        used = questions.entities[ids].requires_grad_()
         with torch.enable_grad():
             candidates, *chunks = self.relations.candidates(used).split([len(question), *sizes])
             scores = (queries[question] * candidates).sum(-1)
@@ -143,31 +137,28 @@ class ShardedLogisticLoss(LogisticLoss):
                     loss = loss + F.softplus(part @ chunk.T).sum() / size
         return loss, used, ids
 
-    def by_compiled_pairs(
-        self, entities: Tensor, operators: Tensor, index: Tensor, questions: Questions, negatives: Tensor
-    ) -> Gradients:
+    def by_compiled_pairs(self, questions: Questions, targets: Tensor, negatives: Tensor) -> Gradients:
         """The same in compiled passes over the questions in partition order."""
+        entities, operators, index, anchors, half = questions
         shard, size, decay = self.shard, len(index), self.regulariser.weight / len(index)
-        partition = QuestionPartition.of(questions.anchors, torch.arange(size) < questions.half, shard)
-        targets = questions.targets[partition.order]
+        partition = QuestionPartition.of(anchors, torch.arange(size) < half, shard)
         mine = partition.order[partition.own]
-        own = index[mine], shard.local_index(questions.anchors[mine]), partition.half
+        own = Questions(entities, operators, index[mine], shard.local_index(anchors[mine]), partition.half)
         vectors = torch.empty(len(mine) + size, entities.shape[1])  # gradients of own anchors, then all queries
         queries = vectors[len(mine) :]
-        wait = partition.spread(compiled.block_queries(entities, operators, *own), queries)
-        question, rows, positive = self.pairs(targets, negatives[partition.order])
+        wait = partition.spread(compiled.block_queries(own), queries)
+        question, rows, positive = self.pairs(targets[partition.order], negatives[partition.order])
         wait()
         loss, query_gradient, weights = compiled.pair_logistic(entities, queries, question, rows, positive)
         gradient = partition.collect(query_gradient)
-        operator_gradient = compiled.block_queries_backward(
-            entities, operators, *own, gradient, decay, vectors[: len(mine)]
+        operator_gradient = compiled.block_queries_backward(own, gradient, decay, vectors[: len(mine)])
+        source, weights = (
+            torch.cat([torch.arange(len(mine)), len(mine) + question]),
+            F.pad(weights, (len(mine), 0), value=1),
         )
-        ids, source, loss = [own[1], rows], [torch.arange(len(mine)), len(mine) + question], loss / size
-        weights = torch.cat([torch.ones(len(mine)), weights])
+        uses, loss = RowGradients(torch.cat([own.anchors, rows]), vectors, source, weights), loss / size
         if decay:
-            target_rows = rows[positive]
-            held = entities[target_rows]
-            loss = loss + 0.5 * decay * (held.square().sum() + entities[own[1]].square().sum())
-            ids, source = [*ids, target_rows], [*source, torch.arange(len(vectors), len(vectors) + len(held))]
-            vectors, weights = torch.cat([vectors, held]), F.pad(weights, (0, len(held)), value=decay)
-        return Gradients(loss, operator_gradient, RowGradients(torch.cat(ids), vectors, torch.cat(source), weights))
+            held = entities[rows[positive]]
+            loss = loss + 0.5 * decay * (held.square().sum() + entities[own.anchors].square().sum())
+            uses = uses.joined(RowGradients(rows[positive], held, weights=torch.full((len(held),), decay)))
+        return Gradients(loss, operator_gradient, uses)
