@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.record import RESULTS, save
 from dihedral.graph.labels import Labels
-from dihedral.graph.search import NameSearch, WordIndex
+from dihedral.graph.name_search import NameSearch, WordIndex
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.store.tables import read_table, write_table
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import dihedral as dh
 from dihedral.errors import DihedralError
-from dihedral.graph.numbering import BLANKS
+from dihedral.io.table_files import BLANKS
 from soak import hostile_files, hostile_models
 from soak.children import GIB, Child, Ending, is_clear, run_child
 from soak.mutations import load

@@ -116,18 +116,6 @@ def test_members_are_the_distinct_entities_that_a_step_leaves(parts):
     assert found.member_counts.tolist() == [len(members) for members in expected]
 
 
-@given(some_parts)
-@settings(max_examples=20)
-def test_the_matrix_of_a_step_is_its_dense_matrix(parts):
-    found = build(parts)
-    dense = np.zeros((STEPS, ENTITIES, ENTITIES), int)
-    for head, relation, tail in first_parts(parts):
-        dense[relation, head, tail] = 1
-        dense[RELATIONS + relation, tail, head] = 1
-    for step in range(STEPS):
-        np.testing.assert_array_equal(found.matrix(step).toarray(), dense[step])
-
-
 # --- lookups -------------------------------------------------------------------------------------
 
 
@@ -211,7 +199,7 @@ def test_an_empty_index_knows_nothing():
         assert found.split_of(0, 0, 1) is None
         assert found.degrees.tolist() == [0] * ENTITIES and found.member_counts.tolist() == [0] * STEPS
         assert [len(column) for column in (*found.facts(), *found.edges_of(0))] == [0] * 6
-        assert found.matrix(0).nnz == 0 and listed_edges(found.about(np.ones(ENTITIES, bool))) == []
+        assert listed_edges(found.about(np.ones(ENTITIES, bool))) == []
 
 
 def test_no_questions_have_no_answers():
@@ -260,7 +248,7 @@ def test_many_questions_and_an_index_that_exists_make_a_scan_unnecessary(monkeyp
     monkeypatch.setattr(index, "MANY_FACTS", 0)
     graph = random_graph()
     KnownAnswers(graph)(*torch.tensor(EVERY_QUESTION).T)
-    assert "index" in vars(graph)
+    assert graph.has_index
     built = []
     monkeypatch.setattr(GraphIndex, "build", lambda *arguments: built.append(arguments))
     known = KnownAnswers(graph)

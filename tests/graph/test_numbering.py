@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dihedral as dh
-from dihedral.graph.numbering import Names
+from dihedral.graph.numbering import NameTable
 from dihedral.graph.triples import build_graph, drop_duplicates, find_repeats, sort_triples
 
 blocks = st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), unique=True), max_size=6)
@@ -21,7 +21,7 @@ blocks = st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max
 
 @given(blocks, st.sampled_from([hash, len, lambda name: 7, lambda name: -1 << 62]))
 def test_names_get_numbers_in_order_of_appearance_even_if_their_hashes_are_equal(parts, hash_of):
-    names, expected = Names(hash_of), {}
+    names, expected = NameTable(hash_of), {}
     for part in parts:
         found = names.number(pa.array(part, pa.string()))
         assert found.tolist() == [expected.setdefault(name, len(expected)) for name in part]
@@ -29,14 +29,14 @@ def test_names_get_numbers_in_order_of_appearance_even_if_their_hashes_are_equal
 
 
 def test_the_hash_table_grows_with_the_names():
-    names = Names()
+    names = NameTable()
     for start in range(0, 300_000, 50_000):
         part = pa.array([f"Q{i}" for i in range(start // 2, start // 2 + 50_000)])
         assert names.number(part).tolist() == list(range(start // 2, start // 2 + 50_000))
 
 
 def test_slices_of_arrays_are_numbered_like_other_arrays():
-    names = Names()
+    names = NameTable()
     assert names.number(pa.array(["x", "a", "b", "y"])[1:3]).tolist() == [0, 1]
     assert names.number(pa.array(["b", "c", "a"])[1:]).tolist() == [2, 0]
     assert names.array().to_pylist() == ["a", "b", "c"]

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import DihedralError, load_graph, make_family
-from dihedral.graph.numbering import BLANKS
 from dihedral.graph.readers import write_folder
+from dihedral.io.table_files import BLANKS
 
 FACTS = [("ann", "parent", "bob"), ("bob", "spouse", "eve"), ("eve", "parent", "dan")]
 SPLITS = {"train": FACTS, "valid": [("dan", "parent", "bob")], "test": [("ann", "spouse", "dan")]}

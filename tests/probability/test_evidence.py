@@ -56,7 +56,12 @@ def test_implied_answers_equal_walks_in_the_graph(graph):
     best: dict[tuple[int, int], float] = {}
     for head, body, value in zip(rules.heads, rules.bodies.tolist(), rules.confidence, strict=True):
         if head == lives_in:
-            paths = facts.matrix(body[0]) if body[1] < 0 else facts.matrix(body[0]) @ facts.matrix(body[1])
+            paths = np.eye(graph.num_entities)
+            for step in (step for step in body if step >= 0):
+                taken = facts.steps == step
+                matrix = np.zeros_like(paths)
+                matrix[facts.sources[taken], facts.ends[taken].long()] = 1
+                paths = paths @ matrix
             for pair in zip(*paths.nonzero(), strict=True):
                 best[pair] = max(best.get(pair, 0.0), value)
     assert {divmod(key, graph.num_entities) for key in forwards.tolist()} == set(best)

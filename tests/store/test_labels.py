@@ -9,7 +9,7 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.graph.search import NameSearch
+from dihedral.graph.name_search import NameSearch
 from dihedral.io.locks import lock_folder
 from dihedral.store.folder import load_words, relabel_model
 

@@ -18,7 +18,7 @@ from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
 
-Names = tuple[str, str, str]
+NamedFact = tuple[str, str, str]
 NUM_LISTED = 3  # in an error
 
 
@@ -51,7 +51,7 @@ class Change:
         }  # fmt: skip
 
 
-def read_facts(source: Any) -> list[Names]:
+def read_facts(source: Any) -> list[NamedFact]:
     """Facts from a list of triples, or from anything that `load_graph` reads, by name."""
     if source is None:
         return []
@@ -67,7 +67,7 @@ def read_facts(source: Any) -> list[Names]:
     return list(graph.names_of(graph.known))
 
 
-def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) -> Change:
+def change_graph(graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedFact]) -> Change:
     """Apply a change to a graph; an error for the first thing in it that is not valid."""
     add, remove = (_full_names(graph, facts) for facts in (add, remove))
     gone = _find_removed(graph, remove)
@@ -99,7 +99,7 @@ def change_graph(graph: Graph, add: Sequence[Names], remove: Sequence[Names]) ->
     return Change(graph, after, added, removed, len(gone), int(is_known.sum()), hashes)
 
 
-def _full_names(graph: Graph, facts: Iterable[Names]) -> list[Names]:
+def _full_names(graph: Graph, facts: Iterable[NamedFact]) -> list[NamedFact]:
     entities, relations = graph.entities.prefixes, graph.relations.prefixes
     return list(dict.fromkeys((expand(h, entities), expand(r, relations), expand(t, entities)) for h, r, t in facts))
 
@@ -113,7 +113,7 @@ def _extended(names: Vocabulary, used: Iterable[str]) -> Vocabulary:
     return names.extended(new)
 
 
-def _find_removed(graph: Graph, facts: Sequence[Names]) -> Triples:
+def _find_removed(graph: Graph, facts: Sequence[NamedFact]) -> Triples:
     """The ids of facts, all of which the graph holds."""
     entities, relations = graph.entities, graph.relations
     rows = [[entities.find(head), relations.find(relation), entities.find(tail)] for head, relation, tail in facts]

@@ -184,15 +184,6 @@ class GraphIndex:
         """How many distinct entities each step leaves: int64 [2R]."""
         return torch.bincount(self.keys % (2 * self.num_relations), minlength=2 * self.num_relations)
 
-    def matrix(self, step: int) -> Any:
-        """The pairs that a step joins as a sparse 0/1 matrix [N, N]."""
-        from scipy import sparse  # on first use: its import takes longer than that of this package
-
-        members = self.members(step)
-        row, ends = self.answers(members, torch.full_like(members, step))
-        places = members[row].numpy(), ends.numpy()
-        return sparse.csr_array((np.ones(len(ends), np.int32), places), shape=(self.num_entities, self.num_entities))
-
 
 def _sorted_edges(keys: Ids, ends: Ids, splits: Ids, num_ends: int, num_keys: int, parts: int) -> tuple[Ids, Ids, Ids]:
     """Distinct edges in order; of one fact in several parts the first remains."""
@@ -230,7 +221,7 @@ class KnownAnswers:
     def __call__(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         """All known answers of questions (entities [n], steps [n]), flat: (row in the batch, answer)."""
         graph = self.graph
-        if "index" in vars(graph) or len(entities) > FEW_QUESTIONS or graph.num_triples < MANY_FACTS:
+        if graph.has_index or len(entities) > FEW_QUESTIONS or graph.num_triples < MANY_FACTS:
             return self.index.answers(entities, steps)
         anchors = entities.cpu().numpy()
         parts = [part[np.isin(part[:, 0], anchors) | np.isin(part[:, 2], anchors)] for part in map(graph.split, SPLITS)]

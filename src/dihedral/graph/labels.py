@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph.prefixes import expand
-from dihedral.graph.texts import Texts, sorted_order
+from dihedral.graph.string_array import StringArray, sorted_order
 from dihedral.io.decoder import language_rank
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Labels:
 
     def __init__(self, columns: Mapping[str, pa.Array], order: NDArray[np.int32] | None = None, file: str = "") -> None:
         self.file = file
-        self.texts = {name: Texts(array, f"{name}s", file) for name, array in columns.items()}
+        self.texts = {name: StringArray(array, f"{name}s", file) for name, array in columns.items()}
         self._order = order
 
     def __reduce__(self) -> tuple[Any, ...]:

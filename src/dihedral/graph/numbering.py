@@ -19,7 +19,7 @@ MAX_NAMES = 2**31 - 1  # ids are 32-bit numbers
 REHASH_CHUNK = 1 << 20
 
 
-class Names:
+class NameTable:
     """Distinct names in order of first appearance: their concatenated text, and a hash table with open addressing.
 
     It takes about 35 bytes per name besides the text; a dict of Python strings takes 150.
@@ -129,8 +129,8 @@ class Numbering:
 
     def __init__(self, languages: Sequence[str] = LANGUAGES) -> None:
         self.languages = languages
-        self.entities = Names()
-        self.relations = Names()
+        self.entities = NameTable()
+        self.relations = NameTable()
         self.prefixes: dict[str, str] = {}
         self.labels: list[pa.Table] = []  # id, label and language
         self.labelled = ""  # how many have a label, for a note
@@ -175,7 +175,7 @@ class Numbering:
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """The vocabularies of entities and relations; ends the numbering and frees its memory."""
         entities, relations = self.entities.array(), self.relations.array()
-        self.entities, self.relations = Names(), Names()
+        self.entities, self.relations = NameTable(), NameTable()
         pa.default_memory_pool().release_unused()
         names = Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
         if self.labels:
@@ -185,7 +185,7 @@ class Numbering:
         return names
 
 
-def encode(column: pa.Array, names: Names, where: str, first: int = 0) -> tuple[NDArray[np.int32], int, int]:
+def encode(column: pa.Array, names: NameTable, where: str, first: int = 0) -> tuple[NDArray[np.int32], int, int]:
     """Number a column without the blanks around its names; count the names that had some, and those with line breaks.
 
     Only the distinct names become Python strings. first: the number of rows before these, for errors.

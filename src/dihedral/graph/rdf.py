@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.numbering import Names, Numbering
+from dihedral.graph.numbering import NameTable, Numbering
 from dihedral.graph.prefixes import with_well_known
 from dihedral.graph.triples import Triples
 from dihedral.io.decoding import Decoding, decoding_rdf
@@ -94,7 +94,7 @@ def _read_strings(work: Decoding, count: int, size: int) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), count, buffers)
 
 
-def _number(own: pa.Array, names: Names) -> NDArray[np.int32]:
+def _number(own: pa.Array, names: NameTable) -> NDArray[np.int32]:
     """The ids of the names of one file, by their numbers in it."""
     starts = range(0, len(own), NAMES_AT_ONCE)
     return np.concatenate([names.number(own.slice(start, NAMES_AT_ONCE).cast(pa.string())) for start in starts])

@@ -60,6 +60,7 @@ class Graph:
         self.name, self.notes, self.file = name, notes, file
         self._splits: dict[str, Triples] = {"train": train, "valid": valid, "test": test}
         self._checked = False
+        self._index: GraphIndex | None = None
         if not file:
             self.check()
 
@@ -142,12 +143,20 @@ class Graph:
         """train ∪ valid ∪ test: the triples that filtered ranking excludes."""
         return np.concatenate([self.train, self.valid, self.test])
 
-    @cached_property
+    @property
     def index(self) -> GraphIndex:
-        """All known facts by entity and signed step."""
+        """All known facts by entity and signed step; built on first use."""
         from dihedral.graph.index import GraphIndex
 
-        return GraphIndex.build([self.split(name) for name in SPLITS], self.num_entities, self.num_relations)
+        if self._index is None:
+            parts = [self.split(name) for name in SPLITS]
+            self._index = GraphIndex.build(parts, self.num_entities, self.num_relations)
+        return self._index
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the index has been built."""
+        return self._index is not None
 
     @cached_property
     def train_index(self) -> GraphIndex:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dihedral.errors import MAX_COMPARED, DihedralError, close_matches
 from dihedral.graph.labels import Labels
 from dihedral.graph.prefixes import expand, shorten
-from dihedral.graph.texts import Texts, sorted_order
+from dihedral.graph.string_array import StringArray, sorted_order
 
 NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
 NAMES_PER_SEARCH = 200  # Arrow hashes this many names in the time of one bisection
@@ -34,7 +34,7 @@ class AmbiguousNameError(DihedralError):
         self.names = names
 
 
-class Vocabulary(Texts, Sequence[str]):
+class Vocabulary(StringArray, Sequence[str]):
     """Names with ids 0..n-1 in an Arrow string array, which can be memory-mapped.
 
     A name is found by bisection in the sorted order, so no lookup table is built.
@@ -95,7 +95,10 @@ class Vocabulary(Texts, Sequence[str]):
         return all(self._ascends(order[start : start + NAMES_PER_CHUNK + 1]) for start in pairs)
 
     def _ascends(self, ids: NDArray[np.int32]) -> bool:
-        """Whether each of these names is before the next; eight bytes are compared at a time, without a copy of all."""
+        """Whether each of these names is before the next; eight bytes are compared at a time, without a copy of all.
+
+        Arrow could compare them too, but the import of its functions takes more memory than opening a model.
+        """
         offsets, buffer = self.buffers
         text = np.frombuffer(buffer, np.uint8)
         starts, stops = offsets[ids].astype(np.int64), offsets[ids + 1].astype(np.int64)
@@ -299,7 +302,7 @@ class Vocabulary(Texts, Sequence[str]):
         return self.array.filter(pc.invert(pc.is_in(self.array, value_set=others))).to_pylist()
 
 
-def _around(texts: Texts, order: NDArray[np.int32], spellings: Iterable[str]) -> list[str]:
+def _around(texts: StringArray, order: NDArray[np.int32], spellings: Iterable[str]) -> list[str]:
     """The texts around some spellings in the sorted order."""
     ranks = [texts.rank(spelling, order) for spelling in spellings]
     near = {int(i) for rank in ranks for i in order[max(0, rank - NUM_NEIGHBOURS) : rank + NUM_NEIGHBOURS]}

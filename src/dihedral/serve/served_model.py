@@ -18,8 +18,8 @@ from dihedral.ask.query_plan import below, compile_query
 from dihedral.ask.tree import Query, check_size
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph import Graph
+from dihedral.graph.name_search import NameSearch
 from dihedral.graph.patterns import Counts, count_mutual
-from dihedral.graph.search import NameSearch
 from dihedral.graph.steps import SIDES, split_step
 from dihedral.graph.types import Members, types_of
 from dihedral.interpretation import Algebra, MinedRule, Row

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph.labels import COLUMNS, Labels
-from dihedral.graph.search import WordIndex
+from dihedral.graph.name_search import WordIndex
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.io.files import (

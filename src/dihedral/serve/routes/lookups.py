@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 
-from dihedral.graph.search import NameSearch
+from dihedral.graph.name_search import NameSearch
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serve import schemas
 from dihedral.serve.batching import Batcher

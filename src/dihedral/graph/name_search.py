@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.numbering import Names
+from dihedral.graph.numbering import NameTable
 from dihedral.graph.prefixes import expand
-from dihedral.graph.texts import Texts, sorted_order
+from dihedral.graph.string_array import StringArray, sorted_order
 from dihedral.graph.vocabulary import Vocabulary
 
 NAMES_AT_ONCE = 1 << 17
@@ -57,12 +57,12 @@ def fold(texts: pa.Array) -> pa.Array:
 class WordIndex:
     """The words of names and labels. ranks[starts[w]:starts[w + 1]] are those of the names with word w."""
 
-    def __init__(self, words: Texts, starts: NDArray[np.int64], ranks: NDArray[np.int32], count: int) -> None:
+    def __init__(self, words: StringArray, starts: NDArray[np.int64], ranks: NDArray[np.int32], count: int) -> None:
         self.words, self.starts, self.ranks, self.count = words, starts, ranks, count
 
     @classmethod
     def build(cls, names: Vocabulary, by_frequency: NDArray[np.int32]) -> WordIndex:
-        rank_of, words = _ranks(by_frequency), Names()
+        rank_of, words = _ranks(by_frequency), NameTable()
         parts = [np.stack([words.number(found)[codes], rank_of[rows]]) for found, codes, rows in _words_of(names)]
         code, rank = np.concatenate(parts, axis=1) if parts else np.zeros((2, 0), np.int32)
         texts = words.array()
@@ -73,7 +73,7 @@ class WordIndex:
         keys = keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
         word, ranks = np.divmod(keys, max(1, len(names)))
         starts = np.searchsorted(word, np.arange(len(order) + 1))
-        return cls(Texts(texts.take(pa.array(order)), "words"), starts, ranks.astype(np.int32), len(names))
+        return cls(StringArray(texts.take(pa.array(order)), "words"), starts, ranks.astype(np.int32), len(names))
 
     @classmethod
     def from_arrow(cls, table: pa.Table, count: int, file: str) -> WordIndex:
@@ -90,7 +90,7 @@ class WordIndex:
         ranks = np.frombuffer(values.buffers()[1] or b"", np.int32)[values.offset :][: len(values)]
         if lists.null_count or values.null_count or (len(ranks) and not 0 <= ranks.min() <= ranks.max() < count):
             raise DihedralError(f"{file!r} cannot be read: it is about other names; copy the folder again")
-        texts = Texts(words, "words", file)
+        texts = StringArray(words, "words", file)
         texts.check()
         return cls(texts, starts.astype(np.int64), ranks, count)
 

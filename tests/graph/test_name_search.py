@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dihedral import DihedralError
 from dihedral.graph.labels import Labels
-from dihedral.graph.search import NameSearch, WordIndex
+from dihedral.graph.name_search import NameSearch, WordIndex
 from dihedral.graph.vocabulary import Vocabulary
 
 
@@ -88,7 +88,7 @@ def test_a_bound_on_ranks_finds_the_same(monkeypatch):
     queries = ["x", "p", "x p", "q y", "x1 p", "nothing p"]
     order = rng.permutation(300).tolist()
     plain = [found(names, text, 5, by_frequency=order) for text in queries]
-    monkeypatch.setattr("dihedral.graph.search.FEW", 2)
+    monkeypatch.setattr("dihedral.graph.name_search.FEW", 2)
     assert [found(names, text, 5, by_frequency=order) for text in queries] == plain
 
 

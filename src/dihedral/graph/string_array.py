@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 
 
-class Texts:
+class StringArray:
     """Texts with numbers 0..n-1.
 
     what: the texts, for errors.
@@ -28,7 +28,7 @@ class Texts:
         self._checked = not file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Texts, (self._array, self.what, self.file)  # without buffers
+        return StringArray, (self._array, self.what, self.file)  # without buffers
 
     def __len__(self) -> int:
         return len(self._array)
