@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -105,18 +106,26 @@ def family() -> dh.Graph:
     return dh.make_family(40, seed=1)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def probabilities_of_small_graphs() -> Iterator[None]:
+@contextmanager
+def small_probabilities() -> Iterator[None]:
     """A few valid triples are too few for good probabilities, but enough to test with."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dihedral.probability.calibration.MIN_TRUE", 5)
         yield
 
 
+@pytest.fixture
+def probabilities_of_small_graphs() -> Iterator[None]:
+    """What the test trains or updates has probabilities, although its graph is small."""
+    with small_probabilities():
+        yield
+
+
 @pytest.fixture(scope="session")
 def predictor(family: dh.Graph) -> dh.Predictor:
     """A DihEdral model of the forty people, trained for a moment; tests must not change it."""
-    return dh.train(family, "demo/umls", dimension=16, epochs=30, batch_size=32, regulariser_weight=0.01)
+    with small_probabilities():
+        return dh.train(family, "demo/umls", dimension=16, epochs=30, batch_size=32, regulariser_weight=0.01)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,9 @@ import os
 import re
 import shlex
 import shutil
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +29,6 @@ def read(page: str) -> str:
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", [page for page in RUN if re.search(r"^```(python|console)", read(page), re.M)])
 def test_examples_run_as_shown(page, tmp_path, monkeypatch):
-    monkeypatch.setattr("dihedral.probability.calibration.MIN_TRUE", 30)  # as for readers, not for other tests
     if "$ curl" in read(page) and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     folder = tmp_path / "page"
@@ -53,12 +54,17 @@ def commands(page: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("dihedral ")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
-def test_commands_name_options_that_exist(page):
+@cache
+def command_tree() -> dict[str, Any]:
     from dihedral.cli.main import all_commands
 
+    return all_commands()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_commands_name_options_that_exist(page):
     for words in commands(page):
-        found, command, rest = all_commands(), None, words
+        found, command, rest = command_tree(), None, words
         while found and rest:
             assert rest[0] in found, f"{page}: dihedral {' '.join(words)}"
             command, rest = found[rest[0]], rest[1:]

@@ -186,6 +186,7 @@ def test_a_run_is_logged_to_tensorboard_and_mlflow(cli, data, tmp_path, monkeypa
     assert run.info.status == "FINISHED" and run.data.params["epochs"] == "2"
 
 
+@pytest.mark.thorough
 def test_a_model_in_a_folder_with_the_name_of_its_benchmark_is_resumed(cli, benchmark_path, tmp_path, monkeypatch):
     benchmark_path("umls")
     monkeypatch.chdir(tmp_path)

@@ -125,6 +125,7 @@ def large(tmp_path_factory):
     return folders
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize("form", ["file", "folder"])
 def test_the_memory_for_reading_grows_less_than_two_and_a_half_times_as_fast_as_the_graph(python, large, form):

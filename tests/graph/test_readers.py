@@ -275,7 +275,7 @@ def test_an_empty_table_is_refused():
 
 @pytest.mark.parametrize("source", [None, 5, [("a", "b")], np.array([["a", "b"]])], ids=type)
 def test_an_unsupported_object_is_refused(source):
-    with pytest.raises(DihedralError):
+    with pytest.raises(DihedralError, match=f"a graph cannot be read from a {type(source).__name__}; give "):
         load_graph(source)
 
 

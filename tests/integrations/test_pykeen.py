@@ -91,6 +91,7 @@ def test_pipeline_learns(result):
     assert result.losses[-1] < result.losses[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("estimator", ["gumbel", "ste", "argmax", "projection"])
 @pytest.mark.parametrize("loop", ["slcwa", "lcwa"])
 def test_every_estimator_learns_in_both_loops(nations, estimator, loop):
@@ -98,6 +99,7 @@ def test_every_estimator_learns_in_both_loops(nations, estimator, loop):
     assert found.get_metric("mrr") > CHANCE_LEVEL + 0.1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", ["crossentropy", "marginranking", "nssa"])
 def test_pykeen_losses_train_the_model(nations, loss):
     loop = "lcwa" if loss == "crossentropy" else "slcwa"

@@ -24,6 +24,7 @@ def test_the_family_demo_learns_the_family_within_a_minute():
     assert predictor.metrics["test"]["both"]["mrr"] >= 0.93
 
 
+@pytest.mark.thorough
 def test_the_umls_demo_learns_umls_within_a_minute(benchmark_graph):
     graph = benchmark_graph("umls")
     started = time.process_time()

@@ -427,23 +427,36 @@ def test_codes_outside_the_group_are_refused(folder):
         dh.load(folder)
 
 
+NOT_ALL_FILES = "model.json' does not name all the files of a model"
+NO_SIZES = "model.json' does not give the size of each of its files"
+
+
 @pytest.mark.parametrize(
-    "edit",
+    ("part", "content", "message"),
     [
-        pytest.param(lambda manifest: manifest["files"].pop("known"), id="no known"),
-        pytest.param(lambda manifest: manifest["files"].pop("entities"), id="no entities"),
-        pytest.param(lambda manifest: manifest["files"].update(entities=[]), id="no shards"),
-        pytest.param(lambda manifest: manifest["files"].update(known=5), id="a number as name"),
-        pytest.param(lambda manifest: manifest.update(files="x"), id="a string as files"),
-        pytest.param(lambda manifest: manifest.update(bytes=[]), id="a list as bytes"),
-        pytest.param(lambda manifest: manifest.update(settings={}), id="no K"),
-        pytest.param(lambda manifest: manifest["files"].update(known="entities.arrow"), id="another table"),
-        pytest.param(lambda manifest: manifest["files"].update(relations="entities.safetensors"), id="other tensors"),
+        pytest.param("files", {"known": None}, NOT_ALL_FILES, id="no known"),
+        pytest.param("files", {"entities": None}, NOT_ALL_FILES, id="no entities"),
+        pytest.param("files", {"entities": []}, NO_SIZES, id="no shards"),
+        pytest.param("files", {"known": 5}, NOT_ALL_FILES, id="a number as name"),
+        pytest.param("files", "x", "model.json' has files = 'x'; expected dict", id="a string as files"),
+        pytest.param("bytes", [], "model.json' has bytes = []; expected dict", id="a list as bytes"),
+        pytest.param("settings", {"K": None}, "is damaged: KeyError('K')", id="no K"),
+        pytest.param("files", {"known": "entities.arrow"}, NO_SIZES, id="another table"),
+        pytest.param("files", {"relations": "entities.safetensors"}, NO_SIZES, id="other tensors"),
     ],
 )
-def test_a_manifest_with_the_wrong_content_is_refused(folder, edit):
+def test_a_manifest_with_the_wrong_content_is_refused(folder, part, content, message):
+    """None stands for a key that is left out."""
+
+    def edit(manifest):
+        if not isinstance(content, dict):
+            manifest[part] = content
+        else:
+            merged = manifest[part] | content
+            manifest[part] = {key: value for key, value in merged.items() if value is not None}
+
     edit_manifest(folder, edit)
-    refusal(folder)
+    assert refusal(folder).endswith(message)
 
 
 def test_known_facts_with_unknown_entities_are_refused(folder):
@@ -454,7 +467,7 @@ def test_known_facts_with_unknown_entities_are_refused(folder):
         writer.write_table(table.set_column(0, "head", pa.array(heads)))
     size = os.path.getsize(folder / "known.arrow")
     edit_manifest(folder, lambda manifest: manifest["bytes"].update({"known.arrow": size}))
-    refusal(folder)
+    assert "known.arrow' has entity id 1000 in train; valid ids are 0 <= id < " in refusal(folder)
 
 
 @pytest.mark.parametrize("device", ["gpu", pytest.param("cuda", marks=pytest.mark.skipif("torch.cuda.is_available()"))])

@@ -96,6 +96,7 @@ def test_the_same_settings_are_trained_once(family, tmp_path):
     assert len(open_study(task).trials) == 8
 
 
+@pytest.mark.thorough
 def test_workers_share_one_study(task):
     rows = search(task, trials=4, workers=2)
     assert len(rows) == 4 and len(open_study(task).trials) == 4

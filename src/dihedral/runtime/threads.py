@@ -65,8 +65,8 @@ def for_each(
                 on_done(item)
             return
         with interruption.part() as running, ThreadPoolExecutor(threads, "dihedral", _single_threaded) as pool:
-            futures = {pool.submit(copy_context().run, work, item): item for item in items}
             try:
+                futures = {pool.submit(copy_context().run, work, item): item for item in items}
                 for future in as_completed(futures):
                     future.result()
                     on_done(futures[future])
