@@ -22,6 +22,7 @@ from dihedral.errors import DihedralError
 
 GIB = 1 << 30
 POLL_SECONDS = 0.002
+MAX_SECONDS = 600.0  # for a child that hangs; a busy machine may be slow
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Child:
         text = self.printed.read_text(encoding="utf-8", errors="replace")
         return text[start:].strip() if (start := ("\n" + text).rfind("\nerror: ")) >= 0 else text.strip()
 
-    def wait(self, seconds: float = 120.0) -> Ending:
+    def wait(self, seconds: float = MAX_SECONDS) -> Ending:
         """Wait until it ends; a child that takes longer is killed and counts as hung."""
         status = self._reap(seconds)
         if status is None:
@@ -135,7 +136,7 @@ class Child:
         return ending
 
 
-def run_child(work: Callable[[], Any], *, seconds: float = 120.0, memory: int | None = None) -> Ending:
+def run_child(work: Callable[[], Any], *, seconds: float = MAX_SECONDS, memory: int | None = None) -> Ending:
     """Run work in a child and wait until it ends."""
     return Child(work, memory=memory).wait(seconds)
 

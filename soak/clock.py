@@ -133,7 +133,7 @@ def check_serving(folder: Path) -> tuple[Any, Any]:
 
 def _count_answers(printed: Path) -> int | str:
     """The number of successful requests to the address that the server prints."""
-    deadline, output = time.monotonic() + 30, ""
+    deadline, output = time.monotonic() + 300, ""
     while not (found := re.search(r"http://[\w.]+:\d+", output)):
         output = printed.read_text() if printed.exists() else ""
         time.sleep(0.02)
@@ -142,7 +142,7 @@ def _count_answers(printed: Path) -> int | str:
     url = f"{found[0]}/v1/predict?head=man_0000&relation=spouse&top=3"
     answered = 0
     for _ in range(REQUESTS):
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=300) as answer:
             answered += answer.status == 200
     return answered
 

@@ -86,7 +86,7 @@ def hold(out: Path, gate: Path) -> None:
         _wait_for(gate.exists)
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

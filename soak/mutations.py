@@ -36,7 +36,7 @@ from dihedral.io.sources import RDF_SUFFIXES
 from soak.children import GIB, Child, is_clear, run_child
 from soak.tally import Tally
 
-MAX_SECONDS = 10.0  # per file
+MAX_SECONDS = 300.0  # per file: a process that hangs, not a busy machine
 MAX_MEMORY = GIB // 2  # for loading, in addition to the memory of the process
 NUM_WORKERS = 2
 MAX_MESSAGE_LENGTH = 2000

@@ -186,7 +186,7 @@ def forks() -> Iterator[ForkServer]:
 def python(forks: ForkServer) -> Callable[..., subprocess.CompletedProcess[str]]:
     """python("-c", script): another Python process, with its output."""
 
-    def run(*arguments: object, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, timeout: float = 600, **environment: str) -> subprocess.CompletedProcess[str]:
         with forks.start(*arguments, **environment) as process:
             return process.wait(timeout)
 

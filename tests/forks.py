@@ -51,7 +51,7 @@ class Fork:
         """End it, if it still runs."""
         if not self.has_ended():
             os.kill(self.pid, signal.SIGKILL)
-        self.wait(60)
+        self.wait(600)
 
 
 class ForkServer:
@@ -76,7 +76,7 @@ class ForkServer:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(60)
+        self._process.wait(600)
 
 
 def _read(descriptor: int) -> str:

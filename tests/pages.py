@@ -34,7 +34,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 PROMPT = "$ "
 ANY = "..."
 ADDRESS = "127.0.0.1:8000"  # what pages show; the server listens at a free port
-START_SECONDS = 120
+START_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class PageRun:
             env={**os.environ, "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         errors = done.stderr if done.returncode else ""
@@ -310,7 +310,7 @@ class PageRun:
     def _stop(self) -> None:
         if self.server is not None:
             self.server.terminate()
-            self.server.wait(timeout=60)
+            self.server.wait(timeout=600)
             self.server = None
 
 

@@ -25,7 +25,7 @@ def found(forks, sizes, tmp_path_factory):
     words = [word for part in PARTS for word in ("--part", part)]
     amounts = ("--kills", sizes[0], "--mutations", sizes[1], "--hostile", sizes[1])
     with forks.start("-m", "soak", *words, *amounts, "--out", out) as process:
-        done = process.wait(900)  # a hang, not a slow machine
+        done = process.wait(3600)  # a hang, not a slow machine
     assert (out / "soak.json").exists(), done.stderr
     record = json.loads((out / "soak.json").read_text())
     assert done.returncode == (1 if record["losses"] else 0)

@@ -70,7 +70,7 @@ def test_processes_and_threads_lose_nothing_of_each_other(journal, forks):
         here = [pool.submit(append, journal, {"writer": "c", "number": number}) for number in range(200)]
         for each in here:
             each.result()
-        assert process.wait(120).returncode == 0
+        assert process.wait(600).returncode == 0
     rows = [json.loads(line) for line in journal.path.read_text().splitlines()]
     assert len(rows) == 600
     for writer in "ab":
