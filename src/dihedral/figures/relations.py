@@ -20,10 +20,7 @@ MAX_NAME = 48  # characters, the last ones
 
 def draw_relations(algebra: Algebra, path: Path, *, relations: list[str] | None = None, title: str = "") -> None:
     """Draw the share of each group element per relation (left) and the relation nearest to each product (right)."""
-    names = list(algebra.names)[:MAX_RELATIONS] if relations is None else relations
-    if not names:
-        raise DihedralError("no relations to draw; name at least one")
-    rows = [algebra[name] for name in names]
+    rows = _rows(algebra, relations)
     size = 0.55 * len(rows) + 1.2
     figure = Figure(figsize=(5.2 + 1.15 * len(rows) + 1.5, size + 0.8))
     left, right = figure.subplots(1, 2, width_ratios=[2 * algebra.monoid.K + 1, 2.1 * len(rows)])
@@ -39,10 +36,7 @@ def draw_components(algebra: Algebra, path: Path, *, relations: list[str] | None
 
     Smaller elements are paler. Components are ordered by how much of them the relations use.
     """
-    names = list(algebra.names)[:MAX_RELATIONS] if relations is None else relations
-    if not names:
-        raise DihedralError("no relations to draw; name at least one")
-    monoid, rows = algebra.monoid, [algebra[name] for name in names]
+    monoid, rows = algebra.monoid, _rows(algebra, relations)
     sizes = np.stack([row.sizes for row in rows])  # [R, L]
     order = np.argsort(-sizes.sum(axis=0), kind="stable")
     colours = _element_colours(monoid.K)[np.stack([monoid.group_part(row.codes) for row in rows])]  # [R, L, 3]
@@ -50,14 +44,21 @@ def draw_components(algebra: Algebra, path: Path, *, relations: list[str] | None
     figure = Figure(figsize=(9, 0.28 * len(rows) + 1.6))
     axes = figure.subplots()
     axes.imshow(image[:, order], aspect="auto", interpolation="nearest")
-    labels = [_shown(algebra, name) for name in names]
-    axes.set_yticks(range(len(rows)), list(map(_plain, labels)), fontsize=8)
+    axes.set_yticks(range(len(rows)), [_shown(row) for row in rows], fontsize=8)
     axes.set_xlabel("components, most used first")
     legend = [Patch(color=tuple(colour), label=_math_name(name))
               for colour, name in zip(_element_colours(monoid.K), monoid.group.names, strict=True)]  # fmt: skip
     axes.legend(handles=legend, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
     axes.set_title(title, fontsize=11)
     figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
+def _rows(algebra: Algebra, relations: list[str] | None) -> list[Row]:
+    """The rows of some relations, or of the first ones."""
+    names = list(algebra.names)[:MAX_RELATIONS] if relations is None else relations
+    if not names:
+        raise DihedralError("no relations to draw; name at least one")
+    return [algebra[name] for name in names]
 
 
 def _element_colours(K: int) -> NDArray[np.float64]:
@@ -81,7 +82,7 @@ def _element_shares(axes: Any, rows: list[Row]) -> None:
     shares = shares[:, : len(names)]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=max(0.5, shares.max()), aspect="auto")
     axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(rows)), [_plain(_shown(row.algebra, row.name)) for row in rows])
+    axes.set_yticks(range(len(rows)), [_shown(row) for row in rows])
     axes.set_title("share of each element", fontsize=10)
     for (i, j), share in np.ndenumerate(shares):
         axes.text(j, i, f"{share:.2f}".lstrip("0") or "0", ha="center", va="center", fontsize=7,
@@ -106,16 +107,17 @@ def _products(axes: Any, rows: list[Row]) -> None:
                 axes.text(j, i, f"{label}\n{best[i, j]:.2f}", ha="center", va="center", fontsize=6.5,
                           color="white" if best[i, j] > 0.6 else "#333333")  # fmt: skip
     axes.imshow(best, cmap="Greens", vmin=0, vmax=1, aspect="auto")
-    shown = [_plain(_shown(row.algebra, row.name)) for row in rows]
+    shown = [_shown(row) for row in rows]
     axes.set_xticks(range(len(rows)), shown, rotation=20, ha="right")
     axes.set_yticks(range(len(rows)), shown)
     axes.set_title("row · column: nearest relation, kappa (0: chance, blank: not significant)", fontsize=10)
 
 
-def _shown(algebra: Algebra, name: str) -> str:
+def _shown(row: Row) -> str:
     """The label of a relation with its name, or the end of a long name."""
-    shown = algebra.names.shown(name) if algebra.names.label(name) else name
-    return shown if len(shown) <= MAX_NAME else f"…{shown[1 - MAX_NAME :]}"
+    names = row.algebra.names
+    shown = names.shown(row.name) if names.label(row.name) else row.name
+    return _plain(shown if len(shown) <= MAX_NAME else f"…{shown[1 - MAX_NAME :]}")
 
 
 def _plain(name: str) -> str:

@@ -229,12 +229,9 @@ def to_predictor(
         )
     model.eval()  # PyKEEN's prediction methods do the same
     forward = slice(None, None, 2 if model.use_inverse_triples else 1)  # PyKEEN stores each inverse after its relation
-    scales = None if relations.scales is None else relations.scales[forward]
     with torch.no_grad():
         entities = model.entity_representations[0]().clone()
-        converted = Model(
-            entities, CodeRelations(relations.codes[forward], relations.K, scales, relations.grades).to(entities.device)
-        )
+        converted = Model(entities, _with_codes(relations, forward).to(entities.device))
     return Predictor(TrainedModel(converted.requires_grad_(False), graph))
 
 
@@ -243,8 +240,6 @@ def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
     model = predictor.model
     if not isinstance(model.relations, DiscreteRelations):
         raise DihedralError(f"the predictor's model is {model.relations.kind!r}; only DihEdral models can be converted")
-    ours = model.relations
-    relations = CodeRelations(ours.codes, ours.K, ours.scales, ours.grades)
     entities = model.entities.detach()
     converted = ERModel(
         triples_factory=KGInfo(model.num_entities, model.num_relations, create_inverse_triples=False),
@@ -254,10 +249,16 @@ def from_predictor(predictor: Predictor) -> ERModel[Tensor, Tensor, Tensor]:
             "initializer": PretrainedInitializer(entities.cpu()),
             "trainable": False,
         },
-        relation_representations=DihEdralRepresentation(relations),
+        relation_representations=DihEdralRepresentation(_with_codes(model.relations)),
         loss=SoftplusLoss(),
     )
     return converted.to(entities.device).eval()
+
+
+def _with_codes(relations: DiscreteRelations, which: slice = slice(None)) -> CodeRelations:
+    """The elements of some relations, without what they were trained with."""
+    scales = None if relations.scales is None else relations.scales[which]
+    return CodeRelations(relations.codes[which], relations.K, scales, relations.grades)
 
 
 def _graph_of(factories: Mapping[str, CoreTriplesFactory | None], name: str) -> Graph:
