@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import TILE, tiles
+from dihedral.graph.joins import TILE, ones, tiles
 from dihedral.graph.patterns import find_reversals
 from dihedral.graph.steps import SIDES, Fact, Side, Step
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
@@ -81,8 +81,6 @@ class Properties:
 
     @classmethod
     def of(cls, graph: Graph, min_support: int) -> Properties:
-        from scipy import sparse  # on first use: its import takes longer than that of this package
-
         index = graph.train_index
         source, step, end = (each.long().numpy() for each in (index.sources, index.steps, index.ends))
         two = source != end
@@ -90,9 +88,7 @@ class Properties:
             step[two] * graph.num_entities + end[two], return_inverse=True, return_counts=True
         )
         enough = size >= min_support
-        members = sparse.csr_array(
-            (np.ones(len(column), np.int32), (source[two], column)), shape=(graph.num_entities, len(keys))
-        )[:, np.flatnonzero(enough)]
+        members = ones(source[two], column, (graph.num_entities, len(keys)))[:, np.flatnonzero(enough)]
         return cls(graph, *np.divmod(keys[enough], graph.num_entities), members)
 
     def pairs(self, bodies: Ids, heads: Ids, min_support: int, top: int) -> tuple[Ids, Ids]:

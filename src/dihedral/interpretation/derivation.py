@@ -119,18 +119,16 @@ def materialise(
     """
     if not 0 <= min_confidence <= 1:
         raise DihedralError(f"min_confidence is {min_confidence}; it must be between 0 and 1")
-    counter = RuleCounter(graph)
-    counted = []
+    report = on_progress or (lambda done, total: None)
+    counter, counted = RuleCounter(graph), []
     for number, rule in enumerate({rule.key: rule for rule in rules}.values(), 1):
-        if on_progress:
-            on_progress(number, 2 * len(rules))
+        report(number, 2 * len(rules))
         counted.append(counter.count(rule))
     kept = [rule for rule in counted if rule.counts and rule.counts.support >= min_support]
     kept = sorted((rule for rule in kept if rule.confidence >= min_confidence), key=_rank)
     triples, ways = [np.zeros((0, 3), np.int32)], []
     for number, rule in enumerate(kept):
-        if on_progress:
-            on_progress(len(rules) + number, 2 * len(rules))
+        report(len(rules) + number, 2 * len(rules))
         found, way = _new_facts(counter, rule)
         triples.append(found)
         ways.append(way)

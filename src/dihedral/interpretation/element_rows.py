@@ -48,7 +48,7 @@ from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
 
-BATCH = 256  # relations compared with all others at a time
+BATCH = 512  # relations compared with others at a time
 DIGITS = 9  # kappas are rounded, so that errors of rounding do not order what is equal
 MIN_WEIGHT = 1e-3  # the smallest weight of a component, relative to the largest
 MAX_FACTS = 2000  # facts per relation that its weights are averaged over

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dihedral.elements.shares import ComponentShare
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import TILE, paths_between, ranges, tiles
+from dihedral.graph.joins import TILE, ones, paths_between, ranges, tiles
 from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
@@ -106,7 +106,9 @@ def find_rules(
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     _check(kinds, min_support, top, length, min_score)
     facts = predictor.graph if graph is None else predictor.align(graph)
-    miner = RuleMiner(predictor, facts, min_support, top, examples, min_score, on_progress)
+    miner = RuleMiner(
+        predictor, facts, min_support, top, examples, min_score, on_progress or (lambda done, total: None)
+    )
     rules: list[MinedRule] = []
     if set(kinds) & {"symmetric", "skew-symmetric", "inverse"}:
         rules += miner.of_reversals(kinds)
@@ -139,7 +141,7 @@ class RuleMiner:
     top: int
     examples: int
     min_score: float
-    on_progress: OnProgress | None
+    on_progress: OnProgress
 
     def __post_init__(self) -> None:
         self.algebra = algebra(self.predictor)
@@ -178,7 +180,7 @@ class RuleMiner:
         """The lower of the belief scores of ~r₂ ⇒ r₁ and ~r₁ ⇒ r₂, for pairs of relations [n]."""
         found = np.ones(len(first), np.float32)
         bodies, place = np.unique(np.concatenate([first, second]), return_inverse=True)
-        heads_of = _wanted(place, np.concatenate([second, first]), (len(bodies), self.num_relations))
+        heads_of = ones(place, np.concatenate([second, first]), (len(bodies), self.num_relations))
         for start in range(0, len(bodies), BATCH):
             part = bodies[start : start + BATCH]
             wanted = heads_of[start : start + BATCH]
@@ -278,18 +280,17 @@ class RuleMiner:
         for start in range(0, len(bodies), size):
             here = slice(start, start + size)
             heads = None if heads_of is None else heads_of[here]
-            report = partial(self._report, start, len(bodies))
+
+            def report(done: int, before: int = start) -> None:
+                self.on_progress(before + done, len(bodies))
+
             scores = self.beliefs.score(bodies[here], heads, starts, min_score=self.min_score, on_progress=report)
             yield start, scores
             report(len(bodies[here]))
 
-    def _report(self, before: int, total: int, done: int) -> None:
-        if self.on_progress:
-            self.on_progress(before + done, total)
-
     def _composition(self, body: Steps, head: int, score: float, counts: RuleCount) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
-        wanted = _wanted(np.array([0]), np.array([head]), (1, self.num_relations))
+        wanted = ones(np.array([0]), np.array([head]), (1, self.num_relations))
         swapped = float(self.beliefs.score(np.array([body[::-1]]), heads=wanted)[0, head])
         return self._rule("composition", body, head, score, share, counts, swapped < ORDER_MATTERS * score)
 
@@ -327,12 +328,6 @@ class RuleMiner:
 
 def _bodies(chains: Chains, num_relations: int) -> tuple[NDArray[np.int64], Any]:
     """The bodies [n, 2] of chains, and the heads that each has as a sparse matrix [n, R]."""
-    bodies, row = np.unique(chains.rules[:, :2].astype(np.int64), axis=0, return_inverse=True)
-    return bodies, _wanted(row.reshape(-1), chains.rules[:, 2], (len(bodies), num_relations))
-
-
-def _wanted(body: NDArray[Any], head: NDArray[Any], shape: tuple[int, int]) -> Any:
-    """Heads that are wanted of bodies, as a sparse matrix [n, R]."""
-    from scipy import sparse  # on first use: its import takes longer than that of this package
-
-    return sparse.csr_array((np.ones(len(body), bool), (body, head)), shape=shape)
+    rules = chains.rules.astype(np.int64)
+    bodies, row = np.unique(rules[:, :2], axis=0, return_inverse=True)
+    return bodies, ones(row.reshape(-1), rules[:, 2], (len(bodies), num_relations))
