@@ -1,15 +1,16 @@
-"""Look for known vulnerabilities in requirements/dev.txt with pip-audit; skipped with a reason where it cannot run."""
+"""Look for known vulnerabilities in requirements/dev.txt with pip-audit; says SKIPPED and why where it cannot run."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from pathlib import Path
 
-DATABASE = "https://api.osv.dev/v1/vulns/GHSA-vqfr-h8mv-ghfj"  # any entry: that of h11
+ENTRY = "GHSA-vqfr-h8mv-ghfj"  # any entry: that of h11
+DATABASE = f"https://api.osv.dev/v1/vulns/{ENTRY}"
 SECONDS = 10
 
 
@@ -18,15 +19,16 @@ def why_not() -> str:
     if importlib.util.find_spec("pip_audit") is None:
         return "pip-audit is not installed"
     try:
-        urllib.request.urlopen(DATABASE, timeout=SECONDS).close()
-    except (urllib.error.URLError, OSError) as error:
+        with urllib.request.urlopen(DATABASE, timeout=SECONDS) as answer:
+            entry = json.load(answer)
+    except (OSError, ValueError) as error:  # ValueError: a page of a proxy, not the database
         return f"no database of vulnerabilities can be reached ({getattr(error, 'reason', error)})"
-    return ""
+    return "" if isinstance(entry, dict) and entry.get("id") == ENTRY else "the database of vulnerabilities is another"
 
 
 def main() -> None:
     if reason := why_not():
-        print(f"pip-audit skipped: {reason}")
+        print(f"SKIPPED pip-audit, nothing was checked: {reason}")
         return
     requirements = Path(__file__).with_name("dev.txt")
     options = ["--require-hashes", "--disable-pip", "--vulnerability-service", "osv", "--progress-spinner", "off"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 import dihedral as dh
 
 SOURCE = Path(str(resources.files("dihedral")))
+ROOT = Path(__file__).parents[1]
+MAX_LINES = 60
 
 IMPORT = """
 import json, sys, torch
@@ -62,12 +65,25 @@ def test_the_public_names_are_sorted_and_unique():
 
 def test_the_version_is_the_one_of_the_project():
     assert dh.__version__ == version("dihedral")
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    assert dh.__version__ == tomllib.loads(project.read_text())["project"]["version"]
+    assert dh.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_the_package_is_typed():
     assert (SOURCE / "py.typed").is_file()
+
+
+def test_no_function_is_long():
+    """Its body, without the docstring, has at most 60 lines."""
+    long = []
+    for path in (
+        path for part in ("src", "tests", "paper", "benchmarks", "soak") for path in (ROOT / part).rglob("*.py")
+    ):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                if body and node.end_lineno - body[0].lineno >= MAX_LINES:
+                    long.append(f"{path.relative_to(ROOT)}: {node.name}")
+    assert long == []
 
 
 def test_the_calls_of_the_readme_work(family, tmp_path):
