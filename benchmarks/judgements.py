@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ VALUES = ("triples", "accuracy", "expected_calibration_error", "error_by_chance"
 
 def measure(name: str, model: str) -> dict[str, Any]:
     trained = dh.train(open_graph(name), model=MODELS[model], device="cpu", progress=False)
-    judged = trained.metrics["calibration"]["judgements"]["test"]
+    judged = asdict(trained.calibration.judged)
     row = {"graph": name, "model": model} | {key: judged[key] for key in VALUES}
     return row | {"test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe.to_dict()}
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +36,6 @@ from dihedral.probability.proposals import propose
 from dihedral.probability.sampling import is_among
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
-from dihedral.store.trained import TrainedModel
 
 SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
 CUTS = (20, 100, 500, 1000)
@@ -105,7 +105,7 @@ def per_relation(graph: Graph, table: list[dict[str, Any]], hits: np.ndarray, he
 
 def measure(trained: Predictor) -> dict[str, Any]:
     graph, held = hold_out(trained.graph)
-    predictor = Predictor(TrainedModel(trained.model, graph, recipe=trained.recipe, metrics=trained.metrics))
+    predictor = Predictor(replace(trained.trained, graph=graph))
     started = time.perf_counter()
     table = dh.missing_facts(predictor, top=TOP).to_pylist()
     seconds = time.perf_counter() - started
@@ -116,7 +116,7 @@ def measure(trained: Predictor) -> dict[str, Any]:
     reached = [bool(sides[r][0][h] and sides[r][1][t]) for h, r, t in held.tolist()]
     assert trained.calibration is not None
     parts = trained.scorer, trained.graph, trained.calibration
-    judged = trained.metrics["calibration"]["judgements"]["test"]
+    judged = asdict(trained.calibration.judged)
     return {
         "graph": graph.name, "held_out": len(held), "reachable": float(np.mean(reached)),
         "precision": precision(hits), "claimed": precision(claimed), "area": area(hits, len(held)),

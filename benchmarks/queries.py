@@ -27,7 +27,7 @@ from torch import Tensor
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.ask.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities, read_answers
+from dihedral.ask.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities
 from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, inputs
 from dihedral.ask.transitions import Transitions
@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     predictor = dh.load(options.model)
-    model = read_answers(stored) if (stored := predictor.metrics.get("calibration", {}).get("queries")) else None
+    model = predictor.calibration.queries if predictor.calibration else None
     shown, kinds, records = Shown([], [], [], [], []), [], []
     first = options.widths[0], options.conjunction[0], options.ways[0]
     rows = Transitions(predictor.scorer, predictor.train_index)

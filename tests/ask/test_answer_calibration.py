@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from dihedral.ask.answer_calibration import (
 )
 from dihedral.ask.messages import Semantics, evaluate
 from dihedral.ask.transitions import Transitions
+from dihedral.probability.calibration import Calibration
 
 X, Y = Variable("x"), Variable("y")
 
@@ -61,10 +64,9 @@ def test_the_fit_is_stored_with_the_model(trained, tmp_path):
 
 
 def test_a_damaged_fit_is_named(trained):
-    damaged = dh.Predictor(dh.TrainedModel(trained.model, trained.graph, metrics=trained.metrics | {}))
-    damaged.metrics["calibration"] = trained.metrics["calibration"] | {"queries": {"curves": []}}
+    content = trained.calibration.to_dict() | {"queries": {"curves": []}}
     with pytest.raises(DihedralError, match="the model's probabilities are damaged"):
-        damaged.ask(Query(X, Fact("man_0000", "spouse", X)))
+        Calibration.from_dict(content, trained.graph.relations)
 
 
 def test_a_graph_with_few_valid_facts_has_no_fit(family, predictor, monkeypatch):
@@ -79,8 +81,8 @@ def test_a_value_that_is_not_fitted_is_no_probability(trained):
         assert all(answer.probability is None and answer.value > 0 for answer in trained.ask(query, **options))
     negated = Query(X, Fact("man_0000", "spouse", X) & ~Fact("man_0001", "spouse", X))  # no drawn query has a negation
     assert all(answer.probability is None for answer in trained.ask(negated))
-    metrics = trained.metrics | {"calibration": trained.metrics["calibration"] | {"queries": None}}
-    small = dh.Predictor(dh.TrainedModel(trained.model, trained.graph, metrics=metrics))
+    without = replace(trained.calibration, queries=None)
+    small = dh.Predictor(dh.TrainedModel(trained.model, trained.graph, calibration=without))
     assert [(answer.entity, answer.value) for answer in small.ask(query)] == [
         (answer.entity, answer.value) for answer in trained.ask(query)
     ]

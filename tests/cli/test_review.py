@@ -120,7 +120,7 @@ def test_decisions_correct_the_probabilities_of_the_model(review, cli, folder):
     assert "probabilities now follow 10 decisions" in done.out
     after = cli("missing", folder, "--json", "--top", 30).rows
     assert sum(row["probability"] for row in after) > sum(row["probability"] for row in before)
-    assert "precision_low" not in after[0] and dh.load(folder).metrics["calibration"]["reviews"]["accepted"] == 10
+    assert "precision_low" not in after[0] and dh.load(folder).calibration.corrections.accepted == 10
 
 
 def test_an_update_adds_accepted_facts_and_keeps_the_decisions(review, cli, folder, tmp_path):
@@ -133,10 +133,10 @@ def test_an_update_adds_accepted_facts_and_keeps_the_decisions(review, cli, fold
     assert cli("update", folder, "--reviews").code == 0
     updated = dh.load(folder)
     assert set(accepted) <= set(updated.graph.names_of(updated.graph.train))
-    assert updated.metrics["calibration"]["reviews"]["accepted"] == 2 and Reviews(folder).facts("reject") == rejected
+    assert updated.calibration.corrections.accepted == 2 and Reviews(folder).facts("reject") == rejected
     assert "no accepted fact is missing" in cli("update", folder, "--reviews").err
     more = updated.update(add=[("zoe", "sibling", "man_0001")], progress=False)
-    assert more.metrics["calibration"]["reviews"] == updated.metrics["calibration"]["reviews"]
+    assert more.calibration.corrections == updated.calibration.corrections
     (tmp_path / "gone.tsv").write_text("\t".join(accepted[0]) + "\n")
     assert cli("update", folder, "--remove", tmp_path / "gone.tsv", "--out", tmp_path / "three").code == 0
     assert Reviews(tmp_path / "three").facts("accept") == accepted[1:] and Reviews(folder).facts("accept") == accepted

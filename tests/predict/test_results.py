@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,7 @@ from dihedral.predict.results import Results
 @pytest.fixture(scope="module")
 def labelled(predictor):
     graph = predictor.graph.with_labels({"man_0000": "José <b>", "spouse": "married to"})
-    found = dh.Predictor(dh.TrainedModel(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics))
-    return found
+    return dh.Predictor(replace(predictor.trained, graph=graph))
 
 
 def all_results(predictor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,12 +20,8 @@ def reviews(tmp_path) -> Reviews:
 
 @pytest.fixture
 def own(predictor) -> dh.Predictor:
-    """The predictor, with metrics that may change."""
-    return dh.Predictor(
-        dh.TrainedModel(
-            predictor.model, predictor.graph, recipe=predictor.recipe, metrics=copy.deepcopy(predictor.metrics)
-        )
-    )
+    """The predictor, with a calibration that may change."""
+    return dh.Predictor(replace(predictor.trained))
 
 
 def decide(predictor, reviews, fact, decision, reviewer="eve") -> Decision:
@@ -58,7 +54,7 @@ def test_decisions_move_the_probabilities_of_their_relation(own, reviews, decisi
     for each in before[:20]:
         decide(own, reviews, fact_of(each), decision)
     own.use_reviews(reviews)
-    assert own.metrics["calibration"]["reviews"][f"{decision}ed"] == 20
+    assert getattr(own.calibration.corrections, f"{decision}ed") == 20
     old = {fact_of(each): each["probability"] for each in before}
     new = {fact_of(each): each["probability"] for each in find_proposals(own, reviews, relations=["parent"], top=40)}
     both = [(old[fact], new[fact]) for fact in old.keys() & new.keys() if 0.001 < old[fact] < 0.99]

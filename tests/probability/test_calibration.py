@@ -45,10 +45,10 @@ def test_false_triples_are_not_facts_and_differ_on_one_side(umls, evidence):
 
 
 def test_judgements_of_umls_are_well_calibrated_on_test(trained):
-    measured = trained.metrics["calibration"]["judgements"]["test"]
-    assert measured["expected_calibration_error"] < 0.05
-    assert measured["accuracy"] > 0.95
-    assert sum(row["triples"] for row in measured["reliability"]) == measured["triples"]
+    measured = trained.calibration.judged
+    assert measured.expected_calibration_error < 0.05
+    assert measured.accuracy > 0.95
+    assert sum(row["triples"] for row in measured.reliability) == measured.triples
 
 
 def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
@@ -113,7 +113,7 @@ def test_a_known_fact_is_judged_nearly_as_if_it_were_not_known(trained, umls):
     fact = umls.test[:1]
     without = umls.replace(test=umls.test[1:])
     names = list(umls.names_of(fact))
-    bare = dh.Predictor(dh.TrainedModel(trained.model, without, metrics=trained.metrics))
+    bare = dh.Predictor(dh.TrainedModel(trained.model, without, calibration=trained.calibration))
     assert trained.classify(names)[0].probability == pytest.approx(
         bare.classify(names)[0].probability, abs=0.1
     )  # only its fit is counted
@@ -125,17 +125,13 @@ def test_a_model_that_is_not_calibrated_has_no_probabilities(predictor, family):
     assert bare.predict(head="man_0000", relation="spouse", top=1)[0].probability is None
     with pytest.raises(DihedralError, match=r"no probabilities: it was not calibrated; call calibrate\(\)"):
         bare.classify([("man_0000", "spouse", "man_0001")])
-    old = dh.Predictor(dh.TrainedModel(predictor.model, family, metrics={"calibration": {"curves": {"slope": []}}}))
-    assert old.calibration is None
-    with pytest.raises(DihedralError, match="fitted by another version"):
-        old.classify([("man_0000", "spouse", "man_0001")])
 
 
 def test_models_survive_a_round_trip_through_their_dictionary(trained, umls):
-    again = Calibration.from_dict(trained.calibration.to_dict(), umls.num_relations)
+    again = Calibration.from_dict(trained.calibration.to_dict(), umls.relations)
     assert again.to_dict() == trained.calibration.to_dict()
-    with pytest.raises(ValueError, match="offsets for 4 relations"):
-        Calibration.from_dict(trained.calibration.to_dict(), 4)
+    with pytest.raises(DihedralError, match="offsets for 4 relations"):
+        Calibration.from_dict(trained.calibration.to_dict(), list("abcd"))
 
 
 def test_too_few_valid_triples_give_no_probabilities_and_a_reason(monkeypatch):
@@ -143,7 +139,7 @@ def test_too_few_valid_triples_give_no_probabilities_and_a_reason(monkeypatch):
     graph = dh.load_graph([(f"e{i}", "r", f"e{i + 1}") for i in range(40)])
     predictor = dh.train(graph, "demo/umls", epochs=1, progress=False, device="cpu")
     assert predictor.calibration is None
-    assert predictor.metrics["calibration"]["reason"] == "the graph has 0 valid triples; probabilities need 30 or more"
+    assert predictor.why_not_calibrated == "the graph has 0 valid triples; probabilities need 30 or more"
     with pytest.raises(DihedralError, match="has 0 valid triples; probabilities need 30 or more"):
         predictor.calibrate()
 

@@ -49,9 +49,9 @@ def test_a_file_of_questions_has_the_same_answers_in_the_same_order(predictor, f
 
 
 def test_the_order_by_default_is_the_better_one_on_valid(predictor, family):
-    measured = predictor.metrics["calibration"]["answers"]
-    better = measured["mrr"]["probability"] > measured["mrr"]["score"]
-    assert predictor.order == measured["order"] == ("probability" if better else "score")
+    measured = predictor.calibration.orders
+    better = measured.mrr["probability"] > measured.mrr["score"]
+    assert predictor.order == measured.order == ("probability" if better else "score")
     head, relation, _ = questions_of(family)[0]
     assert predictor.predict(head=head, relation=relation) == predictor.predict(
         head=head, relation=relation, order=predictor.order
@@ -107,7 +107,7 @@ def test_answers_beyond_the_pool_keep_their_rank(predictor, family, monkeypatch)
     monkeypatch.setattr(ordering, "POOL", 2)
     noise = torch.randn(predictor.model.entities.shape, generator=torch.Generator().manual_seed(0))
     predictor = dh.Predictor(
-        dh.TrainedModel(Model(noise, predictor.model.relations), family, metrics=predictor.metrics)
+        dh.TrainedModel(Model(noise, predictor.model.relations), family, calibration=predictor.calibration)
     )
     by_score, by_probability = (dh.evaluate(predictor, order=order).both for order in ("score", "probability"))
     beyond = by_score.greater >= 2

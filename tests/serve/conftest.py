@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 import dihedral as dh
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
+from dihedral.probability.calibration import Calibration
 from dihedral.serve.app import create_app
 from dihedral.serve.served_model import ServedModel, read_models
 from dihedral.store.folder import relabel_model
@@ -62,7 +63,8 @@ def fitted_folder(family_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     predictor = dh.load(family_folder)
     curves = [{"knots": [-15, 15], "heights": [0, 10]}, {"knots": [-10, 0], "heights": [0, 0]}]
     fit = {"curves": curves, "offsets": [-5, -5, -5], "z": [-10, 10], "probability": [0.001, 0.9]}
-    predictor.metrics["calibration"]["queries"] = fit
+    content = predictor.calibration.to_dict() | {"queries": fit}
+    predictor.trained.calibration = Calibration.from_dict(content, predictor.graph.relations)
     folder = tmp_path_factory.mktemp("serving") / "fitted"
     predictor.save(folder)
     return folder

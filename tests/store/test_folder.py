@@ -355,6 +355,7 @@ def test_a_manifest_without_a_required_key_is_refused(folder, key):
 
 
 FILES = [
+    "calibration.json",
     "entities.arrow",
     "entities.safetensors",
     "known.arrow",
@@ -594,14 +595,39 @@ def test_a_name_that_is_not_utf8_is_refused(folder):
     assert "cannot be read" in refusal(folder)
 
 
-@pytest.mark.parametrize("broken", [{"models": []}, {"models": 3}, {"models": {"features": []}}, [3]])
-def test_damaged_probabilities_are_refused_in_one_sentence(folder, broken):
-    path = next(folder.glob("metrics*.json"))
-    metrics = json.loads(path.read_text()) | {"calibration": broken}
-    path.write_text(json.dumps(metrics))
-    edit_manifest(folder, lambda manifest: manifest["bytes"].update({path.name: path.stat().st_size}))
-    with pytest.raises(DihedralError, match="the model's probabilities are damaged: "):
-        dh.load(folder).predict(head="man_0000", relation="spouse")
+DAMAGED_PROBABILITIES = [[], [3], {"models": []}, {"models": 3}, {"models": {"features": []}}, {"reason": 3}]
+
+
+@pytest.mark.parametrize("broken", DAMAGED_PROBABILITIES)
+@pytest.mark.parametrize("older", [True, False])
+def test_damaged_probabilities_are_refused_in_one_sentence(folder, broken, older):
+    path, content = folder / "calibration.json", broken
+    if older:  # they were among the metrics
+        edit_manifest(folder, lambda manifest: (manifest["files"].pop("calibration"), manifest["bytes"].pop(path.name)))
+        path = folder / "metrics.json"
+        content = json.loads(path.read_text()) | {"calibration": broken}
+    rewrite(folder, path.name, json.dumps(content).encode())
+    with pytest.raises(DihedralError, match=r"the model.s probabilities are damaged: |does not hold a JSON object$"):
+        dh.load(folder)
+
+
+def test_probabilities_among_the_metrics_of_an_older_folder_are_read(folder):
+    before = dh.load(folder)
+    path = folder / "metrics.json"
+    content = json.loads(path.read_text()) | {"calibration": json.loads((folder / "calibration.json").read_text())}
+    edit_manifest(folder, lambda manifest: manifest["files"].pop("calibration"))
+    edit_manifest(folder, lambda manifest: manifest["bytes"].pop("calibration.json"))
+    rewrite(folder, path.name, json.dumps(content).encode())
+    found = dh.load(folder)
+    assert found.calibration.to_dict() == before.calibration.to_dict() and "calibration" not in found.metrics
+
+
+def test_probabilities_of_the_first_version_must_be_fitted_again(folder):
+    rewrite(folder, "calibration.json", json.dumps({"curves": {"slope": []}}).encode())
+    found = dh.load(folder)
+    assert found.calibration is None
+    with pytest.raises(DihedralError, match="fitted by another version"):
+        found.classify([("man_0000", "spouse", "man_0001")])
 
 
 # --- hostile files --------------------------------------------------------------------------------------

@@ -346,7 +346,7 @@ def test_training_again_is_advised_with_a_reason(predictor):
 
 def test_labels_stay_when_entities_arrive(predictor, tmp_path):
     graph = predictor.graph.with_labels({"man_0001": "Tom", "sibling": "brother or sister"})
-    labelled = dh.Predictor(dh.TrainedModel(predictor.model, graph, recipe=predictor.recipe, metrics=predictor.metrics))
+    labelled = dh.Predictor(replace(predictor.trained, graph=graph))
     facts = [("zoe", "brother or sister", "Tom")]
     for grown in (labelled.update(add=facts, progress=False, calibrate=False), labelled.fold_in("zoe", facts)):
         grown.save(tmp_path / "model", overwrite=True)

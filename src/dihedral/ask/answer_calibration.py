@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,8 +33,7 @@ from dihedral.scoring.scorer import Scorer
 SHAPES = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 MAX_QUERIES, MIN_QUERIES = 120, 4  # of each shape
 SHOWN = 10  # answers of each query
-MAX_STEPS = 3  # queries with as many steps or more are treated alike
-FEATURES = 2
+MAX_STEPS = calibration.QUERY_GROUPS  # queries with as many steps or more are treated alike
 LIMIT = 15.0  # of log-odds
 
 
@@ -69,7 +67,7 @@ def num_steps(plan: Node) -> int:
 
 
 def answer_features(message: Message, answers: Tensor) -> NDArray[np.float32]:
-    """The log-odds of the values of answers [n], and how few candidates the query has: [n, FEATURES]."""
+    """The log-odds of the values of answers [n], and how few candidates the query has: [n, QUERY_FEATURES]."""
     likely = message.likely[answers]
     odds = (likely - complement(likely)).clamp(-LIMIT, LIMIT).cpu().numpy()
     few = np.full(len(odds), -math.log(1 + message.candidates))
@@ -112,11 +110,6 @@ def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | 
     if truth.sum() < calibration.MIN_TRUE:
         return None
     return fit_additive(features, group, truth, MAX_STEPS, seed=seed, growth=calibration.GROWTH)[0]
-
-
-def read_answers(content: Any) -> AdditiveModel:
-    """A model as it was stored."""
-    return AdditiveModel.from_dict(content, FEATURES, MAX_STEPS)
 
 
 # --- drawing queries -----------------------------------------------------------------------------

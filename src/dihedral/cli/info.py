@@ -38,7 +38,7 @@ def _print(content: dict[str, Any]) -> None:
         if split in content["metrics"]:
             report = content["metrics"][split]
             print_metrics(f"{split}, filtered", metric_rows(report), report.get("standard_error"))
-    _print_calibration(content["metrics"].get("calibration", {}))
+    _print_calibration(content["calibration"])
     if len(versions := History.from_dict(content).versions) > 1:
         print_versions(versions)
 

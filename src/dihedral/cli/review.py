@@ -123,8 +123,9 @@ def _calibrate(reviews: Reviews, folder: Path) -> None:
     predictor = dh.load(folder)
     predictor.use_reviews(reviews)
     replace_metrics(folder, predictor.trained, since=manifest)
-    found = predictor.metrics["calibration"]["reviews"]
-    say(f"probabilities now follow {_counted(found['accepted'] + found['rejected'], 'decision')}")
+    assert predictor.calibration is not None and predictor.calibration.corrections is not None
+    found = predictor.calibration.corrections
+    say(f"probabilities now follow {_counted(found.accepted + found.rejected, 'decision')}")
 
 
 def _counted(count: int, noun: str) -> str:

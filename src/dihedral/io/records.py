@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
 
@@ -29,10 +29,12 @@ def read_record(kind: type[Record], content: Any) -> Record:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the annotated type: a plain type, `X | None`, list[X] or dict[str, X]."""
+    """Whether a value has the annotated type: a plain type, `X | None`, Literal, list[X] or dict[str, X]."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
     if origin is list:
         return isinstance(value, list) and all(_fits(each, parts[0]) for each in value)
     if origin is dict:

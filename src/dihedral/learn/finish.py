@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from dihedral.ask.answer_calibration import fit_answers
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.learn.loop import Trainer
-from dihedral.probability.calibration import fit_calibration, measure_judgements
-from dihedral.probability.corrections import fit_corrections
+from dihedral.probability.calibration import Calibration, fit_calibration, measure_judgements
+from dihedral.probability.corrections import Corrections, fit_corrections
 from dihedral.probability.ordering import compare_orders
 from dihedral.store.reviews import Reviews
 from dihedral.store.trained import TrainedModel
@@ -47,14 +48,12 @@ def measure(trained: TrainedModel) -> None:
 def fit_probabilities(trained: TrainedModel, seed: int = 0) -> None:
     """Fit probabilities on valid, and measure those of judgements on test."""
     scorer, graph = trained.scorer, trained.graph
-    calibration = fit_calibration(scorer, graph, seed, trained.history.names_at_split)
-    measured = measure_judgements(scorer, graph, calibration, seed + 1)
-    answers = compare_orders(scorer, graph, calibration, seed=seed)
-    of_queries = fit_answers(scorer, graph, seed)
-    trained.metrics["calibration"] = {
-        "models": calibration.to_dict(), "judgements": {"test": measured}, "answers": answers,
-        "queries": of_queries.to_dict() if of_queries else None,
-    }  # fmt: skip
+    fitted = fit_calibration(scorer, graph, seed, trained.history.names_at_split)
+    judged = measure_judgements(scorer, graph, fitted, seed + 1)
+    orders = compare_orders(scorer, graph, fitted, seed=seed)
+    complete = replace(fitted, judged=judged, orders=orders, queries=fit_answers(scorer, graph, seed))
+    # rounded as in a file, so that a stored model gives the same answers
+    trained.calibration = Calibration.from_dict(complete.to_dict(), graph.relations)
 
 
 def try_to_fit_probabilities(trained: TrainedModel, seed: int) -> None:
@@ -62,16 +61,15 @@ def try_to_fit_probabilities(trained: TrainedModel, seed: int) -> None:
     try:
         fit_probabilities(trained, seed)
     except DihedralError as error:
-        trained.metrics["calibration"] = {"reason": str(error)}
-
-
-def has_probabilities(trained: TrainedModel) -> bool:
-    return "models" in trained.metrics.get("calibration", {})
+        trained.calibration, trained.why_not_calibrated = None, str(error)
 
 
 def use_reviews(trained: TrainedModel, reviews: Reviews) -> None:
     """Correct the probabilities by what reviewers decided (`probability.corrections`)."""
+    if trained.calibration is None:
+        raise DihedralError(f"decisions correct probabilities, and there are none: {trained.why_not_calibrated}")
     corrections = fit_corrections(reviews.standing().values())
     if not corrections.accepted + corrections.rejected:
         raise DihedralError("no accepted or rejected fact has a probability; there is nothing to correct by")
-    trained.metrics["calibration"] |= {"reviews": corrections.to_dict()}
+    rounded = Corrections.from_dict(corrections.to_dict())  # as in a file
+    trained.calibration = trained.calibration.corrected(rounded, trained.graph.relations)

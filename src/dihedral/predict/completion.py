@@ -183,7 +183,7 @@ def missing_facts(
             if calibration is not None:
                 least = order[1].min() if len(best) == top and calibration.offsets is None else -np.inf
                 triples, scores, _, z = select(predictor.evidence, calibration.proposals, triples, scores, least)
-                value = calibration.order(z, relation)
+                value = calibration.sort_keys(z, relation)
             best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
             order = np.concatenate([order, np.stack([value, z])], axis=1)
             kept = np.argsort(-order[0], kind="stable")[:top]

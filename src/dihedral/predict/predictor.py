@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.ask.answer_calibration import read_answers
 from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query, read_semantics
 from dihedral.ask.transitions import Transitions
 from dihedral.ask.tree import path_query
@@ -26,9 +24,7 @@ from dihedral.learn.finish import fit_probabilities, use_reviews
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
 from dihedral.predict.results import Results
-from dihedral.probability.additive import AdditiveModel
 from dihedral.probability.calibration import Calibration
-from dihedral.probability.corrections import Corrections
 from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import POOL, as_triples, by_probability
 from dihedral.runtime.device import choose_device
@@ -42,6 +38,8 @@ from dihedral.store.reviews import Reviews
 from dihedral.store.trained import TrainedModel
 from dihedral.update.folding import Context, make_context, place_entities
 from dihedral.update.update import update
+
+NO_RULES = CountedRules.none()
 
 
 class Prediction(NamedTuple):
@@ -84,7 +82,7 @@ class Predictor:
     def __init__(self, trained: TrainedModel) -> None:
         self.trained = trained
         self.known = KnownAnswers(self.graph, self.device)
-        self._calibration: Calibration | None = None
+        self._evidence: Evidence | None = None
         self._fold_in_contexts: dict[int, Context] = {}  # by seed
 
     def __repr__(self) -> str:
@@ -323,11 +321,9 @@ class Predictor:
         return ids.gather(1, here), scores.gather(1, here), np.take_along_axis(likely, places.numpy(), 1).tolist()
 
     @property
-    def order(self) -> str:
-        """The order of answers that ranked the valid triples better: "probability" or "score"."""
-        if self.calibration is None:
-            return "score"
-        return str(self.metrics["calibration"].get("answers", {}).get("order", "score"))
+    def order(self) -> Literal["probability", "score"]:
+        """The order of answers that ranked the valid triples better."""
+        return self.calibration.order if self.calibration else "score"
 
     def resolve_order(self, order: str) -> Order:
         """Whether answers are ordered by probability or by score; an error if that is not possible."""
@@ -390,7 +386,7 @@ class Predictor:
             top=top,
             known=known,
             semantics=read_semantics(semantics),
-            model=self._answer_model,
+            model=self.calibration.queries if self.calibration else None,
             fact_probabilities=self._fact_probabilities,
         )
         return list(found)
@@ -398,15 +394,6 @@ class Predictor:
     def query(self, start: str, via: Sequence[str], *, top: int = 10, **options: Any) -> Results[Answer]:
         """Where relations lead from an entity: `ask` for a path. `~name` walks a relation backwards."""
         return self.ask(path_query(start, via, self.graph.relations), top=top, **options)
-
-    @property
-    def _answer_model(self) -> AdditiveModel | None:
-        """The probabilities of answers to queries; None if the graph was too small to fit them."""
-        content = self.metrics.get("calibration", {}).get("queries")
-        try:
-            return read_answers(content) if content else None
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
 
     def _fact_probabilities(self, triples: Tensor) -> list[Any]:
         heads, relations, tails = triples.unbind(1)
@@ -443,43 +430,29 @@ class Predictor:
 
     @property
     def calibration(self) -> Calibration | None:
-        """The models of probabilities, if they were fitted (`calibrate`)."""
-        found = self.metrics.get("calibration", {})
-        if self._calibration is None and (not isinstance(found, dict) or "models" in found):
-            try:
-                fitted = Calibration.from_dict(found["models"], self.graph.num_relations)
-                corrections = Corrections.from_dict(found["reviews"]) if "reviews" in found else None
-                offsets = corrections.offsets(self.graph.relations) if corrections else None
-                self._calibration = replace(fitted, offsets=offsets)
-            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise DihedralError(f"the model's probabilities are damaged: {error!r:.200}; fit them again") from None
-        return self._calibration
+        """The models of probabilities, and what was measured; None if they were not fitted."""
+        return self.trained.calibration
 
     @property
     def why_not_calibrated(self) -> str:
         """Why the model has no probabilities."""
-        found = self.metrics.get("calibration", {})
-        old = "they were fitted by another version" if "curves" in found else "it was not calibrated"
-        return str(found.get("reason", f"{old}; call calibrate()"))
+        return self.trained.why_not_calibrated
 
     def calibrate(self, *, seed: int = 0) -> None:
         """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
         fit_probabilities(self.trained, seed)
-        self._calibration = None  # read again as it is stored
-        vars(self).pop("evidence", None)
 
     def use_reviews(self, reviews: Reviews) -> None:
         """Correct the probabilities by what reviewers decided (`probability.corrections`); saved with the model."""
-        if self.calibration is None:
-            raise DihedralError(f"decisions correct probabilities, and there are none: {self.why_not_calibrated}")
         use_reviews(self.trained, reviews)
-        self._calibration = None
 
-    @cached_property
+    @property
     def evidence(self) -> Evidence:
         """What the model and all known facts say about a proposed fact; rules only if the model is calibrated."""
-        rules = self.calibration.rules if self.calibration else CountedRules.none()
-        return Evidence(self.scorer, self.graph.index, rules, self.signatures)
+        rules = self.calibration.rules if self.calibration else NO_RULES
+        if self._evidence is None or self._evidence.rules is not rules:  # it was calibrated since
+            self._evidence = Evidence(self.scorer, self.graph.index, rules, self.signatures)
+        return self._evidence
 
     def probabilities(self, heads: Tensor, relations: Tensor, tails: Tensor, scores: Tensor) -> list[Any]:
         """Probabilities of scored triples [...] as proposals, or None for each if the model is not calibrated."""

@@ -66,6 +66,11 @@ class AdditiveModel:
         offsets, z, probability = (np.array(content[name], float) for name in ("offsets", "z", "probability"))
         if len(knots) != features or offsets.shape != (relations,) or z.shape != probability.shape or not len(z):
             raise ValueError(f"expected curves for {features} features and offsets for {relations} relations")
+        curves = [*zip(knots, heights, strict=True), (z, probability)]
+        if any(x.ndim != 1 or not len(x) or x.shape != y.shape or (np.diff(x) < 0).any() for x, y in curves):
+            raise ValueError("expected curves with one height at each of their ascending knots")
+        if not all(np.isfinite(each).all() for each in (offsets, *(part for curve in curves for part in curve))):
+            raise ValueError("expected finite numbers")
         return cls(knots, heights, offsets, z, probability)
 
 

@@ -13,8 +13,9 @@ facts (`probability.evidence`):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,7 +25,9 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
+from dihedral.io.records import read_record
 from dihedral.probability.additive import AdditiveModel, fit_additive
+from dihedral.probability.corrections import Corrections
 from dihedral.probability.evidence import FEATURES, CountedRules, Evidence
 from dihedral.probability.sampling import sample_proposals
 from dihedral.scoring.scorer import Scorer
@@ -36,31 +39,97 @@ MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
 MAX_TRIES = 20  # to draw a triple that is not a known fact
 GROWTH = 1.3  # of the bins of proposals, from the most probable down
 TIE = 1e-9  # how much z counts where probabilities are equal
+QUERY_FEATURES, QUERY_GROUPS = 2, 3  # of the model of answers to queries
+PARTS = ("proposals", "judgements")
 CUTS = 60  # probabilities for which the number of proposals is kept
+
+
+@dataclass(frozen=True)
+class JudgementReport:
+    """How reliable judgements are on a split."""
+
+    triples: int
+    expected_calibration_error: float
+    error_by_chance: float  # that correct probabilities have with as many triples
+    accuracy: float
+    reliability: list[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class OrderReport:
+    """The filtered MRR of a sample of valid in both orders of answers, and the order that is better."""
+
+    order: Literal["probability", "score"]
+    triples: int
+    mrr: dict[str, float]  # by order
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The fitted models, and how many proposals they were fitted on at each probability."""
+    """The fitted models, how many proposals they were fitted on at each probability, and what was measured."""
 
     rules: CountedRules
     proposals: AdditiveModel
     judgements: AdditiveModel
     cuts: list[tuple[float, int]]  # a probability, and the number of proposals on valid with at least that, ascending
-    offsets: NDArray[np.float64] | None = None  # [R]: the correction by decisions (`probability.corrections`)
+    queries: AdditiveModel | None = None  # of answers to queries (`ask.answer_calibration`); None if too few are true
+    judged: JudgementReport | None = None  # on test
+    orders: OrderReport | None = None
+    corrections: Corrections | None = None  # by decisions of reviewers
+    offsets: NDArray[np.float64] | None = None  # [R]: the corrections of each relation
+
+    @property
+    def order(self) -> Literal["probability", "score"]:
+        """The order of answers that ranked the valid triples better."""
+        return self.orders.order if self.orders else "score"
+
+    def corrected(self, corrections: Corrections | None, relations: Sequence[str]) -> Calibration:
+        """The same with other corrections, for the relations of a graph."""
+        offsets = None if corrections is None else corrections.offsets(relations)
+        return replace(self, corrections=corrections, offsets=offsets)
 
     def to_dict(self) -> dict[str, Any]:
+        """The content of the file calibration.json."""
         models = {name: getattr(self, name).to_dict() for name in ("rules", "proposals", "judgements")}
-        return {"features": list(FEATURES), **models, "cuts": [list(cut) for cut in self.cuts]}
+        content: dict[str, Any] = {
+            "models": {"features": list(FEATURES), **models, "cuts": [list(cut) for cut in self.cuts]},
+            "judgements": {"test": asdict(self.judged)} if self.judged else {},
+            "answers": asdict(self.orders) if self.orders else {},
+            "queries": self.queries.to_dict() if self.queries else None,
+        }
+        return content | ({"reviews": self.corrections.to_dict()} if self.corrections else {})
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any], relations: int) -> Calibration:
-        if tuple(content["features"]) != FEATURES:
+    def from_dict(cls, content: Any, relations: Sequence[str]) -> Calibration:
+        """The calibration that a file holds, checked against the relations of its graph."""
+        try:
+            return cls._read(content, relations)
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise DihedralError(
+                f"the model's probabilities are damaged: {error!r:.200}; copy the folder again"
+            ) from None
+
+    @classmethod
+    def _read(cls, content: Any, relations: Sequence[str]) -> Calibration:
+        models, count, width = content["models"], len(relations), len(FEATURES)
+        if tuple(models["features"]) != FEATURES:
             raise ValueError(f"expected the features {', '.join(FEATURES)}")
-        kinds, width = ("proposals", "judgements"), len(FEATURES)
-        proposals, judgements = (AdditiveModel.from_dict(content[kind], width, relations) for kind in kinds)
-        cuts = [(float(probability), int(count)) for probability, count in content["cuts"]]
-        return cls(CountedRules.from_dict(content["rules"]), proposals, judgements, cuts)
+        proposals, judgements = (AdditiveModel.from_dict(models[kind], width, count) for kind in PARTS)
+        cuts = [(float(probability), int(number)) for probability, number in models["cuts"]]
+        if not cuts:
+            raise ValueError("expected at least one cut")
+        queries, judged = content.get("queries"), content.get("judgements", {}).get("test")
+        orders, reviews = content.get("answers"), content.get("reviews")
+        found = cls(
+            CountedRules.from_dict(models["rules"], count),
+            proposals,
+            judgements,
+            cuts,
+            queries=AdditiveModel.from_dict(queries, QUERY_FEATURES, QUERY_GROUPS) if queries else None,
+            judged=read_record(JudgementReport, judged) if judged else None,
+            orders=read_record(OrderReport, orders) if orders else None,
+        )
+        return found.corrected(Corrections.from_dict(reviews) if reviews else None, relations)
 
     def probabilities(
         self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
@@ -88,7 +157,7 @@ class Calibration:
         found = self.proposals.at(z)
         return found if self.offsets is None else given_missing(found, np.exp(self.offsets[relations]))
 
-    def order(self, z: NDArray[np.float64], relation: int) -> NDArray[np.float64]:
+    def sort_keys(self, z: NDArray[np.float64], relation: int) -> NDArray[np.float64]:
         """What proposals of a relation are ordered by among those of others: the corrected probability, then z."""
         if self.offsets is None:
             return z
@@ -194,7 +263,7 @@ def expected_error(rows: list[dict[str, float]]) -> float:
     return sum(row["triples"] * abs(row["probability"] - row["true"]) for row in rows) / max(total, 1)
 
 
-def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, seed: int = 1) -> dict[str, Any]:
+def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, seed: int = 1) -> JudgementReport:
     """The reliability of judgements on test, with the facts of train and valid known."""
     evidence = Evidence(scorer, graph.index.select(graph.index.splits <= 1), calibration.rules)
     true, false = false_triples(evidence, graph, graph.test, seed)
@@ -204,10 +273,10 @@ def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, s
     rows = reliability(found, truth)
     drawn = (np.random.default_rng(seed + number).random(len(found)) < found for number in range(DRAWS))
     by_chance = [expected_error(reliability(found, each)) for each in drawn]
-    return {
-        "triples": len(truth),
-        "expected_calibration_error": expected_error(rows),
-        "error_by_chance": float(np.mean(by_chance)),  # that correct probabilities have with as many triples
-        "accuracy": float(((found >= 0.5) == truth).mean()) if len(truth) else 0.0,
-        "reliability": rows,
-    }
+    return JudgementReport(
+        triples=len(truth),
+        expected_calibration_error=expected_error(rows),
+        error_by_chance=float(np.mean(by_chance)),
+        accuracy=float(((found >= 0.5) == truth).mean()) if len(truth) else 0.0,
+        reliability=rows,
+    )

@@ -13,15 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dihedral.store.reviews import Decision
-
 DEVIATION, RELATION_DEVIATION = 0.5, 1.0  # of b and of b_r, before anything is decided
 FLOOR = 1e-4  # of a probability and of its complement, so that one decision cannot say everything
+
+
+class Decided(Protocol):
+    """A decision about a fact, such as `store.reviews.Decision`."""
+
+    @property
+    def fact(self) -> tuple[str, str, str]: ...
+
+    @property
+    def decision(self) -> str: ...
+
+    @property
+    def probability(self) -> float | None: ...
+
+    @property
+    def uncorrected(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class Corrections:
         return np.array([self.relations.get(name, self.offset) for name in relations], np.float64)
 
 
-def usable(decisions: Iterable[Decision]) -> list[tuple[str, float, bool]]:
+def usable(decisions: Iterable[Decided]) -> list[tuple[str, float, bool]]:
     """The relation of each accepted or rejected fact with a probability, that probability, and the verdict."""
     found = []
     for each in decisions:
@@ -62,7 +76,7 @@ def usable(decisions: Iterable[Decision]) -> list[tuple[str, float, bool]]:
     return found
 
 
-def fit_corrections(decisions: Iterable[Decision]) -> Corrections:
+def fit_corrections(decisions: Iterable[Decided]) -> Corrections:
     """Fit to accepted and rejected facts; those without a probability are left out."""
     from scipy.optimize import minimize  # on first use: its import takes longer than that of this package
 

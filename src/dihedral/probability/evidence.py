@@ -73,7 +73,7 @@ class CountedRules:
 
     @classmethod
     def none(cls) -> CountedRules:
-        return cls.from_dict({"heads": [], "bodies": [], "confidence": []})
+        return cls(np.zeros(0, np.int64), np.zeros((0, 2), np.int64), np.zeros(0))
 
     def of(self, relation: int) -> list[tuple[list[int], float]]:
         """The bodies that imply a relation and their confidence, best first."""
@@ -101,9 +101,16 @@ class CountedRules:
         return {"heads": self.heads.tolist(), "bodies": self.bodies.tolist(), "confidence": shown}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> CountedRules:
-        bodies = np.array(content["bodies"], np.int64).reshape(-1, 2)
-        return cls(np.array(content["heads"], np.int64), bodies, np.array(content["confidence"], np.float64))
+    def from_dict(cls, content: dict[str, Any], relations: int) -> CountedRules:
+        heads, bodies = np.array(content["heads"], np.int64), np.array(content["bodies"], np.int64).reshape(-1, 2)
+        confidence = np.array(content["confidence"], np.float64)
+        if heads.ndim != 1 or not len(heads) == len(bodies) == len(confidence) or (np.diff(heads) < 0).any():
+            raise ValueError("expected rules with a head, a body and a confidence each, sorted by head")
+        first, second = bodies.T
+        inside = (heads >= 0) & (heads < relations) & (first >= 0) & (second >= -1)
+        if not (inside & (bodies.max(1, initial=-1) < 2 * relations) & (confidence >= 0) & (confidence <= 1)).all():
+            raise ValueError(f"expected rules of {relations} relations with a confidence from 0 to 1")
+        return cls(heads, bodies, confidence)
 
 
 class Evidence:

@@ -6,7 +6,7 @@ probabilities are fitted, with the evidence of the training facts alone.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from dihedral.graph import Graph
 from dihedral.graph.index import KnownAnswers
 from dihedral.graph.steps import SIDES, Side, anchors_and_targets, question_steps
-from dihedral.probability.calibration import Calibration
+from dihedral.probability.calibration import Calibration, OrderReport
 from dihedral.probability.evidence import Evidence
 from dihedral.scoring.scorer import AnswerLookup, Scorer
 
@@ -91,7 +91,7 @@ class Ranker:
 def compare_orders(
     scorer: Scorer, graph: Graph, calibration: Calibration, split: Literal["valid", "test"] = "valid",
     *, sample: int = SAMPLE, seed: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+) -> OrderReport:  # fmt: skip
     """Filtered MRR of a sample of a split in both orders, and the order to choose."""
     known, ranker = KnownAnswers(graph, scorer.device), Ranker(scorer, graph, calibration)
     triples = graph.split(split)
@@ -104,5 +104,4 @@ def compare_orders(
         for order, (greater, equal) in zip(inverse, (by_score, by_probability), strict=True):
             inverse[order].append(1 / (1 + greater + equal / 2))
     mrr = {order: float(torch.cat(parts).double().mean()) for order, parts in inverse.items()}
-    chosen = "probability" if mrr["probability"] > mrr["score"] else "score"
-    return {"order": chosen, "triples": len(asked), "mrr": mrr}
+    return OrderReport("probability" if mrr["probability"] > mrr["score"] else "score", len(asked), mrr)

@@ -473,6 +473,7 @@ class InfoResponse(ModelSummary):
     prefixes: dict[str, str]  # namespaces of names that are IRIs: a request may use ex:ann for http://example.org/ann
     recipe: dict[str, Any]
     metrics: dict[str, Any]
+    calibration: dict[str, Any]  # what was measured of probabilities, or the reason why there are none
     curve: list[dict[str, Any]]
 
 

@@ -185,6 +185,7 @@ class ServedModel:
             "model": relations.kind, "settings": relations.settings(), "entities": graph.num_entities,
             "relations": graph.num_relations, "dimension": relations.dimension, "graph": graph.name,
             "recipe": recipe.to_dict() if recipe else {}, "metrics": self.predictor.metrics,
+            "calibration": {},
         }  # fmt: skip
 
 

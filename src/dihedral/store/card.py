@@ -14,6 +14,7 @@ from dihedral.io.files import atomic_path
 from dihedral.io.text import visible
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
+from dihedral.probability.calibration import Calibration
 from dihedral.store.trained import TrainedModel
 
 CARD = "README.md"
@@ -55,7 +56,7 @@ def model_card(trained: TrainedModel) -> str:
         head=head,
         relation=relation,
         recipe=_recipe(trained.recipe, metrics),
-        probabilities=_probabilities(metrics),
+        probabilities=_probabilities(trained.calibration),
         more=more,
     )
 
@@ -106,17 +107,18 @@ def _recipe(recipe: Recipe | None, metrics: dict[str, Any]) -> str:
     return _table(["setting", "value"], [[_code(key), _code(value)] for key, value in (settings | run).items()])
 
 
-def _probabilities(metrics: dict[str, Any]) -> str:
-    if "models" not in metrics.get("calibration", {}):
+def _probabilities(calibration: Calibration | None) -> str:
+    if calibration is None:
         return "Scores rank the answers to one query; they are not probabilities and not comparable between queries."
     text = (
         "Scores rank the answers to one query. The probability of an answer or of a missing fact is the share of such "
         "proposals that hold, if as many facts are missing from the graph as the valid split holds. That of a "
         "judgement assumes as many true as false triples"
     )
-    measured = metrics["calibration"].get("judgements", {}).get("test", {})
-    error = f" (expected calibration error on test {measured['expected_calibration_error']:.3f})"
-    return f"{text}{error if measured.get('triples') else ''}."
+    judged = calibration.judged
+    if judged and judged.triples:
+        text += f" (expected calibration error on test {judged.expected_calibration_error:.3f})"
+    return f"{text}."
 
 
 def _table(header: list[str], rows: list[list[Any]]) -> str:

@@ -34,10 +34,11 @@ from dihedral.io.files import (
 from dihedral.io.locks import lock_folder
 from dihedral.models import STORED_MODELS, Model, restore_relations
 from dihedral.objectives.recipe import Recipe
+from dihedral.probability.calibration import Calibration
 from dihedral.store.card import write_card
 from dihedral.store.history import History
 from dihedral.store.tables import read_table, write_table
-from dihedral.store.trained import TrainedModel
+from dihedral.store.trained import NOT_CALIBRATED, TrainedModel
 
 FORMAT = "dihedral-model"
 VERSION = 1
@@ -159,10 +160,17 @@ def _write_files(
     _write_labels(graph, new_file)
     _save_triples(new_file("known.arrow", "known"), graph)
     write_json(new_file("recipe.json", "recipe"), stored.recipe.to_dict() if stored.recipe else {})
-    write_json(new_file("metrics.json", "metrics"), stored.metrics)
-    if stored.history.versions:
-        write_json(new_file("history.json", "history"), stored.history.to_dict())
+    for role, content in _measured(stored).items():
+        write_json(new_file(f"{role}.json", role), content)
     return files
+
+
+def _measured(stored: TrainedModel) -> dict[str, Any]:
+    """The content of the files of what was measured, by role."""
+    content: dict[str, Any] = {"metrics": stored.metrics, "calibration": {"reason": stored.why_not_calibrated}}
+    if stored.calibration is not None:
+        content["calibration"] = stored.calibration.to_dict()
+    return content | ({"history": stored.history.to_dict()} if stored.history.versions else {})
 
 
 def _write_labels(graph: Graph, new_file: Callable[[str, str], Path]) -> None:
@@ -211,10 +219,7 @@ def replace_metrics(folder: Path, trained: TrainedModel, since: dict[str, Any]) 
                 f"the model in folder {str(folder)!r} was replaced in the meantime; run the command again"
             )
         in_use = _files_of(manifest)
-        files = {"metrics": trained.metrics}
-        if trained.history.versions:  # folders of older versions have it among the metrics
-            files["history"] = trained.history.to_dict()
-        for role, content in files.items():
+        for role, content in _measured(trained).items():
             manifest["files"][role] = _free_name(f"{role}.json", in_use)
             write_json(folder / manifest["files"][role], content)
         _finish(folder, manifest, in_use)
@@ -273,23 +278,41 @@ def _assemble(folder: Path, manifest: dict[str, Any], device: str | torch.device
     optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
     if optimiser is not None and optimiser["entities"].shape != entities.shape:
         raise DihedralError(f"the optimiser's state in {str(folder)!r} does not fit its model; copy the folder again")
-    metrics, history = _read_metrics(folder, files)
+    measured = _read_measured(folder, files)
+    calibration, reason = _read_calibration(measured["calibration"], graph.relations)
     return TrainedModel(
         source=Model(entities, relations).to(device).requires_grad_(False),
         graph=graph,
         recipe=Recipe.from_stored(read_json(folder / files["recipe"])),
-        metrics=metrics,
-        history=history,
+        metrics=measured["metrics"],
+        calibration=calibration,
+        why_not_calibrated=reason,
+        history=History.from_dict(measured["history"]),
         latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
         optimiser=optimiser,
     )
 
 
-def _read_metrics(folder: Path, files: dict[str, Any]) -> tuple[dict[str, Any], History]:
-    """The metrics, and the versions of the model; folders of older versions have them among the metrics."""
+def _read_measured(folder: Path, files: dict[str, Any]) -> dict[str, Any]:
+    """The content of the files of what was measured, by role; in older folders, all of it is among the metrics."""
     metrics = read_json(folder / files["metrics"])
-    older = {"versions": metrics.pop("versions", None) or []}
-    return metrics, History.from_dict(read_json(folder / files["history"]) if "history" in files else older)
+    older = {
+        "calibration": metrics.pop("calibration", {}),
+        "history": {"versions": metrics.pop("versions", None) or []},
+    }
+    newer = {role: read_json(folder / files[role]) for role in older if role in files}
+    return {"metrics": metrics, **older, **newer}
+
+
+def _read_calibration(content: Any, relations: Vocabulary) -> tuple[Calibration | None, str]:
+    """The calibration that a file holds; otherwise None, and why there is none."""
+    if content == {}:
+        return None, NOT_CALIBRATED
+    if isinstance(content, dict) and "curves" in content:
+        return None, "they were fitted by another version; call calibrate()"
+    if isinstance(content, dict) and isinstance(content.get("reason"), str):
+        return None, content["reason"]
+    return Calibration.from_dict(content, relations), ""
 
 
 def _load_entities(folder: Path, manifest: dict[str, Any]) -> Tensor:
@@ -349,19 +372,19 @@ def load_words(folder: Path) -> WordIndex | None:
 def describe(folder: Path) -> dict[str, Any]:
     """The manifest of a model folder with its recipe, metrics and versions; `bytes` is the total size.
 
-    The models of probabilities, which are thousands of numbers, are left out of the metrics.
+    The models of probabilities, which are thousands of numbers, are left out.
     """
     manifest = read_manifest(folder)
     files = manifest["files"]
-    metrics, history = _read_metrics(folder, files)
-    if isinstance(metrics.get("calibration"), dict):
-        metrics["calibration"].pop("models", None)
+    measured = _read_measured(folder, files)
+    calibration = measured["calibration"] if isinstance(measured["calibration"], dict) else {}
     return {
         **{key: value for key, value in manifest.items() if key not in ("files", "bytes")},
         "bytes": sum(manifest["bytes"].values()),
         "recipe": read_json(folder / files["recipe"]),
-        "metrics": metrics,
-        **history.to_dict(),
+        "metrics": measured["metrics"],
+        "calibration": {key: value for key, value in calibration.items() if key not in ("models", "queries")},
+        **History.from_dict(measured["history"]).to_dict(),
     }
 
 

@@ -12,9 +12,12 @@ from torch import Tensor
 from dihedral.graph.triples import Graph
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
+from dihedral.probability.calibration import Calibration
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.scorer import Scorer
 from dihedral.store.history import History
+
+NOT_CALIBRATED = "it was not calibrated; call calibrate()"
 
 
 @dataclass(eq=False)
@@ -25,6 +28,8 @@ class TrainedModel:
     graph: Graph
     recipe: Recipe | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    why_not_calibrated: str = NOT_CALIBRATED  # if there is no calibration
     history: History = field(default_factory=History)
     latents: dict[str, Tensor] | None = None  # the training parameters behind the relations
     optimiser: dict[str, Tensor] | None = None  # the sums of Adagrad, by the name of the parameter

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,6 +32,7 @@ from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
+from dihedral.store.history import History
 from dihedral.store.trained import TrainedModel
 
 CANDIDATES = 256  # entities of a softmax
@@ -57,8 +57,8 @@ def place_entities(
     own = torch.from_numpy(wider.train[len(graph.train) :].astype(np.int64))
     table = place(scorer, trained.recipe or Recipe(), context, own, wider.num_entities, seed)
     grown = Model(table, scorer.model.relations).requires_grad_(False)
-    kept = {key: deepcopy(trained.metrics[key]) for key in ("calibration",) if key in trained.metrics}
-    return TrainedModel(grown, wider, trained.recipe, kept)  # no longer the model that was measured
+    # without metrics: it is not the model that was measured
+    return replace(trained, source=grown, graph=wider, metrics={}, history=History(), latents=None, optimiser=None)
 
 
 def with_entities(graph: Graph, names: Sequence[str], facts: Sequence[Names]) -> Graph:

@@ -37,7 +37,7 @@ from dihedral.graph.triples import Triples
 from dihedral.io.files import below, remove_tree
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.estimates import num_threads
-from dihedral.learn.finish import finish, has_probabilities, measure, try_to_fit_probabilities, use_reviews
+from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
 from dihedral.learn.loop import Callback, Event, Phase, Start, Trainer
 from dihedral.learn.objective import build_objective
 from dihedral.models import Model, restore_relations
@@ -144,9 +144,9 @@ def update(
     if calibrate:
         result.history = History(versions_of(predictor))  # new names have no facts in valid
         try_to_fit_probabilities(result, seed)
-        before = predictor.metrics.get("calibration")
-        if isinstance(before, dict) and "reviews" in before and has_probabilities(result):
-            result.metrics["calibration"] |= {"reviews": before["reviews"]}
+        if predictor.calibration is not None and result.calibration is not None:
+            corrections = predictor.calibration.corrections
+            result.calibration = result.calibration.corrected(corrections, change.after.relations)
     over = int(plan.fresh.rows[: predictor.graph.num_entities].sum())
     options: dict[str, Any] = {"relations": relations, "started_over": over, "trained_again": plan.starts_over}
     record_update(predictor, result, change, epochs=trainer.state.epoch, seconds=seconds, **options)
@@ -184,7 +184,7 @@ def update_folder(
             if reviews:
                 options["add"] = _with_accepted(predictor, decisions, options)
             updated = update(predictor, checkpoints=checkpoints, resume=resume, **options)
-            if has_probabilities(updated) and usable(decisions.standing().values()):
+            if updated.calibration is not None and usable(decisions.standing().values()):
                 use_reviews(updated, decisions)
             kept["latents"] = kept["latents"] and updated.latents is not None
             save_model(target, updated, overwrite=True, **kept)
@@ -362,7 +362,7 @@ def _mean_square(predictor: TrainedModel, seed: int) -> Tensor:
 
 def _kept(predictor: TrainedModel) -> dict[str, Any]:
     """The metrics that an update does not measure again."""
-    return {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test", "calibration")}
+    return {key: value for key, value in predictor.metrics.items() if key not in ("valid", "test")}
 
 
 def _new(predictor: TrainedModel, trainer: Trainer) -> TrainedModel:

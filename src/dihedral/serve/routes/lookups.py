@@ -124,6 +124,7 @@ async def info(request: Request, served: SelectedModel) -> schemas.InfoResponse:
             prefixes=served.prefixes,
             recipe=served.description["recipe"],
             metrics=served.description["metrics"],
+            calibration=served.description["calibration"],
             curve=served.curve,
         )
 

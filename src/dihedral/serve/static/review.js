@@ -49,7 +49,7 @@ export async function reviewPage(_, model, info) {
   filters.set(model, chosen);
   const queue = reviewQueue(model, chosen);
   await queue.load(false);
-  const calibrated = Boolean(info.metrics.calibration?.judgements);
+  const calibrated = Boolean(info.calibration.judgements);
   return {
     title: "Review",
     content: [
