@@ -170,8 +170,10 @@ def _corrupted(triples: Tensor, drawn: Tensor) -> Tensor:
     return negatives
 
 
-def test_operators_and_codes_of_a_model_are_the_matrices_of_the_reference():
-    relations = Trainer(make_family(20), Recipe(model="dihedral-gumbel", dimension=12)).model.relations
-    torch.testing.assert_close(
-        matrices(relations.exact()).double(), reference.dihedral_group(4)[relations.codes.long()], atol=1e-6, rtol=0
-    )
+def test_the_matrices_and_scores_of_a_model_are_those_of_the_reference():
+    graph = make_family(20)
+    model = Trainer(graph, Recipe(model="dihedral-gumbel", dimension=12)).model.requires_grad_(False)
+    relations, triples = reference.dihedral_group(4)[model.codes.long()], torch.from_numpy(graph.train).long()
+    torch.testing.assert_close(matrices(model.relations.exact()).double(), relations, atol=1e-6, rtol=0)
+    expected = reference.score_triples(model.entities.double(), relations, triples)
+    torch.testing.assert_close(model.score(triples).double(), expected, atol=1e-6, rtol=1e-5)

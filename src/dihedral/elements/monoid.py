@@ -23,7 +23,7 @@ from dihedral.elements.group import DihedralGroup, Elements
 from dihedral.errors import DihedralError
 
 ZERO = -1
-MAX_GRADE = 15  # of a stored element; products have no limit
+MAX_GRADE = 15  # the largest grade of a stored element; products have no limit
 _SHORT = {1: "½", 2: "¼", 3: "⅛"}
 
 

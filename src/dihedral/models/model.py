@@ -32,7 +32,7 @@ class Relations(nn.Module, ABC):
     allowed_k: ClassVar[Container[int] | None] = None  # None: the model has no K
     can_be_reciprocal: ClassVar[bool] = False  # may have a second operator per relation, for heads
     uses_temperature: ClassVar[bool] = False
-    estimator: ClassVar[str | None] = None  # of a discrete model: gumbel, ste, argmax or projection
+    estimator: ClassVar[str | None] = None  # how a discrete model is trained: gumbel, ste, argmax or projection
     default_init: ClassVar[float] = 1.0  # spread of the initial parameters
 
     is_reciprocal: bool = False  # has R more operators: heads are the tails of the reciprocal relation
@@ -137,6 +137,13 @@ class Model(nn.Module):
     @property
     def dimension(self) -> int:
         return self.entities.shape[1]
+
+    def score(self, triples: Tensor) -> Tensor:
+        """φ(h, r, t) of triples [n, 3], without noise or relaxation."""
+        head, relation, tail = triples.unbind(1)
+        heads, tails = (self.shard.rows(self.entities, ids) for ids in (head, tail))
+        queries = self.relations.queries(self.relations.exact(), relation, heads, "tail")
+        return (queries * self.relations.candidates(tails)).sum(-1)
 
     @property
     def codes(self) -> Tensor | None:

@@ -28,7 +28,7 @@ class ProjectionRelations(DiscreteRelations):
         self.matrices = nn.Parameter(torch.randn(shape, generator=generator) * init)  # M as a, b, c, d: [R, 4, L]
         sizes = torch.tensor([2.0**-grade for grade in self.grades])
         self.register_buffer("sizes", sizes, persistent=False)
-        self.sizes: Tensor  # of the levels, descending [levels]
+        self.sizes: Tensor  # the levels, descending [levels]
         starts = torch.tensor([-1 if math.isinf(grade) else 2 * self.K * int(grade) for grade in self.grades])
         self.register_buffer("starts", starts, persistent=False)
         self.starts: Tensor  # the first id of each level, -1 for zero [levels]

@@ -19,7 +19,7 @@ class Gradients:
 
     loss: Tensor  # scalar
     operators: Tensor  # like the operators
-    entities: RowGradients | Tensor  # of the rows in use, or of the complete table [N, 2L]
+    entities: RowGradients | Tensor  # for the rows in use, or the complete table [N, 2L]
 
 
 class Objective(Protocol):

@@ -37,7 +37,7 @@ class LogisticLoss:
     num_entities: int
     negatives: int = 10  # sampled per positive
     share_negatives: int = 0  # positives that share one set of negatives; 0 draws a set for each
-    component_weight: float = 0.0  # of the per-component loss (`component_loss`)
+    component_weight: float = 0.0  # weight of the per-component loss (`component_loss`)
     skew: SkewNegatives | None = None
     regulariser: Regulariser = NONE
     regularise_negatives: bool = False  # the regulariser, L2, is on the negative triples too

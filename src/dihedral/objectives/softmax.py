@@ -36,16 +36,16 @@ class SoftmaxLoss:
 
     compiled: ClassVar[bool] = False
     relations: Relations
-    relation_weight: float = 0.0  # of the question (head, ?, tail) among all relations
+    relation_weight: float = 0.0  # weight of the question (head, ?, tail) among all relations
     walks: Walks | None = None
     paths: float = 0.0  # sample paths · B paths per batch
-    path_length: int = 2  # of the longest of them
+    path_length: int = 2  # steps of the longest paths
     compositions: Compositions | None = None
-    composition_weight: float = 0.0  # of the composition loss of the paths of two steps
+    composition_weight: float = 0.0  # weight of the composition loss of the paths of two steps
     candidates: int = 0  # entities of a step's softmax besides the targets of its batch; 0: all entities
     dropout: float = 0.0  # probability that an entry of a query is set to 0
     regulariser: Regulariser = NONE
-    precision: str = "half"  # of the products over all entities on CUDA
+    precision: str = "half"  # precision of the products over all entities on CUDA
     shard: Shard | None = None
 
     def __call__(
@@ -66,25 +66,14 @@ class SoftmaxLoss:
             queries = self._drop(queries, generator)
             if here is not None:
                 queries = queries * torch.cat([here[: 2 * size], *_path_anchors(paths, here, size)])
+            extra = self._extra_losses(operators, index, rows, here, paths, batch, shard)
         ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
         targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
         sample = draw(targets, len(entities), self.candidates, generator) if self.candidates else None
         loss, query_gradient, entity_gradient = self._cross_entropy(queries, entities, targets, sample, size)
-        outputs, gradients = [queries], [shard.sum(query_gradient)]
-        if self.relation_weight:
-            with torch.enable_grad():
-                both = rows[: 2 * size] if here is None else _from_all_ranks(rows[: 2 * size], here[: 2 * size], shard)
-                third = self._relation_question(operators, index, both, shard)
-            outputs, gradients = [*outputs, third], [*gradients, torch.ones_like(third)]
-            loss = loss + third.detach() * size
-        if self.compositions is not None:
-            with torch.enable_grad():
-                walked = paths[0]
-                first = batch[: len(walked.ends), 0]
-                fourth = self.compositions.loss(operators, first, walked.steps, walked.ends)
-                fourth = self.composition_weight * fourth / shard.world
-            outputs, gradients = [*outputs, fourth], [*gradients, torch.ones_like(fourth)]
-            loss = loss + fourth.detach() * size
+        outputs, gradients = [queries, *extra], [shard.sum(query_gradient), *map(torch.ones_like, extra)]
+        for term in extra:
+            loss = loss + term.detach() * size
         penalty, penalty_gradient = self.regulariser.penalty_and_gradient(edge_rows, size)
         if self.regulariser.includes_queries:  # ‖Rᵀh‖² and ‖Rt‖²
             more, more_gradient = self.regulariser.penalty_and_gradient(query.detach(), size)
@@ -109,6 +98,22 @@ class SoftmaxLoss:
         if self.walks is None:
             return []
         return sample_paths(self.walks, batch, self.paths, self.path_length, generator)
+
+    def _extra_losses(
+        self, operators: Tensor, index: Tensor, rows: Tensor, here: Tensor | None, paths: list[SampledPaths],
+        batch: Tensor, shard: Shard,
+    ) -> list[Tensor]:  # fmt: skip
+        """This process's part of the losses of relation questions and of compositions."""
+        terms, both = [], rows[: 2 * len(batch)]
+        if self.relation_weight:
+            if here is not None:
+                both = _from_all_ranks(both, here[: 2 * len(batch)], shard)
+            terms.append(self._relation_question(operators, index, both, shard))
+        if self.compositions is not None:
+            walked = paths[0]
+            loss = self.compositions.loss(operators, batch[: len(walked.ends), 0], walked.steps, walked.ends)
+            terms.append(self.composition_weight * loss / shard.world)
+        return terms
 
     def _cross_entropy(
         self, queries: Tensor, entities: Tensor, targets: Tensor, sample: Sample | None, size: int
