@@ -44,7 +44,7 @@ def find_split(path: Path, split: str) -> Source | None:
         found = _split_files(names, split)
         return Source(str(names[found[0]]), names[found[0]], tuple(found[1:])) if found else None
     with _open_archive(path) as members:
-        files = dict(reversed(members))  # of members with the same name, the first
+        files = dict(reversed(members))  # the first of members with the same name counts
         found = _split_files(files, split)
         if not found:
             return None

@@ -32,7 +32,7 @@ class Change:
     removed: Triples  # from train
     num_removed: int  # from all splits
     num_known: int  # facts to add that the graph held already, in any split
-    hashes: dict[str, str]  # of the added and of the removed facts
+    hashes: dict[str, str]  # SHA-256 of the added and of the removed facts
 
     @property
     def new_entities(self) -> NDArray[np.int64]:

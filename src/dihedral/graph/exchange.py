@@ -20,7 +20,7 @@ def as_table(source: Any) -> Any:
         return _networkx_table(source)
     if hasattr(source, "mapped_triples"):
         return _pykeen_table(source)
-    if type(source).__name__ == "LazyFrame" and hasattr(source, "collect"):  # of polars
+    if type(source).__name__ == "LazyFrame" and hasattr(source, "collect"):  # polars
         return source.collect()
     return source
 

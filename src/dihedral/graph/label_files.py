@@ -22,8 +22,8 @@ ROLES = {  # common names of the columns
     "type": ("type", "class", "kind"),
     "language": ("language", "lang"),
 }
-IN_ORDER = tuple(ROLES)  # of a file without a header
-MAX_JSON_BYTES = 256 << 20  # of a single JSON document
+IN_ORDER = tuple(ROLES)  # the columns of a file without a header
+MAX_JSON_BYTES = 256 << 20  # a single JSON document; JSON lines may be longer
 
 
 def read_labels(source: Any, languages: Sequence[str]) -> pa.Table:

@@ -23,13 +23,13 @@ from dihedral.graph.string_array import StringArray, sorted_order
 from dihedral.graph.vocabulary import Vocabulary
 
 NAMES_AT_ONCE = 1 << 17
-MAX_WORDS = 8  # of a search; more are ignored
+MAX_WORDS = 8  # a search ignores further words
 MAX_SCANNED = 32 << 20  # bytes of words that are searched for a part of a word
 MAX_PARTS = 1000  # words that contain a text
 FEW = 1 << 14  # ranks that are looked at without a bound
-_SEPARATORS = r"[^\p{L}\p{N}]+"  # of words, for Arrow
+_SEPARATORS = r"[^\p{L}\p{N}]+"  # between words, for Arrow
 _BETWEEN = re.compile(r"[\W_]+")  # the same for Python
-_NAMESPACE = r"^[A-Za-z][A-Za-z0-9+.-]*://.*[/#](.)"  # of an IRI: only what follows is indexed
+_NAMESPACE = r"^[A-Za-z][A-Za-z0-9+.-]*://.*[/#](.)"  # an IRI is indexed without it
 _OTHERS = {"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"}
 
 

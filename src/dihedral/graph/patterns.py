@@ -129,10 +129,6 @@ class Chains:
     def confidence(self) -> Shares:
         return self.support / self.body
 
-    @property
-    def pca_confidence(self) -> Shares:
-        return self.support / self.pca_body
-
     def __getitem__(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> Chains:
         columns = {field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "joined"}
         return replace(self, **columns)
@@ -297,7 +293,7 @@ class _ChainCounter:
 
     def _second(self, skipped: tuple[int, ...]) -> tuple[Any, Counts, Counts]:
         """All second steps side by side: a row for each m, a column for each (r₂, t) that exists, its r₂, its t."""
-        latest = self._latest  # of any thread
+        latest = self._latest  # another thread may have computed it
         if latest is None or latest[0] != skipped:
             kept = ~np.isin(self.step, skipped) if skipped else slice(None)
             columns, column_of = np.unique(self.step[kept] * self.num_entities + self.tail[kept], return_inverse=True)

@@ -23,7 +23,7 @@ MAX_PARTNERS = 500  # (step, entity) pairs that describe an entity besides its r
 MIN_PARTNER_FACTS = 10
 RIDGE = 20.0
 TWIN = 0.5  # share of the pairs of a relation that a twin also joins
-MAX_ROLES = 6000  # of a graph; the regression takes memory for every pair of them
+MAX_ROLES = 6000  # the regression takes memory for every pair of roles
 ALL = 200  # entities; in a graph with fewer, all are candidates
 TAIL = 0.005  # share of the members of a role that may fit it less well than its other candidates
 

@@ -1,4 +1,4 @@
-"""Texts by number in an Arrow string array, which may be memory-mapped from a file that is not trusted."""
+"""Strings by number in an Arrow array, which may be memory-mapped from a file that is not trusted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dihedral.errors import DihedralError
 
 
 class StringArray:
-    """Texts with numbers 0..n-1.
+    """Strings with numbers 0..n-1.
 
-    what: the texts, for errors.
+    what: what the strings are, for errors.
     file: the file that the array is memory-mapped from. The array is checked when it is first used as a whole, a single
     text when it is read.
     """
@@ -54,7 +54,7 @@ class StringArray:
         wide = self._array.type == pa.large_string()
         first = self._array.offset
         _, offsets, text = self._array.buffers()
-        if offsets is None:  # of an empty array
+        if offsets is None:  # the array is empty
             return np.zeros(1, np.int32), memoryview(b"")
         numbers = np.frombuffer(offsets, np.int64 if wide else np.int32)
         return numbers[first : first + len(self) + 1], memoryview(text or b"")

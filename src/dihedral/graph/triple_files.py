@@ -34,8 +34,8 @@ from dihedral.io.sources import JSON_SUFFIXES, RDF_SUFFIXES, TEXT_SUFFIXES, Sour
 from dihedral.io.table_files import is_name, json_rows, json_text, text_blocks, text_rows
 
 NO_TRIPLES = np.empty((0, 3), np.int32)
-MIN_ROWS = 3  # of a file whose first line may be a header that was not recognised
-ROWS_PER_BLOCK = 1 << 16  # of JSON lines
+MIN_ROWS = 3  # a shorter file does not show whether its first line is a header
+ROWS_PER_BLOCK = 1 << 16  # JSON lines that are numbered together
 
 
 class NumberedTriples(NamedTuple):

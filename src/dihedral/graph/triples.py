@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Triples = NDArray[np.int32]  # [n, 3]: head, relation, tail
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-SPLIT_NAMES: dict[str, Split] = {  # of files, tables and values of a split column; the first of each is preferred
+SPLIT_NAMES: dict[str, Split] = {  # names of files and tables, and values of a split column; the first is preferred
     "train": "train", "training": "train", "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid",
     "test": "test",
 }  # fmt: skip
-ENTITY_COLUMNS = ("head", "tail", "entity", "answer", "through")  # of tables of results; so are ?x, ?y, …
+ENTITY_COLUMNS = ("head", "tail", "entity", "answer", "through")  # columns of tables of results; so are ?x, ?y, …
 RELATION_COLUMNS = ("relation",)
 ROWS_PER_CHUNK = 1 << 19  # triples in a temporary array
 

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 from xml.parsers import expat
 
-MAX_DEPTH = 200  # of elements, objects and lists within each other
-MAX_ATTRIBUTES = 1000  # of one XML element
+MAX_DEPTH = 200  # levels of elements, objects and lists within each other
+MAX_ATTRIBUTES = 1000  # one XML element may have
 NAMES_PER_WRITE = 1 << 16
 PARQUET_ROWS = 1 << 18
-MAX_BYTES_PER_NUMBER = 8  # of a column that refers to distinct texts by number
+MAX_BYTES_PER_NUMBER = 8  # a column with fewer refers to distinct texts by number
 REFUSED, NO_MEMORY = 3, 4  # exit statuses
 REJECTED = "review#rejected"  # the end of the IRI of a graph that holds what reviewers rejected
 LABEL_IRIS = (  # properties whose values are labels, the preferred one first
@@ -353,7 +353,7 @@ def _write_column(file: Any, field: Any, out: IO[bytes], decoded: int, limit: in
         decoded += batch.nbytes
         if decoded > limit:
             raise RefusedError(f"its columns decode to more than {limit >> 20} MiB, far beyond its size")
-        batch = batch.select([0])  # of columns with the same name, the first
+        batch = batch.select([0])  # the first of columns with the same name counts
         writer = writer or pa.ipc.new_stream(out, batch.schema)
         writer.write_batch(batch)
     (writer or pa.ipc.new_stream(out, pa.schema([field]))).close()

@@ -10,7 +10,7 @@ SETTING = "DIHEDRAL_MAX_DECODED_MB"
 MAX_RATIO = 100  # decoded to stored size; triples usually compress ten times
 MIN_DECODED = 64 << 20  # bytes that any file may decode to, however small it is
 DECODER_MEMORY = 256 << 20  # that a decoding process may take besides what it decodes
-DECODER_SECONDS = 8  # of processor time, and one more for every 64 MiB of decoded data
+DECODER_SECONDS = 8  # processor time, and one more for every 64 MiB of decoded data
 SECONDS_PER_BYTE = 1 / (64 << 20)
 
 

@@ -19,7 +19,7 @@ RDF_SUFFIXES = {  # with pyoxigraph's name of each format
 }  # fmt: skip
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES, *JSON_SUFFIXES)  # each has a reader in `graph.triple_files`
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # of single files, with Arrow's name of each
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # with Arrow's name of each
 
 
 @dataclass(frozen=True)
