@@ -97,11 +97,11 @@ class Properties:
         same = Pruning(self.graph.train_index, reversals, min_support).step[self.step] * self.graph.num_entities
         same += self.end  # a rule without constants says that these are the same property
         size = self.members.sum(axis=0)
-        with_head, ways = self.members[:, heads], np.diff(self.members.indptr)
+        with_head, num_properties = self.members[:, heads], np.diff(self.members.indptr)
         by_property = self.members.T.tocsr()
         found = np.zeros((2, 0), np.int64)
         best = np.zeros(0)
-        for part in tiles(by_property[bodies] @ ways, TILE):
+        for part in tiles(by_property[bodies] @ num_properties, TILE):
             interruption.check()
             both = (by_property[bodies[part]] @ with_head).tocoo()
             body, head = bodies[part][both.coords[0]], heads[both.coords[1]]

@@ -36,7 +36,7 @@ class Derived:
     facts: Triples  # [n, 3]
     best: NDArray[np.int64]  # [n]: the rule with the highest confidence
     num_rules: NDArray[np.int64]  # [n]: how many rules derive each fact
-    reasons: list[NDArray[np.int64]]  # per rule [m, 1 + variables]: the fact, and the entities of one way of the body
+    reasons: list[NDArray[np.int64]]  # per rule [m, 1 + variables]: the fact, and the entities of its variables
 
     def __len__(self) -> int:
         return len(self.facts)
@@ -49,7 +49,7 @@ class Derived:
             for fact, *entities in rows[self.best[rows[:, 0]] == number].tolist():
                 reasons[fact] = _grounded(rule, entities, graph)
         names = list(graph.names_of(self.facts))
-        of_rules = pa.table(
+        best_rules = pa.table(
             {
                 "confidence": pa.array([rule.confidence for rule in self.rules], pa.float64()),
                 "pca_confidence": pa.array([rule.pca_confidence for rule in self.rules], pa.float64()),
@@ -58,8 +58,8 @@ class Derived:
             }
         ).take(self.best)
         columns = {name: pa.array([fact[i] for fact in names], pa.string()) for i, name in enumerate(PARTS)}
-        columns |= {name: of_rules.column(name) for name in ("confidence", "pca_confidence", "support")}
-        columns |= {"rules": pa.array(self.num_rules, pa.int64()), "rule": of_rules.column("rule")}
+        columns |= {name: best_rules.column(name) for name in ("confidence", "pca_confidence", "support")}
+        columns |= {"rules": pa.array(self.num_rules, pa.int64()), "rule": best_rules.column("rule")}
         return pa.table(columns | {"reason": pa.array(reasons.tolist(), pa.string())})
 
     def to_triples(self, base: str = BASE) -> str:
@@ -126,13 +126,13 @@ def materialise(
         counted.append(counter.count(rule))
     kept = [rule for rule in counted if rule.counts and rule.counts.support >= min_support]
     kept = sorted((rule for rule in kept if rule.confidence >= min_confidence), key=_rank)
-    triples, ways = [np.zeros((0, 3), np.int32)], []
+    triples, bindings = [np.zeros((0, 3), np.int32)], []
     for number, rule in enumerate(kept):
         report(len(rules) + number, 2 * len(rules))
-        found, way = _new_facts(counter, rule)
+        found, binding = _new_facts(counter, rule)
         triples.append(found)
-        ways.append(way)
-    return _best(graph, kept, np.concatenate(triples), ways)
+        bindings.append(binding)
+    return _best(graph, kept, np.concatenate(triples), bindings)
 
 
 def _rank(rule: HornRule) -> tuple[float, int, str]:
@@ -142,18 +142,18 @@ def _rank(rule: HornRule) -> tuple[float, int, str]:
 def _new_facts(counter: RuleCounter, rule: HornRule) -> tuple[Triples, NDArray[np.int64]]:
     relation = counter.graph.relations.id(rule.head.relation)
     held = counter.pairs_of(relation)
-    facts, ways = [np.zeros((0, 3), np.int64)], [np.zeros((0, len(rule.variables)), np.int64)]
-    for heads, tails, way in counter.ground(rule):
+    facts, bindings = [np.zeros((0, 3), np.int64)], [np.zeros((0, len(rule.variables)), np.int64)]
+    for heads, tails, binding in counter.ground(rule):
         new = ~held.has(heads, tails)
         facts.append(np.stack([heads[new], np.full(int(new.sum()), relation), tails[new]], axis=1))
-        ways.append(way[new])
-    return np.concatenate(facts).astype(np.int32), np.concatenate(ways)
+        bindings.append(binding[new])
+    return np.concatenate(facts).astype(np.int32), np.concatenate(bindings)
 
 
-def _best(graph: Graph, rules: list[HornRule], triples: Triples, ways: list[NDArray[np.int64]]) -> Derived:
+def _best(graph: Graph, rules: list[HornRule], triples: Triples, bindings: list[NDArray[np.int64]]) -> Derived:
     """Put the derivations of each fact together; facts are ordered by their best rule."""
-    sizes = [len(way) for way in ways]
-    rule = np.repeat(np.arange(len(ways)), sizes)
+    sizes = [len(binding) for binding in bindings]
+    rule = np.repeat(np.arange(len(bindings)), sizes)
     order = sort_triples(triples, graph.num_entities, graph.num_relations)  # stable: best rule first
     same = (triples[order[1:]] == triples[order[:-1]]).all(axis=1)
     first = np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else np.zeros(0, np.int64)
@@ -166,8 +166,8 @@ def _best(graph: Graph, rules: list[HornRule], triples: Triples, ways: list[NDAr
     place[ranked] = np.arange(len(ranked))
     stops = np.cumsum([0, *sizes])
     reasons = [
-        np.concatenate([place[group[a:b]][:, None], way], axis=1)
-        for (a, b), way in zip(pairwise(stops.tolist()), ways, strict=True)
+        np.concatenate([place[group[a:b]][:, None], binding], axis=1)
+        for (a, b), binding in zip(pairwise(stops.tolist()), bindings, strict=True)
     ]
     return Derived(graph, rules, facts[ranked], best[ranked], counts[ranked], reasons)
 

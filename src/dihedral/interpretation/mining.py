@@ -62,7 +62,7 @@ class MinedRule:
     confidence: float  # support / body_pairs
     pca_confidence: float  # support / pca_pairs
     head_coverage: float  # support / head_facts
-    interval: Interval | None = None  # the counts are estimates from a sample of ways; None if they are exact
+    interval: Interval | None = None  # the counts are estimates from a sample of paths; None if they are exact
     order_matters: bool | None = None  # for compositions: whether the swapped body scores clearly less
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
 
