@@ -1,4 +1,4 @@
-"""Filtered ranks against PyKEEN's evaluator and brute force in numpy."""
+"""Filtered ranks against PyKEEN's evaluator, `dihedral.reference` and brute force in numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dihedral import DihedralError, DihedralGroup, Evaluator, Graph, make_family
+from dihedral import DihedralError, Evaluator, Graph, make_family, reference
 from dihedral.evaluation import Ranks, rank_triples, summarise
 from dihedral.graph import GraphIndex
 from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
@@ -32,14 +32,14 @@ def integer_model(graph: Graph, components: int = 3) -> Model:
 
 
 def dense_scores(model: Model, triples: np.ndarray, side: str) -> np.ndarray:
-    """hᵀRt of all candidates on one side, in float64 by the action of the group: [n, N]."""
-    group = DihedralGroup(model.relations.K)
-    entities, codes = model.entities.detach().double().numpy(), model.codes.numpy()
-    scores = np.empty((len(triples), len(entities)))
-    for i, (head, relation, tail) in enumerate(triples):
-        turned = group.act(codes[relation], entities)  # R t for every t
-        scores[i] = turned @ entities[head] if side == "tail" else entities @ turned[tail]
-    return scores
+    """hᵀRt of all candidates on one side, in float64 by the reference: [n, N]."""
+    entities, relations = model.entities.detach().double(), reference.dihedral_group(4)[model.codes.long()]
+    relations = torch.where(relations.abs() < 1e-15, 0.0, relations)  # exact ties stay exact
+    scores = []
+    for head, relation, tail in triples.tolist():
+        h, t = (entities[head], entities) if side == "tail" else (entities, entities[tail])
+        scores.append(reference.score(h, relations[relation], t).numpy())
+    return np.stack(scores)
 
 
 def brute_force(scores: np.ndarray, triples: np.ndarray, known: np.ndarray, side: str) -> tuple[list[int], list[int]]:
@@ -169,6 +169,18 @@ def test_exact_ties_of_umls_equal_brute_force(benchmark_graph, side):
     assert found.equal.sum() > len(graph.test)
     assert found.greater.tolist() == greater
     assert found.equal.tolist() == equal
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_ranks_are_the_filtered_ranks_of_the_reference(family, side):
+    model, asked = integer_model(family), family.test[:40]
+    scores, known = torch.from_numpy(dense_scores(model, asked, side)), torch.from_numpy(family.known).long()
+    blank, given = (2, 0) if side == "tail" else (0, 2)
+    expected = []
+    for row, triple in zip(scores, torch.from_numpy(asked).long(), strict=True):
+        same = (known[:, 1] == triple[1]) & (known[:, given] == triple[given])
+        expected.append(reference.filtered_rank(row, int(triple[blank]), known[same, blank]))
+    assert rank(model, family, side, asked).realistic.tolist() == expected
 
 
 @pytest.mark.parametrize("side", SIDES)
