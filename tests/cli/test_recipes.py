@@ -20,8 +20,8 @@ def test_the_table_has_one_line_per_recipe(cli):
     assert [line.split()[0] for line in lines] == ["recipe", *recipe_names()]
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_is_valid_and_has_a_description(cli, name):
+@pytest.mark.parametrize("name", ["demo/family", "paper/wn18rr-d4-ste", "best/fb15k-237-complex"])
+def test_a_recipe_is_printed_with_all_its_settings(cli, name):
     settings = json.loads(cli("recipes", name, "--json").out)
     assert Recipe.from_dict(settings) == load_recipe(name)
     assert settings["name"] == name and settings["about"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dihedral as dh
 from dihedral.elements.monoid import GradedMonoid, parse_levels
@@ -17,9 +19,10 @@ def relations(K: int, levels: str, *, init: float = 0.5, scaled: bool = False) -
     return ProjectionRelations(6, 80, K, init=init, scaled=scaled, grades=parse_levels(levels), generator=generator)
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 4, 6, 8, 16])
-@pytest.mark.parametrize("levels", ["1", "1, 0", "1, 1/2, 1/4, 0", "1/2, 1/8"])
-@pytest.mark.parametrize("init", [0.1, 0.5, 2.0])
+@given(
+    K=st.integers(1, 16), levels=st.sampled_from(["1", "1, 0", "1, 1/2, 1/4, 0", "1/2, 1/8"]),
+    init=st.sampled_from([0.1, 0.5, 2.0]),
+)  # fmt: skip
 def test_codes_are_the_nearest_elements(K, levels, init):
     model = relations(K, levels, init=init)
     monoid = GradedMonoid(K)
