@@ -14,6 +14,7 @@ import dihedral as dh
 from dihedral.graph import joins, patterns
 from dihedral.graph.joins import (
     Body,
+    are_joined,
     bodies_between,
     distinct,
     facts_among,
@@ -90,7 +91,7 @@ def test_paths_are_counted_between_all_pairs(rows, body):
     expected = Counter((path[0], path[-1]) for path in paths)
     assert steps.count_paths(*EVERY_PAIR).tolist() == [expected[pair] for pair in zip(*EVERY_PAIR, strict=True)]
     with_loops = {(path[0], path[-1]) for path in paths_by_loops(rows, body, loops=True)}
-    joined = joins.joins(index, body, *EVERY_PAIR).tolist()
+    joined = are_joined(index, body, *EVERY_PAIR).tolist()
     assert joined == [pair in with_loops for pair in zip(*EVERY_PAIR, strict=True)]
 
 

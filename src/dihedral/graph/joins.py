@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,19 +71,6 @@ def contains(ascending: Ids, wanted: Ids) -> Mask:
 # --- one step ----------------------------------------------------------------------------------
 
 
-class StepFacts(Protocol):
-    """The facts of one step, as far as they are looked up from some entities."""
-
-    def degrees(self, heads: Ids) -> Ids:
-        """How many facts each head [n] has."""
-
-    def follow(self, heads: Ids) -> tuple[Ids, Ids]:
-        """Where the step leads from heads [n]: (row in heads, tail), rows ascending."""
-
-    def has(self, heads: Ids, tails: Ids) -> Mask:
-        """Whether the step leads from each head [n] to its tail [n]."""
-
-
 @dataclass(frozen=True, eq=False)
 class IndexedStep:
     """All facts of one step, looked up in the index of the graph."""
@@ -92,13 +79,16 @@ class IndexedStep:
     step: int
 
     def degrees(self, heads: Ids) -> Ids:
+        """How many facts each head [n] has."""
         return _numpy(self.index.counts(*self._questions(heads)))
 
     def follow(self, heads: Ids) -> tuple[Ids, Ids]:
+        """Where the step leads from heads [n]: (row in heads, tail), rows ascending."""
         row, tails = self.index.answers(*self._questions(heads))
         return _numpy(row), _numpy(tails)
 
     def has(self, heads: Ids, tails: Ids) -> Mask:
+        """Whether the step leads from each head [n] to its tail [n]."""
         found: Mask = (self.index.locate(*self._questions(heads), torch.from_numpy(tails)) >= 0).numpy()
         return found
 
@@ -109,7 +99,7 @@ class IndexedStep:
 
 @dataclass(frozen=True, eq=False)
 class StepPairs:
-    """The pairs of different entities that one step joins, in arrays of their own."""
+    """The pairs of different entities that one step joins, in arrays of their own; looked up like an `IndexedStep`."""
 
     num_entities: int
     heads: Ids  # [n], sorted
@@ -159,6 +149,9 @@ class StepPairs:
         return contains(self.codes, heads * self.num_entities + tails)
 
 
+StepFacts = IndexedStep | StepPairs
+
+
 def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = None) -> Iterator[tuple[Ids, Ids]]:
     """Where a step leads from entities [n], in tiles: (row in entities, end), rows ascending.
 
@@ -193,7 +186,7 @@ def reach(index: GraphIndex, body: Sequence[int], starts: Ids) -> Ids:
     return codes
 
 
-def joins(index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids) -> Mask:
+def are_joined(index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids) -> Mask:
     """Whether a body leads from each head [n] to its tail [n], along any facts."""
     forwards = [IndexedStep(index, step) for step in body]
     backwards = [IndexedStep(index, step) for step in _inverses(index, body)]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph.index import GraphIndex
-from dihedral.graph.joins import joins, reach
+from dihedral.graph.joins import are_joined, reach
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
@@ -202,7 +202,7 @@ class Evidence:
         """The highest confidence of a rule that joins each head and tail; 0 without one."""
         found, open_ = np.zeros(len(heads), np.float32), np.arange(len(heads))
         for body, confidence in self.rules.of(relation):  # rules come with the best first
-            joined = joins(self.facts, body, heads[open_], tails[open_])
+            joined = are_joined(self.facts, body, heads[open_], tails[open_])
             found[open_[joined]] = confidence
             open_ = open_[~joined]
         return found
