@@ -85,7 +85,11 @@ def _figure2(sources: Sources, target: str) -> Section:
     if models:
         measures = ("cosine", "diagonality", "spread")
         lines = [[row["model"], row["objective"], *(share(row[key]) for key in measures)] for row in models]
-        text, short = (part + prose("figure2-models", lines) for part in (text, short))
+        text += prose("figure2-models", lines)
+        cosines = {(row["model"], row["objective"]): share(row["cosine"]) for row in models}
+        names, objectives = (list(dict.fromkeys(row[key] for row in models)) for key in ("model", "objective"))
+        by_model = [[name, *(cosines.get((name, each), "") for each in objectives)] for name in names]
+        short += prose("figure2-short", table=markdown(["model", *objectives], by_model))
     figures = _draw("figure2", sources.folder, pairs) if pairs else []
     return Section("Figure 2: inverse pairs", text, {"pairs": pairs, "models": models}, figures, short)
 
@@ -152,13 +156,17 @@ def _figure4(sources: Sources, target: str) -> Section:
             counts = [row.get("support", ""), share(row.get("confidence"))]
             lines.append([title, *names, *counts, share(right), share(swapped), ratio, len(runs)])
         if "FAMILY" in title:
-            shortened += lines[-len(rows) :]
+            shortened += [
+                [title, "{} · {} ⇒ {}".format(*row["relations"]), share(row["right"]), share(row["swapped"])]
+                for row in rows
+            ]
         else:  # the names of its relations are long
             overall = (share(mean(row[order] for row in rows)) for order in ("right", "swapped"))
-            shortened.append([title, f"mean of {len(rows)} chains", "", "", "", "", *overall, "", len(runs)])
+            shortened.append([title, f"mean of {len(rows)} chains", *overall])
     text = prose("figure4", lines)
+    short = prose("figure4-short", table=markdown(["graph", "rule", "right order", "swapped"], shortened))
     figures = _draw("figure4", sources.folder, drawn) if drawn else []
-    return Section("Figure 4: compositions", text, content, figures, prose("figure4", shortened))
+    return Section("Figure 4: compositions", text, content, figures, short)
 
 
 def _same_relations(rows: Iterable[dict[str, Any]], wanted: dict[str, Any]) -> dict[str, Any]:

@@ -49,11 +49,14 @@ def cpu() -> str:
 def gpu() -> str:
     content = read("gpu-engine")
     _, *epochs = content["epochs"]
-    rows = [
-        [row["graph"], row["what"], row.get("model", ""), row["dimension"], f"{row['seconds']:.3f}"]
-        for row in [*epochs, *content["ranking"]] if row.get("precision") != "tf32"
-    ]  # fmt: skip
-    return markdown(["graph", "task", "model", "2L", "seconds"], rows) + source("gpu-engine")
+    models = ("dihedral-ste", "dihedral-gumbel", "complex")
+    taken: dict[tuple[str, ...], dict[str, float]] = {}
+    for row in [*epochs, *content["ranking"]]:
+        if row.get("precision") != "tf32":
+            key = row["graph"], row["what"], str(row["dimension"])
+            taken.setdefault(key, {})[row.get("model", models[0])] = row["seconds"]
+    rows = [[*key, *(number(found.get(model)) for model in models)] for key, found in taken.items()]
+    return markdown(["graph", "task", "2L", *models], rows) + source("gpu-engine")
 
 
 def curve(wanted: float = 0.36) -> str:

@@ -99,5 +99,5 @@ def setting_row(field: dataclasses.Field[Any]) -> list[str]:
     """Return the name, default, condition and description of a setting."""
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     shown = "by model or weight" if field.default is None else f"`{default}`" if default else ""
-    applies = "; ".join(condition.text for condition in field.metadata["when"])
+    applies = "; ".join(condition.text.split(" (")[0] for condition in field.metadata["when"])
     return [f"`{field.name}`", shown, applies, field.metadata["help"]]
