@@ -10,7 +10,6 @@ from typing import Any, get_args, get_type_hints
 
 from dihedral.cli.main import all_commands
 from dihedral.objectives.recipe import Recipe
-from paper.tables import markdown
 
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 SHARED = 2  # what at least so many commands have, with one meaning, is described once
@@ -56,12 +55,10 @@ def listing(entries: Iterable[Entry]) -> str:
 
 
 def entry(param: Any, hints: dict[str, Any]) -> Entry:
-    """The name of an argument or option, and its description with its default."""
+    """The name of an argument or option with its default or the kind of its value, and its description."""
     if param.param_type_name == "argument":
         return f"`{argument_name(param)}`", param.help
-    default = default_of(param)
-    note = " Required." if param.required else f" Default: {default}." if default else ""
-    return f"`{option_name(param, hints)}`", param.help + note
+    return f"`{option_name(param, hints)}`", param.help + (" Required." if param.required else "")
 
 
 def argument_name(param: Any) -> str:
@@ -71,9 +68,11 @@ def argument_name(param: Any) -> str:
 
 
 def option_name(param: Any, hints: dict[str, Any]) -> str:
-    """Return the option with the kind of its value; a flag with its negation, if any."""
+    """Return a flag with its negation, an option with its default, or an option with the kind of its value."""
     if param.is_flag:
         return " / ".join([*param.opts, *param.secondary_opts])
+    if param.default not in (None, []) and not param.required:
+        return f"{param.opts[-1]}={param.default}"
     return f"{param.opts[-1]} {param.metavar or value_name(hints[param.name])}"
 
 
@@ -82,22 +81,13 @@ def value_name(hint: Any) -> str:
     return VALUES[hint] if hint in VALUES else value_name(get_args(hint)[0])
 
 
-def default_of(param: Any) -> str:
-    """Return the default value of an option as it is written on the command line."""
-    if param.is_flag:
-        return f"`{param.opts[0]}`" if param.default else ""
-    return "" if param.default is None or param.default == [] else f"`{param.default}`"
-
-
 def recipe_settings() -> str:
-    """One row per setting of a recipe."""
-    header = ["Setting", "Default", "Applies to", "Description"]
-    return markdown(header, [setting_row(field) for field in dataclasses.fields(Recipe)])
+    """One line per setting of a recipe, with its default and what it applies to."""
+    return listing(map(setting, dataclasses.fields(Recipe)))
 
 
-def setting_row(field: dataclasses.Field[Any]) -> list[str]:
-    """Return the name, default, condition and description of a setting."""
+def setting(field: dataclasses.Field[Any]) -> Entry:
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-    shown = "by model or weight" if field.default is None else f"`{default}`" if default else ""
     applies = "; ".join(condition.text.split(" (")[0] for condition in field.metadata["when"])
-    return [f"`{field.name}`", shown, applies, field.metadata["help"]]
+    shown = field.name if field.default is None else f"{field.name}={default}"
+    return f"`{shown}`", field.metadata["help"] + (f" *For {applies}.*" if applies else "")
