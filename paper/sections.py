@@ -219,8 +219,8 @@ def _small(sources: Sources, target: str) -> Section:
         means = [mean(row["test"][key] for row in rows) for key in METRICS]
         lines.append([graph, "MINERVA (tails only)", *map(share, means), len(rows)])
     text = prose("small", sorted(lines), remark=remark)
-    short = [[graph, model, mrr, top_10, seeds] for graph, model, mrr, _, _, top_10, seeds in sorted(lines)]
-    table = markdown(["graph", "model", "MRR", "Hits@10", "seeds"], short)
+    short = [[graph, model.split(" (")[0], mrr, top_10] for graph, model, mrr, _, _, top_10, _ in sorted(lines)]
+    table = markdown(["graph", "model", "MRR", "Hits@10"], short)
     return Section("Comparison with ConvE, R-GCN and MINERVA", text, lines, short=prose("small-short", table=table))
 
 

@@ -223,7 +223,7 @@ def removals() -> str:
 
 
 def growth() -> str:
-    """How much of the MRR of retraining updates keep, by the facts that arrived since training: the mean over graphs."""
+    """How much of the MRR of retraining updates keep, by the facts that arrived since training; means over graphs."""
     found = by_graph(living_rows(), "growth").values()
     shares = next(iter(found))[0]["changed"]
     kept = [mean(mean(row["mrr"][i] / row["retrained_mrr"][i] for row in rows) for rows in found)
