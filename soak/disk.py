@@ -21,7 +21,7 @@ from typing import Any
 
 import dihedral as dh
 from dihedral.graph.readers import write_folder
-from dihedral.store.folder import holds_model
+from dihedral.store.manifest import holds_model
 from soak.children import Child, Ending, command, is_clear, run_child
 from soak.kills import digest, random_predictor, small_graph
 from soak.tally import Tally

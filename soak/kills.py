@@ -33,7 +33,7 @@ from dihedral.graph.triples import SPLITS
 from dihedral.io.jsonl import read_lines
 from dihedral.models import build_model
 from dihedral.objectives.recipe import load_recipe
-from dihedral.store.folder import holds_model
+from dihedral.store.manifest import holds_model
 from dihedral.tune.optuna_search import Search, search
 from soak.children import Child, Ending, command, run_child
 from soak.tally import Tally

@@ -11,7 +11,8 @@ import pytest
 
 import dihedral as dh
 from dihedral.cli.review import Session
-from dihedral.store.folder import read_manifest, replace_metrics
+from dihedral.store.folder import replace_metrics
+from dihedral.store.manifest import read_manifest
 from dihedral.store.reviews import Decision, Reviews
 
 

@@ -11,7 +11,7 @@ import dihedral as dh
 from dihedral.cli.options import Columns, Json, Known, ModelFolder, Seed
 from dihedral.cli.output import cell, print_found, read_data, remark
 from dihedral.errors import DihedralError
-from dihedral.store.folder import holds_model
+from dihedral.store.manifest import holds_model
 from dihedral.update.folding import new_names
 
 

@@ -27,7 +27,8 @@ from dihedral.predict.reviewing import (
     left_open,
     make_decision,
 )
-from dihedral.store.folder import MANIFEST, holds_model, read_manifest, replace_metrics
+from dihedral.store.folder import replace_metrics
+from dihedral.store.manifest import MANIFEST, holds_model, read_manifest
 from dihedral.store.review_files import read_decisions, write_reviews
 from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 

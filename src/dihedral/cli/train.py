@@ -22,7 +22,7 @@ from dihedral.predict.predictor import Predictor
 from dihedral.predict.train import train
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
-from dihedral.store.folder import holds_model
+from dihedral.store.manifest import holds_model
 
 
 def command(

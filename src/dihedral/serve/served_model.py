@@ -29,7 +29,8 @@ from dihedral.predict.completion import missing_facts
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.reviewing import Proposal, fact_of
 from dihedral.serve.schemas import MAX_ATOMS, MAX_TOP, ModelResponse
-from dihedral.store.folder import describe, load_words
+from dihedral.store.folder import describe
+from dihedral.store.graph_files import load_words
 from dihedral.store.reviews import Reviews
 
 MAX_COMPARED = 300  # names compared with an unknown name: an invalid request must stay cheap

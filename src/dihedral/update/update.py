@@ -47,8 +47,9 @@ from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.threads import at_most
 from dihedral.scoring.embedding import EmbeddingScorer
-from dihedral.store.folder import MANIFEST, holds_model, load_model, save_model, saved_options
+from dihedral.store.folder import load_model, save_model, saved_options
 from dihedral.store.history import History
+from dihedral.store.manifest import MANIFEST, holds_model
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Reviews
 from dihedral.store.trained import TrainedModel

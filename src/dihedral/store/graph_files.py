@@ -1,0 +1,150 @@
+"""The graph of a model folder as Arrow files: names, labels, words for the search, and all triples.
+
+They are memory-mapped. A large graph is checked when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dihedral.errors import DihedralError
+from dihedral.graph.labels import COLUMNS, Labels
+from dihedral.graph.name_search import WordIndex
+from dihedral.graph.triples import SPLITS, Graph, Triples
+from dihedral.graph.vocabulary import Vocabulary
+from dihedral.store.arrow_files import read_table, write_table
+from dihedral.store.manifest import Manifest, read_manifest
+
+MAX_CHECKED_ON_OPEN = 2_000_000  # names or triples; more of them are checked when they are first used
+NewFile = Callable[[str, str], Path]  # where to write a file, by its usual name and its role
+
+
+def write_graph(graph: Graph, new_file: NewFile) -> None:
+    """Write the names, labels, words and triples."""
+    for names, file in ((graph.entities, "entities.arrow"), (graph.relations, "relations.arrow")):
+        columns = {"name": names.array, "order": pa.array(names.order)}
+        write_table(new_file(file, f"{names.kind}_names"), columns)
+    write_labels(graph, new_file)
+    _save_triples(new_file("known.arrow", "known"), graph)
+
+
+def write_labels(graph: Graph, new_file: NewFile) -> None:
+    """Write the labels, if there are any, and the words of names and labels for the search."""
+    for names, kind in ((graph.entities, "entity"), (graph.relations, "relation")):
+        if names.labels is not None:
+            plural = "entities" if kind == "entity" else "relations"
+            texts = {name: each.array for name, each in names.labels.texts.items()}
+            write_table(
+                new_file(f"{plural}.labels.arrow", f"{kind}_labels"), texts | {"order": pa.array(names.labels.order)}
+            )
+    write_table(new_file("words.arrow", "words"), WordIndex.build(graph.entities, graph.by_degree).to_arrow())
+
+
+def load_graph(folder: Path, manifest: Manifest) -> Graph:
+    """The graph of a model folder."""
+    files, prefixes = manifest.files, manifest.prefixes
+    entities = _load_names(folder / files["entity_names"], "entity", prefixes)
+    relations = _load_names(folder / files["relation_names"], "relation", prefixes)
+    if (len(entities), len(relations)) != (manifest.entities, manifest.relations):
+        raise DihedralError(f"vocabularies in {str(folder)!r} do not fit its model; copy the folder again")
+    for names in (entities, relations):
+        if f"{names.kind}_labels" in files:
+            names.labels = _load_labels(folder / files[f"{names.kind}_labels"], len(names))
+    known = folder / files["known"]
+    train, valid, test = _load_triples(known)
+    graph = Graph(entities, relations, train, valid, test, manifest.graph, tuple(manifest.notes), file=str(known))
+    for vocabulary in (entities, relations):
+        if len(vocabulary) <= MAX_CHECKED_ON_OPEN:
+            vocabulary.check()
+    if graph.num_triples <= MAX_CHECKED_ON_OPEN:
+        graph.check()
+    return graph
+
+
+def load_words(folder: Path) -> WordIndex | None:
+    """The words of entity names and labels; None in the folder of an older version."""
+    manifest = read_manifest(folder)
+    if "words" not in manifest.files:
+        return None
+    path = folder / manifest.files["words"]
+    table = read_table(path, {"word": (pa.string(), pa.large_string()), "ranks": (pa.list_(pa.int32()),)})
+    if table.column_names != ["word", "ranks"]:
+        raise DihedralError(f"{str(path)!r} cannot be read: it has no words; copy the folder again")
+    return WordIndex.from_arrow(table, manifest.entities, str(path))
+
+
+def _save_triples(path: Path, graph: Graph) -> None:
+    """All triples, sorted by split."""
+    parts = [graph.split(split) for split in SPLITS]
+    columns = {
+        name: pa.array(np.concatenate([part[:, i] for part in parts]).astype(np.int32))
+        for i, name in enumerate(("head", "relation", "tail"))
+    }
+    columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), [len(part) for part in parts]))
+    write_table(path, columns)
+
+
+def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:
+    """A memory-mapped vocabulary, with its sorted order if that is stored."""
+    table = read_table(path, {"name": (pa.string(), pa.large_string()), "order": (pa.int32(),)})
+    names = _column(table, "name")
+    if names.null_count:
+        raise DihedralError(f"{str(path)!r} has {names.null_count} missing names; copy the folder again")
+    order = _numbers(table, "order", np.int32) if "order" in table.column_names else None
+    return Vocabulary(names, kind, prefixes, order=order, file=str(path))
+
+
+def _load_labels(path: Path, count: int) -> Labels:
+    """Memory-mapped labels of a vocabulary with `count` names."""
+    types: dict[str, tuple[pa.DataType, ...]] = dict.fromkeys(COLUMNS, (pa.string(), pa.large_string()))
+    table = read_table(path, types | {"order": (pa.int32(),)})
+    texts = {name: _column(table, name) for name in COLUMNS if name in table.column_names}
+    if "label" not in texts or any(each.null_count or len(each) != count for each in texts.values()):
+        raise DihedralError(f"{str(path)!r} cannot be read: it does not hold {count} labels; copy the folder again")
+    labels = Labels(texts, _numbers(table, "order", np.int32), str(path))
+    if count <= MAX_CHECKED_ON_OPEN:
+        labels.check()
+    return labels
+
+
+def _load_triples(path: Path) -> list[Triples]:
+    """Train, valid and test, as views of the memory-mapped file if its columns allow that."""
+    mapped = np.memmap(path, np.uint8, mode="c")  # torch requires writable memory; the file is not written
+    types = {name: (pa.int32(),) for name in ("head", "relation", "tail")} | {"split": (pa.uint8(),)}
+    table = read_table(path, types, pa.py_buffer(mapped))
+    columns = [_numbers(table, name, np.int32) for name in ("head", "relation", "tail")]
+    split = _numbers(table, "split", np.uint8)
+    if split.max(initial=0) > 2:
+        raise ValueError(f"splits in {path.name} are not train, valid and test")
+    first, second, third = (column.ctypes.data - mapped.ctypes.data for column in columns)
+    if len(table) and 0 <= first < second < len(mapped) and second - first == third - second:
+        triples = np.ndarray((len(table), 3), np.int32, mapped, first, (4, second - first))
+    else:
+        triples = np.stack(columns, axis=1)
+    if (split[:-1] > split[1:]).any():
+        return [triples[split == number] for number in range(3)]
+    return np.split(triples, np.searchsorted(split, np.array([1, 2], np.uint8)))
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array, without a copy if it has one chunk."""
+    column = table.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array.validate()
+    return array
+
+
+def _numbers(table: pa.Table, name: str, kind: type[np.generic]) -> NDArray[Any]:
+    """A column of numbers without a copy; Arrow's own method imports pandas, which is slower than opening a model."""
+    array = _column(table, name)
+    if array.type != pa.from_numpy_dtype(kind) or array.null_count:
+        raise ValueError(f"column {name} has type {array.type} and {array.null_count} missing values")
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize)
