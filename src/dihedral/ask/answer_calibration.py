@@ -31,10 +31,10 @@ from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.scoring.scorer import Scorer
 
 SHAPES = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
-MAX_QUERIES, MIN_QUERIES = 120, 4  # of each shape
+MAX_QUERIES, MIN_QUERIES = 120, 4  # per shape
 SHOWN = 10  # answers of each query
 MAX_STEPS = calibration.QUERY_GROUPS  # queries with as many steps or more are treated alike
-LIMIT = 15.0  # of log-odds
+LIMIT = 15.0  # log-odds are cut off here
 
 
 class KnownSteps:

@@ -23,7 +23,7 @@ from dihedral.probability.additive import AdditiveModel
 from dihedral.scoring.questions import Known
 
 CertainFacts = Literal["all", "train"]
-FactProbabilities = Callable[[Tensor], list[Any]]  # of triples [n, 3]
+FactProbabilities = Callable[[Tensor], list[Any]]  # triples [n, 3] to their probabilities
 Found = tuple[int, float, float | None, bool]  # an answer: entity, value, probability, and whether facts give it
 DEFAULT_TOP = 10
 
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
     """An answer of a query with its witness: the best choice of the other variables, and the facts that it needs."""
 
     entity: str
-    value: float  # of the evaluation: orders the answers of one query
+    value: float  # orders the answers of one query
     probability: float | None  # that it holds, fitted; None if it could not be fitted
     known: bool  # known facts alone give it
     variables: dict[str, str]

@@ -28,7 +28,7 @@ from dihedral.runtime import interruption
 
 WIDTH = 8  # entities of a variable from which predictions are followed
 MAX_WIDTH = 100_000
-SHARE = 0.1  # of the highest probability: predictions are not followed from entities that are less probable
+SHARE = 0.1  # predictions are not followed from entities below this share of the highest probability
 FLOOR = 1e-4  # entities that are less probable are not followed
 TILE = 1 << 22  # probabilities in memory
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
@@ -219,7 +219,7 @@ class _Sum:
         likely, best = self.source.likely[source], self.source.best[source]
         order = torch.argsort(best, stable=True).cpu().numpy()
         last = np.full(rows.num_entities, -1)
-        last[answer.cpu().numpy()[order]] = order  # of several ways to an answer, the best is written last
+        last[answer.cpu().numpy()[order]] = order  # the best of several ways to an answer is written last
         places = torch.from_numpy(last[last >= 0]).to(rows.device)
         ends, values = answer[places], best[places]
         better = values > self.best[ends]
@@ -303,7 +303,7 @@ def _begin(node: Walk, source: Message, rows: StepModel, semantics: Semantics) -
         enough = likely >= likely.max() + math.log(semantics.share)
         followed, likely = followed[enough], likely[enough]
     if len(followed) > semantics.width:
-        order = torch.argsort(likely, descending=True, stable=True)  # of equal ones the most frequent entity
+        order = torch.argsort(likely, descending=True, stable=True)  # equal ones: the most frequent entity first
         followed = followed[order[: semantics.width]].sort().values
     exact = len(followed) == num_alive
     if exact:

@@ -20,7 +20,7 @@ from dihedral.errors import DihedralError
 from dihedral.io.iris import from_iri
 
 MAX_LENGTH = 10_000  # characters
-MAX_NESTING = 12  # of braces, brackets and parentheses: the parser's time doubles with some levels
+MAX_NESTING = 12  # levels of braces, brackets and parentheses: the parser's time doubles with some
 MAX_SIGNS = 200  # separators, brackets and operators: the parser's time grows with their square
 SIGNS = re.compile(r"[;,/|^{}()\[\]+*!=<>&]|\.(?!\w)")
 QUOTED = "urn:dihedral:quoted:"  # how quoted text passes the parser

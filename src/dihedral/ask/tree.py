@@ -19,8 +19,8 @@ from dihedral.errors import DihedralError
 from dihedral.graph.steps import split_step
 
 MAX_FACTS = 32
-MAX_DEPTH = 12  # of and, or and not inside each other
-MAX_ENTITIES = 1000  # of one OneOf
+MAX_DEPTH = 12  # levels of and, or and not inside each other
+MAX_ENTITIES = 1000  # in one OneOf
 MAX_LIMIT = 100_000
 NAME = re.compile(r"\w{1,64}")
 _short = reprlib.Repr()  # cuts before it writes: content of a request may be nested deeply

@@ -46,7 +46,7 @@ class Evaluation(Tabular):
     ranks: Mapping[Side, Ranks]
     seen: NDArray[np.bool_]  # both entities occur in training
     relation_names: tuple[str, ...]
-    categories: NDArray[np.str_]  # of each relation
+    categories: NDArray[np.str_]  # by relation
     drawn_from: int | None = None  # the size of the split, if these triples are a sample of it
     order: str = "score"  # what answers are ordered by; or "probability"
 

@@ -1,1 +1,1 @@
-"""Answers of a trained model: the scorer, the predictor, top-k, paths, calibration, fold-in and batch completion."""
+"""Answers by name: the Predictor, completion of many questions, evaluation, reviewing and training as one call."""

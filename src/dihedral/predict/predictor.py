@@ -31,11 +31,11 @@ from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
 from dihedral.scoring.scorer import Scorer
-from dihedral.store.export import export_model
 from dihedral.store.folder import Dtype, load_model, save_model
 from dihedral.store.history import History
 from dihedral.store.reviews import Reviews
 from dihedral.store.trained import TrainedModel
+from dihedral.store.vector_files import export_model
 from dihedral.update.folding import Context, make_context, place_entities
 from dihedral.update.update import update
 

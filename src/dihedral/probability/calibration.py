@@ -33,13 +33,13 @@ from dihedral.probability.sampling import sample_proposals
 from dihedral.scoring.scorer import Scorer
 
 BINS = 15
-DRAWS = 20  # of which triples hold, for the error that is due to chance
+DRAWS = 20  # draws of true triples, for the error that is due to chance
 MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no probabilities
 MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
 MAX_TRIES = 20  # to draw a triple that is not a known fact
-GROWTH = 1.3  # of the bins of proposals, from the most probable down
+GROWTH = 1.3  # each bin of proposals is larger than the more probable one by this factor
 TIE = 1e-9  # how much z counts where probabilities are equal
-QUERY_FEATURES, QUERY_GROUPS = 2, 3  # of the model of answers to queries
+QUERY_FEATURES, QUERY_GROUPS = 2, 3  # the shape of the model of answers to queries
 PARTS = ("proposals", "judgements")
 CUTS = 60  # probabilities for which the number of proposals is kept
 
@@ -72,7 +72,7 @@ class Calibration:
     proposals: AdditiveModel
     judgements: AdditiveModel
     cuts: list[tuple[float, int]]  # a probability, and the number of proposals on valid with at least that, ascending
-    queries: AdditiveModel | None = None  # of answers to queries (`ask.answer_calibration`); None if too few are true
+    queries: AdditiveModel | None = None  # for answers to queries (`ask.answer_calibration`); None if too few are true
     judged: JudgementReport | None = None  # on test
     orders: OrderReport | None = None
     corrections: Corrections | None = None  # by decisions of reviewers

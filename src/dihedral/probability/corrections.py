@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-DEVIATION, RELATION_DEVIATION = 0.5, 1.0  # of b and of b_r, before anything is decided
-FLOOR = 1e-4  # of a probability and of its complement, so that one decision cannot say everything
+DEVIATION, RELATION_DEVIATION = 0.5, 1.0  # expected sizes of b and b_r before anything is decided
+FLOOR = 1e-4  # bounds probabilities and their complements, so that one decision cannot say everything
 
 
 class Decided(Protocol):
@@ -42,7 +42,7 @@ class Decided(Protocol):
 class Corrections:
     """What is added to the logit of a proposal, and how many decisions that was fitted to."""
 
-    offset: float  # of relations without decisions
+    offset: float  # for relations without decisions
     relations: dict[str, float]
     accepted: int
     rejected: int

@@ -18,7 +18,7 @@ from dihedral.probability.evidence import CHUNK, Evidence, Features
 from dihedral.runtime import interruption
 
 PER_ENTITY = 10  # proposals by score for each head and for each tail
-MIN_CONFIDENCE = 0.1  # of a rule whose pairs are proposed whatever their score
+MIN_CONFIDENCE = 0.1  # pairs that such a rule implies are proposed whatever their score
 TILE = 1 << 21  # scores at a time
 
 Ids = NDArray[np.int64]

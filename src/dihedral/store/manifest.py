@@ -25,7 +25,7 @@ class Manifest:
     entities: int
     relations: int
     dimension: int
-    dtype: str = "float32"  # of the entities
+    dtype: str = "float32"  # numbers of the entity table
     graph: str
     fingerprint: str
     notes: list[str] = field(default_factory=list)

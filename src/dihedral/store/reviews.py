@@ -116,7 +116,9 @@ class Reviews:
             _remove_last(own, undone)
         latest = {each.reviewer: each for each in about}
         verdicts = [each for each in about if latest[each.reviewer] is each and each.decision != "skip"]
-        stands = max(reversed(verdicts), key=lambda each: each.time, default=None)  # of the same time, the last one
+        stands = max(
+            reversed(verdicts), key=lambda each: each.time, default=None
+        )  # the last one of those with the same time
         if self._standing.get(decision.fact) is not stands:
             self._standing.pop(decision.fact, None)
             if stands is not None:
@@ -186,7 +188,9 @@ class Reviews:
             return 0
         with self._writing() as append:
             while left:
-                first = {each.fact: each for each in reversed(left)}  # of several about a fact, one after the other
+                first = {
+                    each.fact: each for each in reversed(left)
+                }  # several about a fact are added one after the other
                 new = [each for each in left if first[each.fact] is each and not self._holds(each)]
                 if new:
                     append([each.to_dict() for each in new])
