@@ -6,21 +6,22 @@ import asyncio
 
 import pytest
 
-from dihedral.serve.batching import Batcher, Question
+from dihedral.serve.batching import Batcher
+from dihedral.serve.schemas import PredictQuestion
 
 
-def make_questions(served) -> list[Question]:
+def make_questions(served) -> list[PredictQuestion]:
     people = served.graph.entities[:12]
     return [
-        Question("tail" if i % 2 else "head", person, relation, 1 + i % 4, "exclude" if i % 3 else "include")
+        question(known="exclude" if i % 3 else "include", top=1 + i % 4, relation=relation, **given)
         for i, person in enumerate(people)
         for relation in ("spouse", "child")
+        for given in [{"head": person, "tail": None} if i % 2 else {"head": None, "tail": person}]
     ]
 
 
-def alone(served, question: Question):
-    given = {"head" if question.side == "tail" else "tail": question.anchor}
-    return served.predictor.predict(**given, relation=question.relation, top=question.top, known=question.known)
+def question(head="man_0000", relation="spouse", tail=None, top=1, known="include") -> PredictQuestion:
+    return PredictQuestion(head=head, relation=relation, tail=tail, top=top, known=known)
 
 
 def test_batched_answers_match_single_questions(models):
@@ -30,10 +31,10 @@ def test_batched_answers_match_single_questions(models):
 
     async def submit():
         batcher = Batcher(served, sizes.append)
-        return await asyncio.gather(*(batcher.submit([question]) for question in questions))
+        return await asyncio.gather(*(batcher.submit([each]) for each in questions))
 
-    for question, (found,) in zip(questions, asyncio.run(submit()), strict=True):
-        expected = alone(served, question)
+    for asked, (found,) in zip(questions, asyncio.run(submit()), strict=True):
+        expected = asked.answer(served.predictor)
         assert [(p.head, p.tail, p.known) for p in found] == [(p.head, p.tail, p.known) for p in expected]
         assert [p.score for p in found] == pytest.approx([p.score for p in expected], rel=1e-4)
     assert sizes == [len(questions)]  # all arrive before the worker starts
@@ -45,20 +46,19 @@ def test_an_error_reaches_its_requests_and_the_next_batch_continues(models):
     async def submit():
         batcher = Batcher(served)
         with pytest.raises(ValueError, match="nobody"):
-            await batcher.submit([Question("tail", "nobody", "spouse", 1, "include")])
-        return await batcher.submit([Question("tail", "man_0000", "spouse", 1, "include")])
+            await batcher.submit([question("nobody")])
+        return await batcher.submit([question()])
 
     assert len(asyncio.run(submit())[0]) == 1
 
 
 def test_a_cancelled_request_does_not_affect_the_others(models):
     served = models["family"]
-    question = Question("tail", "man_0000", "spouse", 1, "include")
 
     async def submit():
         batcher = Batcher(served)
-        cancelled = asyncio.create_task(batcher.submit([question]))
-        kept = asyncio.create_task(batcher.submit([question]))
+        cancelled = asyncio.create_task(batcher.submit([question()]))
+        kept = asyncio.create_task(batcher.submit([question()]))
         await asyncio.sleep(0)
         cancelled.cancel()
         return await kept

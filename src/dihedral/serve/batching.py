@@ -8,35 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
-from typing import Any
 
 import anyio
 
 from dihedral.graph.steps import Side
 from dihedral.predict.predictor import Prediction
 from dihedral.scoring.questions import Known, Order
+from dihedral.serve.schemas import PredictQuestion
 from dihedral.serve.served_model import ServedModel
 from dihedral.serve.workers import BusyError
 
 MAX_BATCH = 64  # questions per matrix product
 MAX_WAITING = 8192  # questions; requests beyond get status 503
-
-
-@dataclass(frozen=True)
-class Question:
-    """(anchor, relation, ?) or (?, relation, anchor); without a relation (anchor, ?, other)."""
-
-    side: Side  # to predict; "tail" without a relation
-    anchor: str
-    relation: str | None
-    top: int
-    known: Known
-    among: str = "all"  # one of `predict.questions.CANDIDATES`
-    other: str | None = None
-    order: Order = "auto"
 
 
 class Batcher:
@@ -45,10 +30,10 @@ class Batcher:
     def __init__(self, served: ServedModel, on_batch: Callable[[int], None] = lambda size: None) -> None:
         self.served = served
         self.on_batch = on_batch
-        self.waiting: list[tuple[Question, asyncio.Future[list[Prediction]]]] = []
+        self.waiting: list[tuple[PredictQuestion, asyncio.Future[list[Prediction]]]] = []
         self.worker: asyncio.Task[None] | None = None
 
-    async def submit(self, questions: list[Question]) -> list[list[Prediction]]:
+    async def submit(self, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
         """Answer questions whose names are already validated."""
         if len(self.waiting) + len(questions) > MAX_WAITING and self.waiting:
             self.waiting = [each for each in self.waiting if not each[1].done()]
@@ -84,25 +69,25 @@ class Batcher:
                     future.set_result(found)
 
 
-def answer(served: ServedModel, questions: list[Question]) -> list[list[Prediction]]:
+def answer(served: ServedModel, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
     """Answer questions, with one product per group of equal options and, with `among`, relation."""
-    groups: dict[tuple[Side, Known, int, str, Order, str | None], list[int]] = defaultdict(list)
+    groups: dict[tuple[Side, int, Known, str, Order, str | None], list[int]] = defaultdict(list)
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
-    for number, question in enumerate(questions):
-        if question.relation is None:
-            answers[number] = predictor.predict(
-                head=question.anchor, tail=question.other, top=question.top, known=question.known
-            )
+    for i, asked in enumerate(questions):
+        if asked.relation is None:
+            answers[i] = asked.answer(predictor)
             continue
-        limited_by = question.relation if question.among != "all" else None
-        options = question.side, question.known, question.top, question.among, question.order
-        groups[*options, limited_by].append(number)
-    for (side, known, top, among, order, limited_by), numbers in groups.items():
+        side: Side = "head" if asked.head is None else "tail"
+        limited_by = asked.relation if asked.among != "all" else None
+        groups[side, asked.top, asked.known, asked.among, asked.order, limited_by].append(i)
+    for (side, top, known, among, order, limited_by), numbers in groups.items():
         allowed = None if limited_by is None else predictor.allowed(among, limited_by, side)
-        anchors, relations = [questions[i].anchor for i in numbers], [questions[i].relation or "" for i in numbers]
-        limits: dict[str, Any] = {"top": top, "known": known, "allowed": allowed, "order": order}
-        found = predictor.predict_many(side, anchors, relations, **limits)
+        anchors = [str(questions[i].tail if side == "head" else questions[i].head) for i in numbers]
+        relations = [str(questions[i].relation) for i in numbers]
+        found = predictor.predict_many(
+            side, anchors, relations, top=top, known=known, allowed=allowed, order=order
+        )  # fmt: skip
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions
     return answers

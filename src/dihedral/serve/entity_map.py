@@ -1,32 +1,35 @@
-"""The map of entities: their vectors in two dimensions, with types and numbers of facts; computed once per model."""
+"""The map of entities: their vectors in two dimensions, with types and numbers of facts; computed once per model.
+
+The two dimensions are the principal components of the vectors, or those of UMAP where it is installed.
+"""
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.types import types_of
 from dihedral.scoring.embedding import need_embeddings
-from dihedral.serve.projection import Method, available_methods, project
 from dihedral.serve.schemas import MapResponse, MapType
 from dihedral.serve.served_model import ServedModel
 
+Method = Literal["pca", "umap"]
 MAX_POINTS: dict[Method, int] = {"pca": 50_000, "umap": 10_000}  # UMAP takes minutes for more
 MAX_TYPES = 8  # with a colour of their own
-
-# The references are weak, so that a replaced model is freed.
-_maps: WeakKeyDictionary[ServedModel, dict[Method, MapResponse]] = WeakKeyDictionary()
 
 
 def entity_map(served: ServedModel, method: Method) -> MapResponse:
     """The entities with the most facts, as many as a map holds, in two dimensions."""
-    maps = _maps.setdefault(served, {})
-    if method not in maps:
-        maps[method] = _compute(served, method)
-    return maps[method]
+    if method not in served.maps:
+        served.maps[method] = _compute(served, method)
+    return served.maps[method]
 
 
 def _compute(served: ServedModel, method: Method) -> MapResponse:
@@ -61,3 +64,46 @@ def _compute(served: ServedModel, method: Method) -> MapResponse:
 
 def _label(graph: Graph, entity: int) -> str:
     return "" if graph.entities.labels is None else graph.entities.labels.label(entity)
+
+
+class Projection(NamedTuple):
+    """Points [n, 2], scaled so that the largest coordinate is 1 or -1.
+
+    variance: the share of the variance of the vectors that each axis holds; empty for UMAP, whose axes mean nothing.
+    """
+
+    points: NDArray[np.float32]
+    variance: tuple[float, ...]
+
+
+def available_methods() -> list[Method]:
+    return [method for method in get_args(Method) if method == "pca" or find_spec("umap") is not None]
+
+
+@torch.no_grad()
+def project(vectors: Tensor, method: Method = "pca", *, seed: int = 0) -> Projection:
+    """Two coordinates for each row of `vectors` [n, d]. The same vectors give the same points."""
+    if method not in available_methods():
+        raise DihedralError(f"method is {method!r}, which needs the package umap-learn; install it, or use 'pca'")
+    centred = vectors.float().cpu()
+    centred = centred - centred.mean(dim=0)
+    points, variance = _pca(centred) if method == "pca" else (_umap(centred, seed), ())
+    return Projection((points / max(float(np.abs(points).max(initial=0)), 1e-12)).astype(np.float32), variance)
+
+
+def _pca(centred: Tensor) -> tuple[NDArray[Any], tuple[float, ...]]:
+    """The eigenvectors of the covariance [d, d]; d is a few hundred, so this is exact and takes less than a second."""
+    values, axes = torch.linalg.eigh((centred.T @ centred).double())
+    values, axes = values.flip(0).clamp(min=0), axes.flip(1)[:, :2]
+    axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()  # the sign is free; this one is fixed
+    points = torch.zeros(len(centred), 2)
+    points[:, : axes.shape[1]] = centred @ axes.float()
+    total = float(values.sum()) or 1.0
+    return points.numpy(), tuple(float(value) / total for value in values[:2])
+
+
+def _umap(centred: Tensor, seed: int) -> NDArray[Any]:
+    import umap
+
+    points: NDArray[Any] = umap.UMAP(n_components=2, metric="cosine", random_state=seed).fit_transform(centred.numpy())
+    return points - points.mean(axis=0)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dihedral.graph import Graph
-from dihedral.graph.index import GraphIndex
+from dihedral.graph.joins import facts_among
 from dihedral.graph.triples import SPLITS, Split
 
 MAX_FACTS = 2000  # in one answer
@@ -48,7 +47,7 @@ def find_neighbourhood(
     new = neighbours[~np.isin(neighbours, np.array(shown, np.int64))]
     added = new[np.argsort(-degrees[new], kind="stable")[:max_added]]
     together = np.unique(np.concatenate([[entity], added, np.array(shown, np.int64)]).astype(np.int64))
-    facts, splits, complete = _facts_between(graph.index, together)
+    facts, splits, complete = facts_among(graph.index, together, max_edges=MAX_EDGES)
     facts, splits = _ordered(facts, splits, entity, added)
     rows = zip(*facts[:MAX_FACTS].T.tolist(), splits[:MAX_FACTS].tolist(), strict=True)
     return Neighbourhood(
@@ -60,30 +59,6 @@ def find_neighbourhood(
         complete=complete,
         relations=[(int(r), int(counts[r])) for r in used[np.argsort(-counts[used], kind="stable")]],
     )
-
-
-def _facts_between(index: GraphIndex, entities: Ids) -> tuple[Ids, Ids, bool]:
-    """The facts between some entities as rows [n, 3], their splits, and whether these are all.
-
-    A fact is an edge of both of its entities, so hubs are looked at last: one end suffices.
-    """
-    starts = index.entity_starts.numpy()
-    counts = starts[entities + 1] - starts[entities]
-    order = np.argsort(counts, kind="stable")
-    order = order[np.cumsum(counts[order]) <= MAX_EDGES]
-    complete = len(entities) - len(order) <= 1
-    sources, counts = entities[order], counts[order]
-    starts = starts[sources]
-    edges = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-    ends = index.ends.numpy()[edges]
-    inside = np.isin(ends, entities)
-    edges, ends, sources = edges[inside], ends[inside].astype(np.int64), np.repeat(sources, counts)[inside]
-    rows = torch.searchsorted(index.starts, torch.from_numpy(edges), right=True).numpy() - 1
-    steps = index.keys.numpy()[rows] % (2 * index.num_relations)
-    forwards = steps < index.num_relations
-    heads, tails = np.where(forwards, sources, ends), np.where(forwards, ends, sources)
-    facts, first = np.unique(np.stack([heads, steps % index.num_relations, tails], axis=1), axis=0, return_index=True)
-    return facts, index.splits.numpy()[edges[first]], complete
 
 
 def _ordered(facts: Ids, splits: Ids, entity: int, added: Ids) -> tuple[Ids, Ids]:

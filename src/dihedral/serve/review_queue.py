@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from dihedral.errors import DihedralError
 from dihedral.predict.reviewing import (
@@ -100,7 +100,7 @@ def page(served: ServedModel, filters: Filters, state: State, skip: int, top: in
         rows = [row for row in _decided(reviews, state) if _matches(served, row, filters)]
         rows = at_least(rows, filters.min_probability)
     decisions = reviews.opinions(filters.reviewer) | reviews.standing()
-    facts = [schemas.ReviewFact(**row, decision=_shown(decisions.get(fact_of(row)))) for row in rows[skip : skip + top]]
+    facts = [schemas.ReviewFact(**row, decision=decisions.get(fact_of(row))) for row in rows[skip : skip + top]]
     types = [schemas.EntityType(name=name, entities=len(ids)) for name, ids in list(served.types.items())[:MAX_TYPES]]
     response = schemas.ReviewResponse(
         model=served.name, found=found is not None, total=len(rows), facts=facts, counts=_counts(reviews), types=types,
@@ -146,14 +146,7 @@ def decide(served: ServedModel, body: schemas.ReviewRequest) -> schemas.DecidedR
         reviews.add(make_decision(served.predictor, fact, body.decision, body.reviewer, body.note))
     decision = reviews.standing().get(fact) or reviews.opinion(fact, clean(body.reviewer))
     response = schemas.DecidedResponse(
-        model=served.name, fact=schemas.ReviewFact(**_row(fact), decision=_shown(decision)), undone=_shown(undone),
+        model=served.name, fact=schemas.ReviewFact(**_row(fact), decision=decision), undone=undone,
         counts=_counts(reviews),
     )  # fmt: skip
     return served.labelled(response)
-
-
-def _shown(decision: Decision | None) -> schemas.ReviewDecision | None:
-    if decision is None:
-        return None
-    values: dict[str, Any] = {name: getattr(decision, name) for name in ("decision", "reviewer", "time", "note")}
-    return schemas.ReviewDecision(**values)

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from inspect import getdoc
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
+from dihedral.ask import asking
 from dihedral.ask.messages import WIDTH
+from dihedral.elements import shares
+from dihedral.graph import patterns
 from dihedral.graph.triples import Split
+from dihedral.interpretation import MinedRule, explanations
+from dihedral.predict import predictor
+from dihedral.store import reviews
 from dihedral.store.reviews import MAX_NOTE, MAX_REVIEWER
 
 MAX_TOP = 1000
@@ -65,6 +82,13 @@ class PredictQuestion(RequestModel):
     order: Literal["auto", "probability", "score"] = Field(
         "auto", description="Order of the answers; auto is the one that ranked the valid triples better."
     )
+
+    def answer(self, model: predictor.Predictor) -> list[predictor.Prediction]:
+        """The answers of a model to this question alone."""
+        return model.predict(
+            head=self.head, relation=self.relation, tail=self.tail, top=self.top, known=self.known, among=self.among,
+            order=self.order,
+        )  # fmt: skip
 
 
 class PredictRequest(PredictQuestion):
@@ -193,10 +217,52 @@ class Fact(BaseModel):
     tail: str
 
 
-class Prediction(Fact):
-    score: float
-    probability: float | None = None  # that it holds, as if it were not known; if the model is calibrated
-    known: bool  # in any split
+class Fields:
+    """Marks a class of the library whose fields are those of a JSON object, so that they are defined once.
+
+    name: in the OpenAPI document, if it is not that of the class. changes: fields of another type than in the class,
+    or properties of it; None leaves a field out.
+    """
+
+    def __init__(self, name: str = "", **changes: Any) -> None:
+        self.name, self.changes = name, changes
+        self.model: type[BaseModel] | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if self.model is None:
+            types = get_type_hints(source, include_extras=True) | self.changes
+            fields: dict[str, Any] = {name: (type_, ...) for name, type_ in types.items() if type_ is not None}
+            about = (getdoc(source) or "").split("\n\n")[0]
+            config = ConfigDict(from_attributes=True)
+            self.model = create_model(self.name or source.__name__, __config__=config, __doc__=about, **fields)
+        return handler.generate_schema(self.model)
+
+
+Prediction = Annotated[predictor.Prediction, Fields()]
+Judgement = Annotated[predictor.Judgement, Fields()]
+SimilarEntity = Annotated[predictor.Similar, Fields("SimilarEntity")]
+AnswerFact = Annotated[asking.AnswerFact, Fields()]
+Answer = Annotated[asking.Answer, Fields(facts=list[AnswerFact])]
+Interval = Annotated[patterns.Interval, Fields()]
+Counted = Annotated[
+    patterns.RuleCount, Fields("Counted", confidence=float | None, interval=Interval | None, pca_pairs=None)
+]
+Share = Annotated[
+    shares.ComponentShare,
+    # a share is a float, whose real part is the share itself
+    Fields(
+        "Share",
+        share=Annotated[float, Field(validation_alias="real")],
+        kappa=float,
+        significant=bool,
+        comparisons=None,
+    ),
+]
+Rule = Annotated[MinedRule, Fields("Rule", agreement=Share, interval=Interval | None)]
+SupportingPath = Annotated[explanations.SupportingPath, Fields(interval=Interval | None, facts=None)]
+ReviewDecision = Annotated[
+    reviews.Decision, Fields("ReviewDecision", decision=reviews.Verdict, fact=None, probability=None, uncorrected=None)
+]
 
 
 class PredictResponse(ModelResponse):
@@ -221,30 +287,8 @@ class PredictBatchResponse(ModelResponse):
     answers: list[list[Prediction]]
 
 
-class Judgement(Fact):
-    true: bool
-    probability: float
-
-
 class ClassifyResponse(ModelResponse):
     judgements: list[Judgement]
-
-
-class Interval(BaseModel):
-    """The counts are estimates from a sample of the ways along a body."""
-
-    sample: int  # ways
-    low: float  # the 95 % confidence interval of the confidence
-    high: float
-
-
-class SupportingPath(BaseModel):
-    relations: list[str]
-    entities: list[str]
-    support: float
-    confidence: float | None  # null if there are no other pairs
-    pairs: int
-    interval: Interval | None = None  # null if confidence and pairs are exact
 
 
 class SimilarFact(Fact):
@@ -267,47 +311,11 @@ class ExplainResponse(Fact, ModelResponse):
     elements: dict[str, float]
 
 
-class AnswerFact(Fact):
-    known: bool
-    probability: float | None  # 1 if it is known; null if the model is not calibrated
-
-
-class Answer(BaseModel):
-    """An answer with its witness: the best choice of the other variables, and the facts that it rests on."""
-
-    entity: str
-    value: float  # orders the answers of one query
-    probability: float | None  # that it holds; null where it could not be fitted
-    known: bool  # known facts alone give it
-    variables: dict[str, str]
-    facts: list[AnswerFact]
-
-
 class AskResponse(ModelResponse):
     query: dict[str, Any]  # the JSON form of the query
     answers: list[Answer]
     plan: list[str]  # a line per step, with its number of candidates
     exact: bool  # no variable had more entities than predictions were followed from
-
-
-class Share(BaseModel):
-    """A share of components, weighted by their contribution to scores, against chance."""
-
-    share: float
-    chance: float  # the share expected by chance
-    kappa: float  # (share - chance) / (1 - chance)
-    p: float  # a bound on the probability of such a share by chance
-    significant: bool  # p is at most 0.01 after the correction for all comparisons of the answer
-    count: float  # the unweighted share
-
-
-class Counted(BaseModel):
-    """A rule counted in the training facts; pairs with head = tail are left out."""
-
-    support: int  # pairs for which it holds
-    pairs: int  # pairs that it is about
-    confidence: float | None  # support / pairs
-    interval: Interval | None = None  # null if the counts are exact
 
 
 class NearestRelation(BaseModel):
@@ -328,24 +336,6 @@ class RelationSummary(BaseModel):
 class RelationsResponse(ModelResponse):
     total: int  # of the model
     relations: list[RelationSummary]
-
-
-class Rule(BaseModel):
-    kind: str
-    body: list[str]
-    head: str
-    score: float
-    agreement: Share
-    support: int
-    body_pairs: int
-    pca_pairs: int
-    head_facts: int
-    confidence: float
-    pca_confidence: float
-    head_coverage: float
-    interval: Interval | None = None  # null if the counts are exact
-    order_matters: bool | None
-    examples: list[list[str]]
 
 
 class RelationResponse(RelationSummary, ModelResponse):
@@ -397,11 +387,6 @@ class EntityFact(BaseModel):
     relation: str
     entity: str
     split: Split
-
-
-class SimilarEntity(BaseModel):
-    entity: str
-    similarity: float  # cosine
 
 
 class EntityResponse(ModelResponse):
@@ -494,13 +479,6 @@ class ReviewRequest(RequestModel):
     tail: Name | None = None
     note: str = Field("", max_length=MAX_NOTE)
     model: ModelName = None
-
-
-class ReviewDecision(BaseModel):
-    decision: Literal["accept", "reject", "skip"]
-    reviewer: str
-    time: str  # UTC
-    note: str = ""
 
 
 class ReviewFact(Fact):

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dihedral as dh
-from dihedral.ask.asking import Answers, PlannedQuery, read_query
+from dihedral.ask.asking import Answers, CertainFacts, PlannedQuery, read_query
+from dihedral.ask.messages import WIDTH
 from dihedral.ask.query_plan import below, compile_query
 from dihedral.ask.tree import Query, check_size
 from dihedral.errors import DihedralError, close_names
@@ -28,7 +29,8 @@ from dihedral.learn.checkpoint import RunFolder
 from dihedral.predict.completion import missing_facts
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.reviewing import Proposal, fact_of
-from dihedral.serve.schemas import MAX_ATOMS, MAX_TOP, ModelResponse
+from dihedral.scoring.questions import Known
+from dihedral.serve.schemas import MAX_ATOMS, MAX_TOP, MapResponse, ModelResponse, RelationSummary
 from dihedral.store.folder import describe
 from dihedral.store.graph_files import load_words
 from dihedral.store.reviews import Reviews
@@ -64,6 +66,9 @@ class ServedModel:
         self.folder = folder
         self.reviews = None if folder is None else Reviews(folder)
         self.proposals: dict[SearchKey, list[Proposal]] = {}  # to review
+        self.relation_summaries: dict[int, RelationSummary] = {}  # by id; every page needs them
+        self.maps: dict[str, MapResponse] = {}  # of entities, by method
+        self._rules: list[MinedRule] | None = None
         self.num_facts = self.graph.index.degrees.numpy() - _count_loops(self.graph)  # of each entity
         self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
@@ -133,13 +138,23 @@ class ServedModel:
         """How many pairs of each relation are also held reversed, and how many pairs it has."""
         return count_mutual(self.graph.train_index)
 
-    @cached_property
-    def rules(self) -> list[MinedRule]:
-        """All rules mined from the model; takes seconds for a large graph."""
-        self.rows()
-        return dh.find_rules(self.predictor, top=MAX_RULES)
+    @property
+    def has_rules(self) -> bool:
+        """Whether the rules are mined already."""
+        return self._rules is not None
 
-    def ask(self, query: str | dict[str, Any] | Query, top: int | None, **options: Any) -> tuple[Query, Answers]:
+    @property
+    def rules(self) -> list[MinedRule]:
+        """All rules mined from the model; the first call takes seconds for a large graph."""
+        if self._rules is None:
+            self.rows()
+            self._rules = dh.find_rules(self.predictor, top=MAX_RULES)
+        return self._rules
+
+    def ask(
+        self, query: str | dict[str, Any] | Query, top: int | None, *, known: Known = "include", facts: CertainFacts = "all",
+        conjunction: str = "product", ways: str = "noisy-or", width: int = WIDTH,
+    ) -> tuple[Query, Answers]:  # fmt: skip
         """A query of several facts, and its answers; an error if it needs too much work or memory."""
         query = read_query(query, self.graph.entities.prefixes)
         if query.limit is not None and query.limit > MAX_TOP:
@@ -153,16 +168,19 @@ class ServedModel:
                 f"the query has {steps} steps over {size:,} entities, and the limit is {MAX_VALUES:,} values; "
                 "use fewer facts and unions, or the command line"
             )
-        (found,) = self.predictor.ask_many([PlannedQuery(query, plan)], top=top, **options)
+        (found,) = self.predictor.ask_many(
+            [PlannedQuery(query, plan)], top=top, known=known, facts=facts, conjunction=conjunction, ways=ways,
+            width=width,
+        )  # fmt: skip
         return query, found
 
     def missing(self, relation: str | None, top: int, among: str, min_precision: float | None) -> list[dict[str, Any]]:
         """The most likely facts missing from the graph, of one relation or of all."""
         self.check_cost(relation, among)
-        names = [relation] if relation else ()
-        options: dict[str, Any] = {"among": among, "min_precision": min_precision}
-        options["exclude"] = self.reviews.facts("reject") if self.reviews else ()
-        found = missing_facts(self.predictor, relations=names, top=top, **options)
+        found = missing_facts(
+            self.predictor, relations=[relation] if relation else (), top=top, among=among, min_precision=min_precision,
+            exclude=self.reviews.facts("reject") if self.reviews else (),
+        )  # fmt: skip
         accepted = set(self.reviews.facts("accept")) if self.reviews else set()
         return [row | {"decision": "accept" if fact_of(row) in accepted else None} for row in found.to_pylist()]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -13,7 +12,7 @@ from dihedral.graph.vocabulary import Vocabulary
 from dihedral.serve import schemas
 from dihedral.serve.batching import Batcher
 from dihedral.serve.entities import entity_facts
-from dihedral.serve.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, queues
+from dihedral.serve.routes.common import ERROR_RESPONSES, NameParam, SelectedModel, TopParam, queued
 from dihedral.serve.served_model import ServedModel
 
 MAX_SIMILAR = 8
@@ -22,41 +21,30 @@ router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
 
 
 @router.get("/entities", tags=["entities"])
-async def entities(
-    request: Request,
+@queued("light")
+def entities(
     served: SelectedModel,
     search: Annotated[str, Query(description="Words of a name or label, or their beginnings.")] = "",
-    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
+    top: TopParam = 10,
 ) -> schemas.EntitiesResponse:
     """Entities whose names match a search; without a search, the entities with the most facts."""
-
-    def call() -> schemas.EntitiesResponse:
-        found = served.entity_search.search(search, top) if search else served.busiest[:top]
-        counts, names = served.num_facts, served.graph.entities
-        summaries = [schemas.EntitySummary(name=names[i], facts=int(counts[i])) for i in found]
-        response = schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries)
-        return served.labelled(response)
-
-    answer: schemas.EntitiesResponse = await queues(request).light.answer(call)
-    return answer
+    found = served.entity_search.search(search, top) if search else served.busiest[:top]
+    counts, names = served.num_facts, served.graph.entities
+    summaries = [schemas.EntitySummary(name=names[i], facts=int(counts[i])) for i in found]
+    return served.labelled(schemas.EntitiesResponse(model=served.name, total=len(names), entities=summaries))
 
 
 @router.get("/search", tags=["entities"])
-async def search(
-    request: Request,
+@queued("light")
+def search(
     served: SelectedModel,
     text: Annotated[str, Query(min_length=1, description="Words of names or labels, in any order.")],
-    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 10,
+    top: TopParam = 10,
 ) -> schemas.SearchResponse:
     """Entities and relations whose names or labels have these words; those with the most facts come first."""
-
-    def call() -> schemas.SearchResponse:
-        relations = _matches(served.relation_search, served.fact_counts, text, max(1, top // 3))
-        entities = _matches(served.entity_search, served.num_facts, text, top - len(relations))
-        return served.labelled(schemas.SearchResponse(model=served.name, matches=entities + relations))
-
-    answer: schemas.SearchResponse = await queues(request).light.answer(call)
-    return answer
+    relations = _matches(served.relation_search, served.fact_counts, text, max(1, top // 3))
+    entities = _matches(served.entity_search, served.num_facts, text, top - len(relations))
+    return served.labelled(schemas.SearchResponse(model=served.name, matches=entities + relations))
 
 
 def _matches(search: NameSearch, counts: NDArray[Any], text: str, top: int) -> list[schemas.SearchMatch]:
@@ -74,18 +62,9 @@ def _about(names: Vocabulary, number: int) -> str:
 
 @router.get("/entities/{name:path}", tags=["entities"])
 @router.get("/entity", tags=["entities"])  # for names such as `..` that cannot be part of a path
-async def entity(
-    request: Request,
-    served: SelectedModel,
-    name: NameParam,
-    top: Annotated[int, Query(ge=1, le=schemas.MAX_TOP)] = 200,
-) -> schemas.EntityResponse:
+@queued("light")
+def entity(served: SelectedModel, name: NameParam, top: TopParam = 200) -> schemas.EntityResponse:
     """The known facts of an entity (direction out: as head, in: as tail; `top` of each), and similar entities."""
-    answer: schemas.EntityResponse = await queues(request).light.answer(partial(_entity, served, name, top))
-    return answer
-
-
-def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
     number = served.check_entity(name)
     names, relations = served.graph.entities, served.graph.relations
     found, num_relations = entity_facts(served.graph, number, top)
@@ -93,7 +72,6 @@ def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
         schemas.EntityFact(direction=direction, relation=relations[r], entity=names[other], split=split)
         for direction, r, other, split in found
     ]
-    similar = served.predictor.similar(names[number], top=MAX_SIMILAR)
     response = schemas.EntityResponse(
         model=served.name,
         name=names[number],
@@ -101,7 +79,7 @@ def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
         total=int(served.num_facts[number]),
         num_relations=num_relations,
         facts=facts,
-        similar=[schemas.SimilarEntity(**each._asdict()) for each in similar],
+        similar=served.predictor.similar(names[number], top=MAX_SIMILAR),
     )
     return served.labelled(response)
 
@@ -110,34 +88,33 @@ def _entity(served: ServedModel, name: str, top: int) -> schemas.EntityResponse:
 async def models(request: Request) -> schemas.ModelsResponse:
     """The models of this server."""
     batchers: dict[str, Batcher] = request.app.state.batchers
-    summaries = [schemas.ModelSummary(**_summary(batcher.served)) for batcher in batchers.values()]
+    summaries = [_summary(batcher.served) for batcher in batchers.values()]
     return schemas.ModelsResponse(default=next(iter(batchers)), models=summaries)
 
 
 @router.get("/info", tags=["models"])
-async def info(request: Request, served: SelectedModel) -> schemas.InfoResponse:
+@queued("light")
+def info(served: SelectedModel) -> schemas.InfoResponse:
     """Prefixes, recipe, metrics and training curve of a model."""
-
-    def call() -> schemas.InfoResponse:
-        return schemas.InfoResponse(
-            **_summary(served),
-            prefixes=served.prefixes,
-            recipe=served.description["recipe"],
-            metrics=served.description["metrics"],
-            calibration=served.description["calibration"],
-            curve=served.curve,
-        )
-
-    answer: schemas.InfoResponse = await queues(request).light.answer(call)
-    return answer
+    return schemas.InfoResponse(
+        **dict(_summary(served)),
+        prefixes=served.prefixes,
+        recipe=served.description["recipe"],
+        metrics=served.description["metrics"],
+        calibration=served.description["calibration"],
+        curve=served.curve,
+    )
 
 
-def _summary(served: ServedModel) -> dict[str, Any]:
+def _summary(served: ServedModel) -> schemas.ModelSummary:
     description = served.description
-    return {
-        "name": served.name,
-        "kind": description["model"],
-        "K": description["settings"].get("K"),
-        "facts": len(served.graph.known),
-        **{key: description[key] for key in ("dimension", "graph", "entities", "relations")},
-    }
+    return schemas.ModelSummary(
+        name=served.name,
+        kind=description["model"],
+        K=description["settings"].get("K"),
+        dimension=description["dimension"],
+        graph=description["graph"],
+        entities=description["entities"],
+        relations=description["relations"],
+        facts=len(served.graph.known),
+    )

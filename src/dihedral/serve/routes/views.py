@@ -7,15 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from dihedral.serve import schemas
-from dihedral.serve.entity_map import entity_map
+from dihedral.serve.entity_map import Method, entity_map
 from dihedral.serve.neighbourhood import find_neighbourhood
-from dihedral.serve.projection import Method
-from dihedral.serve.routes.common import ERROR_RESPONSES, SelectedModel, find_model, get_and_post, queues
+from dihedral.serve.routes.common import ERROR_RESPONSES, SelectedModel, find_model, queued, with_body
 
-router = APIRouter(prefix="/v1", responses=ERROR_RESPONSES)
+router = APIRouter(prefix="/v1", tags=["entities"], responses=ERROR_RESPONSES)
 
 
-@get_and_post(router, "/neighbourhood", tags=["entities"])
+@with_body(router, "/neighbourhood")
 def neighbourhood(request: Request, body: schemas.NeighbourhoodRequest) -> schemas.NeighbourhoodResponse:
     """The neighbours of an entity, those with the most facts first, and the facts between all that are shown."""
     served = find_model(request, body.model)
@@ -41,13 +40,11 @@ def neighbourhood(request: Request, body: schemas.NeighbourhoodRequest) -> schem
     return served.labelled(response)
 
 
-@router.get("/map", tags=["entities"])
-async def map_(
-    request: Request,
+@router.get("/map")
+@queued(lambda method, **_: "heavy" if method == "pca" else "slow")
+def map_(
     served: SelectedModel,
     method: Annotated[Method, Query(description="umap: only where umap-learn is installed.")] = "pca",
 ) -> schemas.MapResponse:
     """The entities with the most facts in two dimensions, at most 50,000; the first request computes them."""
-    workers = queues(request).heavy if method == "pca" else queues(request).slow
-    answer: schemas.MapResponse = await workers.answer(lambda: entity_map(served, method))
-    return answer
+    return entity_map(served, method)
