@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as papq
 
 import dihedral as dh
-from dihedral.cli import info
+from dihedral.cli import folders
 from dihedral.errors import DihedralError
 from dihedral.graph.readers import write_folder
 from dihedral.graph.triples import SPLITS
@@ -166,8 +166,8 @@ def load(kind: str, path: Path) -> Any:
     names, relations = predictor.graph.entities, predictor.graph.relations
     found = predictor.predict(head=names[0], relation=relations[0], top=3, known="exclude")
     found += predictor.predict(head=names[0], tail=names[1], top=3)
-    info.command(path, json=False)
-    info.command(path, json=True)
+    folders.info_command(path, json=False)
+    folders.info_command(path, json=True)
     return json.dumps(found)
 
 

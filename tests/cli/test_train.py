@@ -162,7 +162,7 @@ def test_complex_is_trained_beside_the_model_to_compare(cli, data, tmp_path):
 
 
 def test_several_processes_do_not_compare(cli, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("dihedral.cli.train.world_size", lambda: 2)
+    monkeypatch.setattr("dihedral.cli.training.world_size", lambda: 2)
     done = cli("train", data, *QUICK, "--compare", "--out", tmp_path / "run")
     assert done.code == 2 and "this run has 2 processes" in done.err and not (tmp_path / "run").exists()
 

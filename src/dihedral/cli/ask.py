@@ -1,4 +1,4 @@
-"""`dihedral ask`: answer a query of several facts."""
+"""`dihedral ask`: answer a query of several facts; `dihedral query`: the same for a path of relations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import typer
 import dihedral as dh
 from dihedral.ask.asking import Answer, AnswerFact
 from dihedral.ask.messages import WIDTH
-from dihedral.cli.options import Json, Known, ModelFolder, Wide
+from dihedral.ask.tree import path_query
+from dihedral.cli.options import Csv, Json, Known, ModelFolder, Top, Wide
 from dihedral.cli.output import cell, print_found, print_json, say
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 
+Width = Annotated[int, typer.Option(help="Entities of a variable from which predictions are followed.")]
 
-def command(
+
+def ask_command(
     model: ModelFolder,
     query: Annotated[str, typer.Argument(help="SPARQL, or the JSON form of a query.")],
     top: Annotated[int | None, typer.Option(help="Number of answers (default: the LIMIT of the query, or 10).")] = None,
@@ -27,13 +30,13 @@ def command(
         str, typer.Option(help="product or minimum: how facts that must all hold combine.")
     ] = "product",
     ways: Annotated[str, typer.Option(help="noisy-or or max: how several ways to an answer combine.")] = "noisy-or",
-    width: Annotated[int, typer.Option(help="Entities of a variable from which predictions are followed.")] = WIDTH,
+    width: Width = WIDTH,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the plan with the candidates of each step.")
     ] = False,
     wide: Wide = False,
     json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Csv = False,
 ) -> None:
     """Answer a query of several facts, also where the facts are not in the graph.
 
@@ -42,8 +45,9 @@ def command(
     if json and as_csv:
         raise DihedralError("both --json and --csv are given; choose one")
     predictor = dh.load(model)
-    options: dict[str, Any] = {"conjunction": conjunction, "ways": ways, "width": width}
-    (found,) = predictor.ask_many([_read(query)], top=top, known=known, **options)  # type: ignore[arg-type]
+    (found,) = predictor.ask_many(
+        [_read(query)], top=top, known=known, conjunction=conjunction, ways=ways, width=width,  # type: ignore[arg-type]
+    )  # fmt: skip
     graph = predictor.graph
     if explain and not json and not as_csv:
         how = "exact" if found.exact else f"beam: predictions are followed from at most {width} entities"
@@ -98,3 +102,22 @@ def _fact(fact: AnswerFact, graph: Graph, plain: bool) -> str:
 
 def _content(answer: Answer) -> dict[str, Any]:
     return answer._asdict() | {"facts": [fact._asdict() for fact in answer.facts]}
+
+
+def query_command(
+    model: ModelFolder,
+    start: Annotated[str, typer.Option("--from", help="The entity where the path starts.")],
+    via: Annotated[list[str], typer.Option(help="The next relation; ~RELATION follows it backwards; repeatable.")],
+    top: Top = 10,
+    width: Width = WIDTH,
+    wide: Wide = False,
+    json: Json = False,
+) -> None:
+    """Follow a path of relations from an entity; the same as `ask` with a path.
+
+    Example: dihedral query out/demo --from man_0600 --via spouse --via parent --top 3
+    """
+    predictor = dh.load(model)
+    query = path_query(start, via, predictor.graph.relations)
+    (found,) = predictor.ask_many([query], top=top, width=width)
+    print_answers(found.answers, predictor.graph, json=json)

@@ -15,7 +15,7 @@ from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.interpretation import Algebra
 
 
-def command(
+def demo_command(
     out: Annotated[Path, typer.Option(help="The folder for the model and the figure.")] = Path("out/demo"),
     seed: Seed = 0,
 ) -> None:

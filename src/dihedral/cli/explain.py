@@ -18,7 +18,7 @@ from dihedral.interpretation.explanations import Explanation, explain
 FORMATS = (".png", ".svg")
 
 
-def command(
+def explain_command(
     model: ModelFolder,
     head: Annotated[str, typer.Argument(help="The head entity.")],
     relation: Annotated[str, typer.Argument(help="The relation.")],

@@ -6,7 +6,6 @@ import ast
 import sys
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,17 +16,21 @@ import dihedral
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
-COMMANDS: tuple[str, ...] = ("train", "update", "tune", "evaluate", "predict", "missing", "review", "complete")
-COMMANDS += ("classify", "similar", "explain", "rules", "query", "ask", "fold-in", "materialise", "label", "serve")
-COMMANDS += ("info", "export", "recipes", "demo", "data")
-"""In the order of the help text; each is the function `command`, or the Typer `app`, of its module."""
+COMMANDS = {
+    "train": "training", "update": "updating", "tune": "tune", "evaluate": "folders", "predict": "predict",
+    "missing": "predict", "review": "review", "complete": "predict", "classify": "predict", "similar": "predict",
+    "explain": "explain", "rules": "rules", "query": "ask", "ask": "ask", "fold-in": "updating",
+    "materialise": "rules", "label": "folders", "serve": "serve", "info": "folders", "export": "folders",
+    "recipes": "training", "demo": "demo", "data": "data",
+}  # fmt: skip
+"""The module of each command, in the order of the help text. It holds a function NAME_command, or a Typer `app`."""
 
 
-def _module(name: str) -> str:
-    return f"dihedral.cli.{name.replace('-', '_')}"
+def _function(name: str) -> str:
+    return f"{name.replace('-', '_')}_command"
 
 
-class Later(TyperCommand):
+class LazyCommand(TyperCommand):
     """A command whose module is imported when it is called, not to be listed: torch takes seconds to import."""
 
     def __init__(self, name: str) -> None:
@@ -36,12 +39,12 @@ class Later(TyperCommand):
     @cached_property
     def command(self) -> Any:
         """The command itself."""
-        assert self.name is not None
-        module = import_module(_module(self.name))
+        name = str(self.name)
+        module = import_module(f"dihedral.cli.{COMMANDS[name]}")
         if hasattr(module, "app"):
             return typer.main.get_command(module.app)
         single = typer.Typer(rich_markup_mode="rich", add_completion=False)
-        single.command(self.name)(module.command)
+        single.command(name)(getattr(module, _function(name)))
         return typer.main.get_command(single)
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
@@ -54,23 +57,21 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Later | None:
-        return Later(cmd_name) if cmd_name in COMMANDS else None
+    def get_command(self, ctx: Any, cmd_name: str) -> LazyCommand | None:
+        return LazyCommand(cmd_name) if cmd_name in COMMANDS else None
 
 
 def _help(name: str) -> str:
     """The first paragraph of a command's help text, read from its source."""
-    spec = find_spec(_module(name))
-    assert spec is not None and spec.origin is not None
-    module = ast.parse(Path(spec.origin).read_text("utf-8"))
-    functions = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "command")
+    module = ast.parse(Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text("utf-8"))
+    functions = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == _function(name))
     text = ast.get_docstring(next(functions, module)) or ""
     return text.split("\n\n")[0]
 
 
 def all_commands() -> dict[str, Any]:
     """Every command by its name, imported."""
-    return {name: Later(name).command for name in COMMANDS}
+    return {name: LazyCommand(name).command for name in COMMANDS}
 
 
 app = typer.Typer(

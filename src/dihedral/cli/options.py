@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dihedral.cli import output
+from dihedral.io.table_files import check_table_path
 from dihedral.runtime.threads import use_threads
 
 
@@ -19,6 +20,12 @@ def _use_wide(wide: bool) -> bool:
 def _use_verbose(verbose: bool) -> bool:
     output.settings.verbose = verbose
     return verbose
+
+
+def _check_table_file(path: Path | None) -> Path | None:
+    if path is not None:
+        check_table_path(path)
+    return path
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one line per result.")]
@@ -36,12 +43,24 @@ Labels = Annotated[
     typer.Option(help="Labels of entities and relations: TSV, CSV, JSON, Parquet or RDF with ids and labels."),
 ]
 Language = Annotated[str, typer.Option(help="Languages of labels, the preferred one first, such as en,de.")]
-TableFile = Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.")]
+TableFile = Annotated[
+    Path | None,
+    typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.", callback=_check_table_file),
+]
 SpreadsheetSafe = Annotated[
     bool,
     typer.Option("--spreadsheet-safe", help="In .csv and .tsv files, put ' before names that start with = + - or @."),
 ]
+HeadOption = Annotated[str | None, typer.Option("--head", help="The head entity.")]
+RelationOption = Annotated[str | None, typer.Option("--relation", help="The relation.")]
+TailOption = Annotated[str | None, typer.Option("--tail", help="The tail entity.")]
+Relations = Annotated[list[str] | None, typer.Option("--relation", help="Only facts of this relation; repeatable.")]
+Top = Annotated[int, typer.Option(help="Number of answers.")]
+Among = Annotated[str, typer.Option(help="Candidate entities: all, signature, range, or RELATION=ENTITY.")]
+Order = Annotated[str, typer.Option(help="probability, score, or auto: the one that ranked the valid triples better.")]
 Known = Annotated[str, typer.Option(help="include or exclude: whether to list facts that the graph holds.")]
+Base = Annotated[str, typer.Option(help="In RDF, what comes before names that are not IRIs.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Threads = Annotated[

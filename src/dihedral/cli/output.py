@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TimeRemainingColumn
 from rich.text import Text
 
-from dihedral.cli.tables import fit
+from dihedral.cli.text_tables import fit
 from dihedral.elements.shares import ComponentShare
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.triples import SPLITS
 from dihedral.io.table_files import write_table
 from dihedral.io.text import visible, visible_json
+from dihedral.predict.predictor import Prediction
 from dihedral.predict.question_files import with_labels
 
 console = Console()
@@ -133,6 +134,14 @@ def print_answers(found: pa.Table, graph: Graph, out: Path | None, spreadsheet_s
     rows = found.to_pylist()
     cells = [[_verdict(value) if name == "true" else cell(value) for name, value in row.items()] for row in rows]
     print_found(as_json, rows, found.column_names, cells, graph, LEAST)
+
+
+def print_predictions(found: Sequence[Prediction], graph: Graph, as_json: bool, least: Sequence[str] = ()) -> None:
+    """Print the answers to a question; least: as for `print_table`."""
+    calibrated = bool(found) and found[0].probability is not None
+    header = ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"]
+    rows = [[cell(getattr(each, name)) for name in header] for each in found]
+    print_found(as_json, [each._asdict() for each in found], header, rows, graph, least)
 
 
 def _verdict(true: bool) -> str:

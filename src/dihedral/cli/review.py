@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import ModelFolder, SpreadsheetSafe
+from dihedral.cli.options import Base, ModelFolder, Relations, SpreadsheetSafe
 from dihedral.cli.output import counted_bar, remark, say
-from dihedral.cli.rules import Base
 from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
 from dihedral.io.iris import BASE
@@ -38,9 +37,9 @@ COMMANDS = ("accept", "reject", "skip", "undo", "evidence", "quit")
 QUESTION = "accept, reject, skip, undo, evidence or quit? A note may follow. [a/r/s/u/e/q] "
 
 
-def command(
+def review_command(
     model: ModelFolder,
-    relation: Annotated[list[str] | None, typer.Option(help="Only facts of this relation; repeatable.")] = None,
+    relation: Relations = None,
     type: Annotated[
         str | None, typer.Option(help="Only facts with an entity of this type: of its label, or by an isa relation.")
     ] = None,

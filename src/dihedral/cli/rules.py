@@ -1,4 +1,4 @@
-"""`dihedral rules`: mine rules from the relations of a model, or read them, and count them in a graph."""
+"""`dihedral rules`: mine or read rules, and count them in a graph; `dihedral materialise`: derive facts with them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,22 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Columns, Device, Json, Wide
-from dihedral.cli.output import counted_bar, print_json, print_table, read_data, remark, say, shown_kappa
+from dihedral.cli.options import Base, Columns, Csv, Device, Json, Wide
+from dihedral.cli.output import (
+    cell,
+    counted_bar,
+    print_found,
+    print_json,
+    print_table,
+    read_data,
+    remark,
+    say,
+    shown_kappa,
+)
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.constants import find_constant_rules
+from dihedral.interpretation.derivation import check_path, materialise
 from dihedral.interpretation.horn import HornRule, in_graph
 from dihedral.interpretation.mining import KINDS, MIN_SCORE, MinedRule, find_rules
 from dihedral.interpretation.rule_counts import RuleCounter, from_mined
@@ -24,10 +35,9 @@ from dihedral.io.iris import BASE
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
 LEAST = ("95 % interval", "order matters", "kappa", "PCA conf.", "head cov.")  # columns, the least important first
-Base = Annotated[str, typer.Option(help="In RDF, what comes before names that are not IRIs.")]
 
 
-def command(
+def rules_command(
     model: Annotated[Path, typer.Argument(help="A model folder; with --read it may also be a graph.")],
     data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
     kind: Annotated[
@@ -48,7 +58,7 @@ def command(
     ] = None,
     format: Annotated[str | None, typer.Option(help=f"Print the rules as {', '.join(FORMATS)}.")] = None,
     base: Base = BASE,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Csv = False,
     columns: Columns = None,
     wide: Wide = False,
     json: Json = False,
@@ -68,8 +78,9 @@ def command(
     if constants is not None:
         if kind or as_csv:
             raise DihedralError(f"--constants is given with {'--kind' if kind else '--csv'}; leave one of the two out")
-        limits: dict[str, Any] = {"min_support": min_support, "top": top, "min_score": min_score}
-        found = find_constant_rules(predictor, graph, side=constants, inverses=inverses, **limits)  # type: ignore[arg-type]
+        found = find_constant_rules(
+            predictor, graph, side=constants, inverses=inverses, min_support=min_support, top=top, min_score=min_score,  # type: ignore[arg-type]
+        )  # fmt: skip
         _print_constants(found, format or ("json" if json else None), base, predictor.graph)
         return
     kinds: tuple[Any, ...] = tuple(kind) if kind else ("symmetric", "inverse", "composition")
@@ -98,7 +109,7 @@ def _graph_of(source: Path, data: str | None, columns: str | None) -> Graph:
 
 
 def _count_file(path: Path, graph: Graph, format: str, base: str) -> None:
-    rules, counter, counted = read_rules_of(path, graph), RuleCounter(graph), []
+    rules, counter, counted = _read_rules(path, graph), RuleCounter(graph), []
     with counted_bar("counting rules") as on_progress:
         for number, rule in enumerate(rules, 1):
             counted.append(counter.count(rule))
@@ -106,7 +117,7 @@ def _count_file(path: Path, graph: Graph, format: str, base: str) -> None:
     sys.stdout.write(write_rules(counted, format, base=base, graph=graph))
 
 
-def read_rules_of(path: Path, graph: Graph) -> Sequence[HornRule]:
+def _read_rules(path: Path, graph: Graph) -> Sequence[HornRule]:
     """The rules of a file that are about the names of a graph; others are counted in a remark."""
     found = read_rules(path)
     rules, unknown = in_graph(found.rules, graph)
@@ -167,3 +178,40 @@ def _print_csv(rules: list[MinedRule]) -> None:
         content |= rule.interval._asdict() if rule.interval else {"sample": "", "low": "", "high": ""}
         example = " · ".join(rule.examples[0]) if rule.examples else ""
         writer.writerow([*(content[name] for name in [*fields, *compared]), example])
+
+
+def materialise_command(
+    rules: Annotated[Path, typer.Argument(help="A file of rules by AMIE, AnyBURL or `dihedral rules --format json`.")],
+    data: Annotated[str, typer.Argument(metavar="GRAPH", help="The graph: anything that `train` reads.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write .tsv, .csv, .parquet, .nt or .nq (with provenance) instead of printing.")
+    ] = None,
+    min_confidence: Annotated[float, typer.Option(help="Leave out rules with a lower confidence in the graph.")] = 0.0,
+    min_support: Annotated[int, typer.Option(help="Leave out rules with a lower support in the graph.")] = 1,
+    base: Base = BASE,
+    columns: Columns = None,
+    wide: Wide = False,
+    json: Json = False,
+) -> None:
+    """Derive new facts from a graph with rules, each with the confidence of its best rule and one reason.
+
+    Rules are counted in the training facts of the graph and applied to them once. Facts that it holds are left out.
+
+    Example: dihedral materialise rules.tsv umls --min-confidence 0.5 --out derived.tsv
+    """
+    if out is not None:
+        check_path(out)
+    graph = read_data(data, columns, all_as="train")
+    known = _read_rules(rules, graph)
+    with counted_bar("rules") as on_progress:
+        found = materialise(
+            known, graph, min_confidence=min_confidence, min_support=min_support, on_progress=on_progress
+        )
+    if out is not None:
+        found.write(out, base)
+        remark(f"wrote {len(found)} facts that {len(found.rules)} of {len(known)} rules derive to {out}")
+        return
+    table = found.to_arrow()
+    rows = table.to_pylist()
+    header = [name for name in table.column_names if name not in ("pca_confidence", "support")]
+    print_found(json, rows, header, [[cell(row[name]) for name in header] for row in rows], graph)

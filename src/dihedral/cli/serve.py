@@ -12,7 +12,7 @@ from dihedral.cli.output import remark, say
 from dihedral.errors import DihedralError
 
 
-def command(
+def serve_command(
     models: Annotated[list[str], typer.Argument(help="Model folders, each DIR or NAME=DIR; the first is the default.")],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,

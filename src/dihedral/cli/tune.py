@@ -15,7 +15,7 @@ from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dihedral.cli.options import Columns, Device, Json, Seed, Settings, Verbose, Wide
 from dihedral.cli.output import print_found, progress_bar, read_data, remark, say
-from dihedral.cli.train import choose_for, parse_settings
+from dihedral.cli.training import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
 from dihedral.learn import Recipe, load_recipe, recipe_names
@@ -29,7 +29,7 @@ BAR_STEPS = 100_000
 TRIALS = 20
 
 
-def command(
+def tune_command(
     data: Annotated[str, typer.Argument(help="A benchmark, a folder with train/valid/test, a file or an archive.")],
     grid: Annotated[bool, typer.Option("--grid", help="Train every combination of the choices.")] = False,
     recipe: Annotated[

@@ -152,8 +152,8 @@ class ServedModel:
         return self._rules
 
     def ask(
-        self, query: str | dict[str, Any] | Query, top: int | None, *, known: Known = "include", facts: CertainFacts = "all",
-        conjunction: str = "product", ways: str = "noisy-or", width: int = WIDTH,
+        self, query: str | dict[str, Any] | Query, top: int | None, *, known: Known = "include",
+        facts: CertainFacts = "all", conjunction: str = "product", ways: str = "noisy-or", width: int = WIDTH,
     ) -> tuple[Query, Answers]:  # fmt: skip
         """A query of several facts, and its answers; an error if it needs too much work or memory."""
         query = read_query(query, self.graph.entities.prefixes)

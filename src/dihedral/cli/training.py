@@ -1,4 +1,4 @@
-"""`dihedral train`: train a model from data and a recipe."""
+"""`dihedral train`: train a model from data and a recipe; `dihedral recipes`: list the built-in recipes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Device, Json, Labels, Language, Seed, Settings, Threads, Verbose
-from dihedral.cli.output import console, detail, metric_rows, notes, print_json, print_metrics, read_data, remark
+from dihedral.cli.options import Columns, Device, Json, Labels, Language, Seed, Settings, Threads, Verbose, Wide
+from dihedral.cli.output import (
+    console,
+    detail,
+    metric_rows,
+    notes,
+    print_found,
+    print_json,
+    print_metrics,
+    read_data,
+    remark,
+)
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
-from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe
+from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, recipe_names
 from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
 from dihedral.learn.estimates import duration, seconds_per_epoch
 from dihedral.learn.loggers import Logger, MLflowLogger, TensorBoardLogger
@@ -25,7 +35,7 @@ from dihedral.runtime.distributed import rank, world_size
 from dihedral.store.manifest import holds_model
 
 
-def command(
+def train_command(
     data: Annotated[
         str,
         typer.Argument(
@@ -178,3 +188,22 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
             raise DihedralError(f"--set got {setting!r}; write KEY=VALUE, such as epochs=40")
         parsed[key.strip()] = value.strip()
     return parsed
+
+
+def recipes_command(
+    name: Annotated[str | None, typer.Argument(help="The recipe or TOML file to show.")] = None,
+    wide: Wide = False,
+    json: Json = False,
+) -> None:
+    """List the built-in recipes, or show all settings of one.
+
+    Example: dihedral recipes paper/wn18rr-d4-ste
+    """
+    if name is not None:
+        settings = load_recipe(name).to_dict()
+        print_found(json, [settings], ["setting", "value"], [[key, str(value)] for key, value in settings.items()])
+        return
+    found = [load_recipe(each) for each in recipe_names()]
+    rows = [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found]
+    header = ["recipe", "model", "K", "2L", "objective", "epochs"]
+    print_found(json, [recipe.to_dict() for recipe in found], header, rows)

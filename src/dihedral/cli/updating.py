@@ -1,24 +1,39 @@
-"""`dihedral update`: add facts to a trained model and remove facts from it."""
+"""`dihedral update`: add facts to a model and remove some; `dihedral fold-in`: place new entities without training."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from dihedral.cli.options import Columns, Device, Json, ModelFolder, Seed, Threads
-from dihedral.cli.output import print_json, read_data, remark, say
+import dihedral as dh
+from dihedral.cli.options import (
+    Columns,
+    Device,
+    HeadOption,
+    Json,
+    Known,
+    ModelFolder,
+    RelationOption,
+    Seed,
+    TailOption,
+    Threads,
+    Top,
+)
+from dihedral.cli.output import print_json, print_predictions, read_data, remark, say
 from dihedral.errors import DihedralError
 from dihedral.learn import Interrupted
 from dihedral.store.history import Version
+from dihedral.store.manifest import holds_model
+from dihedral.update.folding import new_names
 from dihedral.update.update import update_folder
 
 Facts = list[tuple[str, str, str]]
 
 
-def command(
+def update_command(
     model: ModelFolder,
     add: Annotated[
         str | None, typer.Option(help="A file of facts to add; new names become entities or relations.")
@@ -49,10 +64,12 @@ def command(
     """
     if add is None and remove is None and not reviews:
         raise DihedralError("there is nothing to change; give --add, --remove or --reviews")
-    changes: dict[str, Any] = {"add": _read(add, columns), "remove": _read(remove, columns), "reviews": reviews}
-    options: dict[str, Any] = {"relations": relations, "epochs": epochs}
+    added, removed = _read(add, columns), _read(remove, columns)
     try:
-        updated = update_folder(model, out=out, device=device, seed=seed, resume=resume, **options, **changes)
+        updated = update_folder(
+            model, out=out, device=device, seed=seed, resume=resume, relations=relations, epochs=epochs, add=added,
+            remove=removed, reviews=reviews,
+        )  # fmt: skip
     except Interrupted:
         remark(f"interrupted; the model in {model} is as it was. To continue, repeat the command with --resume")
         raise typer.Exit(1) from None
@@ -103,3 +120,47 @@ def print_version(version: Version) -> None:
     if version.not_undone is not None:
         say(f"not undone: {version.not_undone}")
     say("retraining is not needed" if version.advice is None else f"retraining is recommended: {version.advice}")
+
+
+def fold_in_command(
+    model: ModelFolder,
+    facts: Annotated[str, typer.Option(help="A file of facts that name the new entities.")],
+    head: HeadOption = None,
+    relation: RelationOption = None,
+    tail: TailOption = None,
+    top: Top = 10,
+    known: Known = "include",
+    out: Annotated[Path | None, typer.Option(help="Write the model with the new entities to this folder.")] = None,
+    seed: Seed = 0,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Place entities that a model does not know by their facts, without training, and predict with them.
+
+    Example: dihedral fold-in out/umls --facts new.tsv --head new_virus --relation causes
+
+    Example: dihedral fold-in out/umls --facts new.tsv --out out/umls-grown
+    """
+    asked = sum(part is not None for part in (head, relation, tail))
+    if not asked and out is None:
+        raise DihedralError("no question was given; give two of --head, --relation and --tail, or --out")
+    if asked in (1, 3):
+        raise DihedralError(f"{asked} of --head, --relation and --tail are given; give two of them")
+    if out is not None and holds_model(out):
+        raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
+    predictor = dh.load(model)
+    triples = _read(facts, columns)
+    names = new_names(predictor.graph, triples)
+    if not names:
+        raise DihedralError(
+            f"the facts in {facts!r} name no entity that the model does not know; use `dihedral update`"
+        )
+    listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    remark(f"{len(names)} new {'entity' if len(names) == 1 else 'entities'}: {listed}")
+    grown = predictor.fold_in(names, triples, seed=seed)
+    if out is not None:
+        grown.save(out)
+        remark(f"wrote the model to {out}")
+    if asked:
+        found = grown.predict(head=head, relation=relation, tail=tail, top=top, known=known)  # type: ignore[arg-type]
+        print_predictions(found, grown.graph, json)
