@@ -227,8 +227,8 @@ def slow(self, *arguments):
     time.sleep(1)
     return quick(self, *arguments)
 Transitions.log_probabilities = slow
-from dihedral.ask import evaluation
-evaluation.TILE = 1
+from dihedral.ask import messages
+messages.TILE = 1
 """
 
 
