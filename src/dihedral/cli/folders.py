@@ -12,6 +12,7 @@ import dihedral as dh
 from dihedral.cli.options import Columns, Device, Json, Language, ModelFolder, Threads, Wide
 from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data, say
 from dihedral.errors import DihedralError
+from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
 from dihedral.store.folder import describe, relabel_model
 from dihedral.store.history import History, Version
@@ -133,6 +134,10 @@ def evaluate_command(
         change = report["since"]["change"]
         shown = "not measured by every update" if change is None else f"{change:+.4f}"
         say(f"\n{split} MRR since version {since}: {shown}\n")
+    _print_report(report, split, order, predictor.graph)
+
+
+def _print_report(report: dict[str, Any], split: str, order: str, graph: Graph) -> None:
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     ordered = f", answers in order of {report['order']}" if order != "score" else ""
     print_metrics(
@@ -143,7 +148,7 @@ def evaluate_command(
     relations = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]
     header = ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"]
     rows = [[row[key] for key in ("relation", "category", "triples", *METRICS) if key != "hits@3"] for row in relations]
-    print_table("by relation (the 20 most frequent)", header, rows, predictor.graph)
+    print_table("by relation (the 20 most frequent)", header, rows, graph)
 
 
 def _compare(versions: Sequence[Version], since: int, split: str) -> dict[str, Any]:

@@ -34,6 +34,12 @@ Wide = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_use_verbose)]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="A benchmark, a folder with train/valid/test, an archive, or a file (text, JSON lines, Parquet, RDF)."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Columns = Annotated[
     str | None, typer.Option(help="Names of the head, relation and tail columns, such as subject,predicate,object.")

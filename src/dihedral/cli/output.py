@@ -197,12 +197,12 @@ def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def read_data(
-    source: str, columns: str | None = None, seed: int = 0, all_as: str | None = None, **options: Any
-) -> Graph:
+    source: str, columns: str | None = None, seed: int = 0, *, all_as: str | None = None, labels: Path | None = None,
+    language: str = "en",
+) -> Graph:  # fmt: skip
     """Load a graph, with a progress bar for downloads, and print the notes of the reader.
 
     all_as: put all triples of a single file into this split, unless it has its own splits.
-    options: labels and language of `load_graph`.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
     columns_of_bar = "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
@@ -215,13 +215,15 @@ def read_data(
             bar.update(tasks[name], completed=done)
 
         unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
-        options |= {"valid": 0.0, "test": 0.0} if unsplit else {}
-        graph = load_graph(source, columns=names, seed=seed, progress=show, **options)
+        share = 0.0 if unsplit else 0.1
+        graph = load_graph(
+            source, columns=names, valid=share, test=share, seed=seed, labels=labels, language=language, progress=show
+        )
     if unsplit and not len(graph.valid) + len(graph.test):
         graph.split(str(all_as))  # raises an error for an unknown split
         notes_left = tuple(note for note in graph.notes if not note.startswith("split with seed"))
-        parts: dict[str, Any] = dict.fromkeys(SPLITS, graph.train[:0]) | {str(all_as): graph.known}
-        graph = graph.replace(**parts, notes=notes_left)
+        train, valid, test = (graph.known if split == all_as else graph.train[:0] for split in SPLITS)
+        graph = graph.replace(train=train, valid=valid, test=test, notes=notes_left)
     for note in graph.notes:
         remark(f"note: {note}", style="yellow")
     return graph

@@ -80,9 +80,10 @@ def review_command(
     if import_ is None and export is None and not calibrate:
         predictor = dh.load(model)
         check_min_probability(predictor, min_probability)
-        options = {"relations": relation or (), "type": type, "reviewer": who}
         with counted_bar("relations") as on_progress:
-            found = find_proposals(predictor, reviews, top=top, on_progress=on_progress, **options)  # type: ignore[arg-type]
+            found = find_proposals(
+                predictor, reviews, reviewer=who, relations=relation or (), type=type, top=top, on_progress=on_progress
+            )
         Session(predictor, reviews, who).run(left_open(at_least(found, min_probability), reviews, who))
 
 
@@ -219,8 +220,7 @@ class Session:
         if not proposals:
             say("no facts are left to review")
             return
-        counts = ", ".join(f"{self.counts[name]} {word}" for name, word in
-                           PAST.items())  # fmt: skip
+        counts = ", ".join(f"{self.counts[name]} {word}" for name, word in PAST.items())
         say(f"{counts}; decisions are in {self.reviews.path}")
 
 

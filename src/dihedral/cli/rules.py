@@ -36,6 +36,11 @@ from dihedral.io.iris import BASE
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
 LEAST = ("95 % interval", "order matters", "kappa", "PCA conf.", "head cov.")  # columns, the least important first
 
+Constants = Annotated[
+    str | None,
+    typer.Option(help="head or tail: mine rules h(c,Y) <= r(Y,d), or h(X,c) <= r(X,d), with constants c and d."),
+]
+
 
 def rules_command(
     model: Annotated[Path, typer.Argument(help="A model folder; with --read it may also be a graph.")],
@@ -48,10 +53,7 @@ def rules_command(
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
     min_score: Annotated[float, typer.Option(help="Leave out rules that the model scores lower.")] = MIN_SCORE,
-    constants: Annotated[
-        str | None,
-        typer.Option(help="head or tail: mine rules h(c,Y) <= r(Y,d), or h(X,c) <= r(X,d), with constants c and d."),
-    ] = None,
+    constants: Constants = None,
     device: Device = "cpu",
     read: Annotated[
         Path | None, typer.Option(help="Count the rules of this file by AMIE or AnyBURL instead of mining rules.")

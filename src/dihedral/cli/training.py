@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Device, Json, Labels, Language, Seed, Settings, Threads, Verbose, Wide
+from dihedral.cli.options import Columns, Data, Device, Json, Labels, Language, Seed, Settings, Threads, Verbose, Wide
 from dihedral.cli.output import (
     console,
     detail,
@@ -34,46 +34,45 @@ from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
 from dihedral.store.manifest import holds_model
 
+RecipeOption = Annotated[
+    str | None,
+    typer.Option(help="A recipe (see `dihedral recipes`) or a TOML file; by default chosen by the graph's size."),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help=f"Stop training after this time; by default {DEFAULT_MINUTES:.0f} without a recipe, no limit with one."
+    ),
+]
+Compare = Annotated[bool, typer.Option("--compare", help="Also train ComplEx with the same settings, and compare.")]
+KeepOptimiser = Annotated[
+    bool, typer.Option("--keep-optimiser", help="Also store the optimiser's state, for `dihedral update`.")
+]
+Mlflow = Annotated[
+    str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment (at MLFLOW_TRACKING_URI).")
+]
+
 
 def train_command(
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="A benchmark, a folder with train/valid/test, an archive, or a file (text, JSON lines, Parquet, RDF)."
-        ),
-    ],
+    data: Data,
     out: Annotated[Path, typer.Option(help="The folder of the model.")],
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="A recipe (see `dihedral recipes`) or a TOML file; by default chosen by the graph's size."),
-    ] = None,
+    recipe: RecipeOption = None,
     set_: Settings = None,
     seed: Seed = 0,
     split_seed: Annotated[int, typer.Option(help="Random seed for splitting a single file 80/10/10.")] = 0,
     device: Device = "auto",
     threads: Threads = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Stop training after this time; by default {DEFAULT_MINUTES:.0f} without a recipe, no limit with one."
-        ),
-    ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Also train ComplEx with the same settings, and compare.")
-    ] = False,
+    minutes: Minutes = None,
+    compare: Compare = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",
     shard_mb: Annotated[float | None, typer.Option(help="Store entity vectors in files of this many MB.")] = None,
     keep_latents: Annotated[bool, typer.Option("--keep-latents", help="Also store the training parameters.")] = False,
-    keep_optimiser: Annotated[
-        bool, typer.Option("--keep-optimiser", help="Also store the optimiser's state, for `dihedral update`.")
-    ] = False,
+    keep_optimiser: KeepOptimiser = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints; 0: every epoch.")] = 1.0,
     tensorboard: Annotated[Path | None, typer.Option(help="Write TensorBoard logs to this folder.")] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment (at MLFLOW_TRACKING_URI).")
-    ] = None,
+    mlflow: Mlflow = None,
     columns: Columns = None,
     labels: Labels = None,
     language: Language = "en",
@@ -86,10 +85,9 @@ def train_command(
 
     Example with several processes: torchrun --nproc-per-node 4 -m dihedral train umls --out out/umls
     """
-    if rank() > 0:  # only rank zero prints
-        console.quiet = notes.quiet = True
     if compare and world_size() > 1:
         raise DihedralError(f"--compare trains two models in one process; this run has {world_size()} processes")
+    console.quiet = notes.quiet = rank() > 0  # only rank zero prints
     settings = parse_settings(set_ or [])
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
@@ -98,29 +96,31 @@ def train_command(
         remark(f"labels: {count_labels(graph.entities, graph.relations)}")
     if named is None:
         minutes = DEFAULT_MINUTES if minutes is None else minutes
-        chosen = choose_for(graph, settings, device, minutes)
-        _announce_time(graph, chosen, device, minutes)
-    else:
-        chosen = named
+    chosen = named or choose_for(graph, settings, device, minutes)
     remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
     detail(f"{graph!r}, recipe {chosen.name}")
     finished = resume and holds_model(out) and not overwrite
+    with ExitStack() as stack, resumable(out):
+        loggers = [stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)]
+        predictor = train(
+            graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
+            checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
+            keep_optimiser=keep_optimiser, minutes=minutes, callback=loggers,
+        )  # fmt: skip
+    baseline = chosen.adapt(model="complex") if compare else None
+    other = train(graph, baseline, seed=seed, device=device, minutes=minutes) if baseline else None
+    if rank() == 0:
+        _report(predictor, other, out, finished, json)
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """After Ctrl-C, say how to resume."""
     try:
-        with ExitStack() as stack:
-            predictor = train(
-                graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
-                checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
-                keep_optimiser=keep_optimiser,
-                minutes=minutes, callback=[stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)],
-            )  # fmt: skip
+        yield
     except Interrupted:
         remark(f"interrupted; a checkpoint is in {out / 'training'}: resume with the same command and --resume")
         raise typer.Exit(1) from None
-    other = None
-    if compare:
-        other = train(graph, chosen.adapt(model="complex"), seed=seed, device=device, minutes=minutes)
-    if rank() == 0:
-        _report(predictor, other, out, finished, json)
 
 
 def _loggers(tensorboard: Path | None, mlflow: str | None) -> list[Logger]:
@@ -160,13 +160,18 @@ def _ended(metrics: Mapping[str, Any]) -> str:
     return f"; {reason}" if reason else ""
 
 
-def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: float = DEFAULT_MINUTES) -> Recipe:
-    """Choose a recipe for a graph, and print it together with a tuned alternative, if any."""
-    model = settings.get("model", "dihedral-gumbel")
-    chosen = choose_recipe(graph, model, minutes=minutes, device=choose_device(device)).changed(settings)
+def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: float | None = None) -> Recipe:
+    """Choose a recipe for a graph, and print it together with a tuned alternative, if any.
+
+    minutes: the time for training, which is announced.
+    """
+    model, limit = settings.get("model", "dihedral-gumbel"), DEFAULT_MINUTES if minutes is None else minutes
+    chosen = choose_recipe(graph, model, minutes=limit, device=choose_device(device)).changed(settings)
     tuned = best_recipe(graph)
     remark("settings chosen for a graph of this size" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")
+    if minutes is not None:
+        _announce_time(graph, chosen, device, minutes)
     return chosen
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dihedral.cli.options import Columns, Device, Json, Seed, Settings, Verbose, Wide
+from dihedral.cli.options import Columns, Data, Device, Json, Seed, Settings, Verbose, Wide
 from dihedral.cli.output import print_found, progress_bar, read_data, remark, say
 from dihedral.cli.training import choose_for, parse_settings
 from dihedral.errors import DihedralError, TrainingError
@@ -30,7 +30,7 @@ TRIALS = 20
 
 
 def tune_command(
-    data: Annotated[str, typer.Argument(help="A benchmark, a folder with train/valid/test, a file or an archive.")],
+    data: Data,
     grid: Annotated[bool, typer.Option("--grid", help="Train every combination of the choices.")] = False,
     recipe: Annotated[
         str | None,

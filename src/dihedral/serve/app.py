@@ -69,10 +69,7 @@ def create_app(
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(UnknownNameError, _unknown_name)
-    app.add_exception_handler(AmbiguousNameError, _ambiguous_name)
-    app.add_exception_handler(BusyError, _busy)
-    app.add_exception_handler(InterruptedWorkError, _interrupted)
-    app.add_exception_handler(DihedralError, _invalid_input)
+    app.add_exception_handler(DihedralError, _refused)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(
@@ -93,20 +90,12 @@ def _unknown_name(request: Request, error: Any) -> Response:  # not a coroutine:
     return error_response(404, str(error), error.suggestions)
 
 
-async def _ambiguous_name(request: Request, error: Any) -> Response:
-    return error_response(422, str(error), error.names)
-
-
-async def _busy(request: Request, error: Any) -> Response:
-    return busy_response(error)
-
-
-async def _interrupted(request: Request, error: Exception) -> Response:
-    return busy_response(BusyError(request.app.state.requests.refusal))
-
-
-async def _invalid_input(request: Request, error: Exception) -> Response:
-    return error_response(422, str(error))
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, InterruptedWorkError):
+        error = BusyError(request.app.state.requests.refusal)
+    if isinstance(error, BusyError):
+        return busy_response(error)
+    return error_response(422, str(error), error.names if isinstance(error, AmbiguousNameError) else None)
 
 
 async def _validation_error(request: Request, error: Any) -> Response:

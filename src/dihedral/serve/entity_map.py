@@ -38,7 +38,7 @@ def _compute(served: ServedModel, method: Method) -> MapResponse:
     vectors = need_embeddings(served.predictor.scorer, "a map of entities").entities
     found = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
     largest = list(types_of(graph).items())[:MAX_TYPES]
-    places = np.full(graph.num_entities, -1)  # of each entity in the list of types; of several, the smallest counts
+    places = np.full(graph.num_entities, -1)  # the type of each entity: of several, the smallest
     for place, (_, members) in enumerate(largest):
         places[members] = place
     counts = np.bincount(places[drawn] + 1, minlength=len(largest) + 1)[1:].tolist()

@@ -13,7 +13,7 @@ from dihedral.graph.joins import facts_among
 from dihedral.graph.triples import SPLITS, Split
 
 MAX_FACTS = 2000  # in one answer
-MAX_EDGES = 5_000_000  # of the shown entities that are looked at, for facts between them
+MAX_EDGES = 5_000_000  # edges of the shown entities that are looked at, for facts between them
 
 Ids = NDArray[Any]
 
@@ -23,11 +23,11 @@ class Neighbourhood(NamedTuple):
 
     added: list[int]
     neighbours: int  # distinct ones, through the wanted relation
-    drawn: int  # of these, together with those that were there before
+    drawn: int  # how many of these are drawn, with those from before
     facts: list[tuple[int, int, int, Split]]
     num_facts: int  # between the shown entities; `facts` are the first MAX_FACTS
     complete: bool  # whether all facts between them were looked for
-    relations: list[tuple[int, int]]  # of the entity, with the number of its facts
+    relations: list[tuple[int, int]]  # relations of the entity, with their numbers of facts
 
 
 def find_neighbourhood(

@@ -35,8 +35,8 @@ MAX_BATCH_ANSWERS = 25_600  # answers to all questions of one request: a few meg
 MAX_STEPS = 16
 MAX_ATOMS = 16  # facts of a query
 MAX_WIDTH = 256  # entities of a variable from which predictions are followed
-MAX_NEIGHBOURS, MAX_SHOWN = 500, 1000  # of one answer, and in a drawing
-MAX_NEW_ENTITIES, MAX_NEW_FACTS = 100, 1000  # of a fold-in
+MAX_NEIGHBOURS, MAX_SHOWN = 500, 1000  # neighbours to add, and entities in a drawing
+MAX_NEW_ENTITIES, MAX_NEW_FACTS = 100, 1000  # in one fold-in
 
 Name = Annotated[str, Field(min_length=1)]  # no maximum length: the limit on the body bounds it
 ModelName = Annotated[str | None, Field(description="Name of the model. Default: the first model.")]
@@ -208,7 +208,7 @@ class ErrorResponse(BaseModel):
 
 class ModelResponse(BaseModel):
     model: str  # the name of the model that answers
-    labels: dict[str, str] = {}  # of the entities and relations in the answer, by name
+    labels: dict[str, str] = {}  # labels by name, for the names in the answer
 
 
 class Fact(BaseModel):
@@ -276,7 +276,7 @@ class MissingFact(Fact):
     precision: float | None = None  # the share of the facts down to this one that are expected to hold
     precision_low: float | None = None  # its 95 % confidence interval
     precision_high: float | None = None
-    decision: Literal["accept"] | None = None  # of a reviewer; rejected facts are not listed
+    decision: Literal["accept"] | None = None  # what a reviewer decided; rejected facts are not listed
 
 
 class MissingResponse(ModelResponse):
@@ -304,8 +304,8 @@ class ExplainResponse(Fact, ModelResponse):
     supported: bool
     paths: list[SupportingPath]
     complete: bool  # whether all paths between head and tail were looked at
-    kinds: int  # of paths that were looked at: their sequences of relations
-    best_support: float | None  # of all kinds; null if there are none
+    kinds: int  # distinct sequences of relations between the two
+    best_support: float | None  # the highest of all kinds; null if there are none
     unsupported: str | None  # what was looked for, if nothing was found
     similar_facts: list[SimilarFact]
     elements: dict[str, float]
@@ -334,7 +334,7 @@ class RelationSummary(BaseModel):
 
 
 class RelationsResponse(ModelResponse):
-    total: int  # of the model
+    total: int  # relations of the model
     relations: list[RelationSummary]
 
 
@@ -393,8 +393,8 @@ class EntityResponse(ModelResponse):
     name: str
     about: str  # its description or type, if it has one
     total: int  # known facts
-    num_relations: int  # of these
-    facts: list[EntityFact]  # of as many relations as possible, if there are too many
+    num_relations: int  # distinct relations of these facts
+    facts: list[EntityFact]  # if there are too many, with as many relations as possible
     similar: list[SimilarEntity]
 
 
@@ -410,12 +410,12 @@ class RelationCount(BaseModel):
 class NeighbourhoodResponse(ModelResponse):
     name: str
     neighbours: int  # distinct ones, through the relation where one is given
-    drawn: int  # of these, together with those in `shown`
+    drawn: int  # how many of these are drawn, with those in `shown`
     entities: list[EntitySummary]  # to add: the entity itself, unless it is shown already, then its neighbours
-    facts: list[KnownFact]  # of the entity and of what is added, between all that are shown; at most 2,000
+    facts: list[KnownFact]  # those of the entity and of what is added, between all that are shown; at most 2,000
     num_facts: int  # how many there are
     complete: bool  # whether all facts between neighbours were looked for; hubs have too many
-    relations: list[RelationCount]  # of the entity, those with the most facts first
+    relations: list[RelationCount]  # relations of the entity, those with the most facts first
 
 
 class MapType(BaseModel):

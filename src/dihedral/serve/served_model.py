@@ -67,9 +67,9 @@ class ServedModel:
         self.reviews = None if folder is None else Reviews(folder)
         self.proposals: dict[SearchKey, list[Proposal]] = {}  # to review
         self.relation_summaries: dict[int, RelationSummary] = {}  # by id; every page needs them
-        self.maps: dict[str, MapResponse] = {}  # of entities, by method
+        self.maps: dict[str, MapResponse] = {}  # the maps of entities, by method
         self._rules: list[MinedRule] | None = None
-        self.num_facts = self.graph.index.degrees.numpy() - _count_loops(self.graph)  # of each entity
+        self.num_facts = self.graph.index.degrees.numpy() - _count_loops(self.graph)  # facts per entity
         self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(self.graph.known[:, 1], minlength=self.graph.num_relations)
         words = None if folder is None else load_words(folder)

@@ -16,7 +16,7 @@ from dihedral.serve.served_model import ServedModel, UnknownNameError
 from dihedral.serve.workers import Queues
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-Queue = Literal["light", "heavy", "slow"]  # of `workers.Queues`
+Queue = Literal["light", "heavy", "slow"]  # a queue of `workers.Queues`
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorResponse, "description": description}
