@@ -109,5 +109,15 @@ def test_ctrl_c_leaves_the_model_as_it_was(cli, folder, new, monkeypatch):
     assert done.code == 1 and "is as it was" in done.err and content(folder) == before
 
 
+def test_ctrl_c_after_the_model_was_replaced_says_so(cli, folder, new, monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dihedral.update.update._reject", interrupt)  # follows the save
+    done = cli("update", folder, "--add", new)
+    assert done.code == 1 and "is already updated" in done.err and "as it was" not in done.err
+    assert dh.load(folder).history.latest.version == 1
+
+
 def test_nothing_to_do_is_an_error(cli, folder):
     assert "there is nothing to change" in cli("update", folder).err

@@ -26,7 +26,7 @@ from dihedral.cli.output import print_json, print_predictions, read_data, remark
 from dihedral.errors import DihedralError
 from dihedral.learn import Interrupted
 from dihedral.store.history import Version
-from dihedral.store.manifest import holds_model
+from dihedral.store.manifest import holds_model, read_manifest
 from dihedral.update.folding import new_names
 from dihedral.update.update import update_folder
 
@@ -65,6 +65,7 @@ def update_command(
     if add is None and remove is None and not reviews:
         raise DihedralError("there is nothing to change; give --add, --remove or --reviews")
     added, removed = _read(add, columns), _read(remove, columns)
+    before = read_manifest(model) if holds_model(model) else None
     try:
         updated = update_folder(
             model, out=out, device=device, seed=seed, resume=resume, relations=relations, epochs=epochs, add=added,
@@ -74,7 +75,8 @@ def update_command(
         remark(f"interrupted; the model in {model} is as it was. To continue, repeat the command with --resume")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        remark(f"interrupted; the model in {model} is as it was")
+        state = "as it was" if read_manifest(model) == before else "already updated"
+        remark(f"interrupted; the model in {model} is {state}")
         raise typer.Exit(1) from None
     version = updated.history.latest
     if json:
