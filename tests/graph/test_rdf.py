@@ -213,7 +213,7 @@ def test_the_command_line_prints_prefixes_in_tables_and_iris_in_json(cli, iri_mo
     for words in (
         ("evaluate", iri_model),
         ("rules", iri_model, "--min-support", "1", "--min-score", "0"),
-        ("query", iri_model, "--from", "ex:man_0000", "--via", "~ex:spouse", "--mode", "beam"),
+        ("query", iri_model, "--from", "ex:man_0000", "--via", "~ex:spouse"),
         ("explain", iri_model, "ex:man_0000", "ex:spouse", "ex:woman_0010"),
     ):
         done = cli(*words)

@@ -127,7 +127,7 @@ class GraphIndex:
 
     def answers(self, entities: Tensor, steps: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Where steps [n] lead from entities [n], flat: (row in the batch, answer); the first `limit` of each row."""
-        start, count = self._places(entities, steps)
+        start, count = self.places(entities, steps)
         if limit is not None:
             count = count.clamp(max=limit)
         row = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
@@ -136,9 +136,9 @@ class GraphIndex:
 
     def counts(self, entities: Tensor, steps: Tensor) -> Tensor:
         """The number of answers of each (entity, step): int64 [n]."""
-        return self._places(entities, steps)[1]
+        return self.places(entities, steps)[1]
 
-    def _places(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+    def places(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The first edge of each (entity, step), and how many there are."""
         wanted = entities.long() * (2 * self.num_relations) + steps.long()
         if len(self.keys) == 0:

@@ -157,16 +157,17 @@ def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = Non
 
     groups [n]: ascending numbers; entities with the same number stay in one tile.
     """
-    facts = IndexedStep(index, step)
-    costs, bounds = facts.degrees(entities), np.arange(len(entities) + 1)
+    start = torch.from_numpy(entities)
+    first, counts = map(_numpy, index.places(start, torch.full_like(start, step)))
+    costs, bounds = counts, np.arange(len(entities) + 1)
     if groups is not None:
         bounds = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
         costs = np.add.reduceat(costs, bounds[:-1])
     for tile in tiles(costs, TILE):
         interruption.check()
-        first, last = bounds[tile.start], bounds[tile.stop]
-        row, ends = facts.follow(entities[first:last])
-        yield row + first, ends
+        here = slice(bounds[tile.start], bounds[tile.stop])
+        row, edges = ranges(first[here], counts[here])
+        yield row + here.start, index.ends.numpy()[edges].astype(np.int64)
 
 
 # --- bodies ------------------------------------------------------------------------------------
