@@ -117,7 +117,7 @@ def train_here(graph: dh.Graph, recipe: dh.Recipe, device: str) -> Curve:
 
     def watch(event: Event) -> None:
         if "valid_mrr" in event:
-            with trainer.averaged():
+            with trainer.parameters.averaged():
                 found = test(EmbeddingScorer(trainer.model)).mrr
             spent = round(trainer.state.seconds, 3)
             curve.append({"epoch": event["epoch"], "seconds": spent, "valid": event["valid_mrr"], "test": found})

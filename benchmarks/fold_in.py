@@ -37,7 +37,7 @@ def measure(graph_name: str, dimension: int, seed: int) -> list[dict[str, Any]]:
         given = [fact for fact in theirs[::2] if known.issuperset(fact) and fact[0] != fact[2]]
         names = sorted(new & {name for h, _, t in given for name in (h, t)})
         recipe = choose_recipe(graph).replace(dimension=dimension)
-        model, _ = Trainer(graph, recipe, seed=seed).best_model()
+        model, _ = Trainer(graph, recipe, seed=seed).parameters.best_model()
         predictor = Predictor(TrainedModel(model, graph, recipe=recipe))
         predictor.fold_in_context()  # computed once per model
 

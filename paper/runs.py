@@ -88,7 +88,7 @@ def perform(
 
         def watch(event: Event) -> None:
             if "valid_mrr" in event:
-                with trainer.averaged():
+                with trainer.parameters.averaged():
                     train_curve.append(on_train(EmbeddingScorer(trainer.model)).mrr)
             if callback:
                 callback(event)

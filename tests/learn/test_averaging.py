@@ -58,9 +58,9 @@ def assert_close(found, expected):
 def test_the_kept_model_is_the_exponential_average_over_the_epochs(family, recipe, decay):
     trainer, states = epoch_by_epoch(family, recipe.replace(averaging=decay))
     expected = exponential_average(states, decay)
-    assert_close(trainer.average, expected)
-    average = {name: tensor.clone() for name, tensor in trainer.average.items()}
-    model, latents = trainer.best_model()
+    assert_close(trainer.parameters.average, expected)
+    average = {name: tensor.clone() for name, tensor in trainer.parameters.average.items()}
+    model, latents = trainer.parameters.best_model()
     assert torch.equal(model.entities, average["entities"])
     assert not torch.equal(model.entities, states[-1]["entities"])
     (name,) = latents
@@ -73,7 +73,7 @@ def test_the_kept_model_is_the_exponential_average_over_the_epochs(family, recip
 
 def test_after_one_epoch_the_average_is_that_epoch(family):
     trainer, states = epoch_by_epoch(family, SOFTMAX.replace(epochs=1, averaging=0.99))
-    assert_close(trainer.average, {name: tensor.double() for name, tensor in states[0].items()})
+    assert_close(trainer.parameters.average, {name: tensor.double() for name, tensor in states[0].items()})
 
 
 @RECIPES
@@ -99,7 +99,7 @@ def test_validation_measures_the_average(family):
     for _ in range(EPOCHS):
         trainer.run_epoch()
         for name, parameter in other.model.named_parameters():
-            parameter.data.copy_(trainer.average[name])
+            parameter.data.copy_(trainer.parameters.average[name])
         assert trainer.state.history[-1]["valid_mrr"] == measure(EmbeddingScorer(other.model)).mrr
         trained.append(measure(EmbeddingScorer(trainer.model)).mrr)
     assert trained != [row["valid_mrr"] for row in trainer.state.history]  # otherwise the test is void
@@ -111,7 +111,7 @@ def test_the_best_average_on_valid_is_kept(family):
     curve = [row["valid_mrr"] for row in trainer.state.history]
     best = 1 + curve.index(max(curve))
     assert trainer.state.best_epoch == best < 20  # otherwise the test is void
-    model, _ = trainer.best_model()
+    model, _ = trainer.parameters.best_model()
     expected = exponential_average(states[:best], recipe.averaging)
     torch.testing.assert_close(model.entities.double(), expected["entities"], atol=1e-5, rtol=1e-5)
     assert Evaluator(family, "valid")(EmbeddingScorer(model)).mrr == max(curve)

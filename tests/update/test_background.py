@@ -9,11 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dihedral.engine.adagrad import RowGradients
-from dihedral.objectives.base import Gradients
+from dihedral.learn.loop import Phase
+from dihedral.objectives.recipe import Recipe
 from dihedral.update.background import Anchor, make_background
 
-SETUP = {"batch_size": 1000, "num_asked": 1000, "seed": 0}
+SOFTMAX = Recipe(objective="softmax", batch_size=1000)
+
+
+def background(predictor, others, rows, recipe=SOFTMAX, **options):
+    phase = Phase(predictor.graph.train[:1], 500, rows)  # a thousand questions
+    return make_background(predictor.scorer, others, phase, recipe, 0, **options)
 
 
 def parts(predictor):
@@ -29,7 +34,7 @@ def parts(predictor):
 
 def test_the_gradient_is_that_of_the_cross_entropy_of_all_other_facts(predictor):
     rows, others, queries, targets = parts(predictor)
-    found = make_background(predictor.scorer, others, rows, negatives=None, **SETUP)
+    found = background(predictor, others, rows)
     table = predictor.model.entities.detach().clone()
     table[rows] += 0.1  # trained for a while
     wanted = table.clone().requires_grad_()
@@ -41,7 +46,7 @@ def test_the_gradient_is_that_of_the_cross_entropy_of_all_other_facts(predictor)
 def test_right_answers_among_the_trained_rows_are_not_counted_as_wrong(predictor):
     rows, _, _, _ = parts(predictor)
     facts = predictor.graph.train  # among them those of the trained rows
-    found = make_background(predictor.scorer, facts, rows, negatives=None, **SETUP)
+    found = background(predictor, facts, rows)
     head, relation, tail = torch.from_numpy(facts.astype(np.int64)).unbind(1)
     anchors, targets = torch.cat([head, tail]), torch.cat([tail, head])
     queries = predictor.scorer.queries(anchors, torch.cat([relation, relation + predictor.graph.num_relations]))
@@ -53,10 +58,10 @@ def test_right_answers_among_the_trained_rows_are_not_counted_as_wrong(predictor
 
 def test_a_part_of_the_questions_has_the_same_gradient_on_average(predictor):
     rows, others, _, _ = parts(predictor)
-    found = make_background(predictor.scorer, others, rows, negatives=None, **SETUP)
+    found = background(predictor, others, rows)
     table, generator = predictor.model.entities.detach(), torch.Generator().manual_seed(0)
     whole = found.gradient(predictor.model.relations, table, generator)
-    found = replace(found, at_once=20)
+    found = replace(found, per_step=20)
     mean = sum(found.gradient(predictor.model.relations, table, generator) for _ in range(2000)) / 2000
     assert torch.nn.functional.cosine_similarity(mean.ravel(), whole.ravel(), dim=0) > 0.99
     assert float(mean.norm()) == pytest.approx(float(whole.norm()), rel=0.05)
@@ -64,7 +69,7 @@ def test_a_part_of_the_questions_has_the_same_gradient_on_average(predictor):
 
 def test_a_logistic_loss_counts_how_often_a_row_is_drawn(predictor):
     rows, others, queries, _ = parts(predictor)
-    found = make_background(predictor.scorer, others, rows, negatives=6, **SETUP)
+    found = background(predictor, others, rows, Recipe(negatives=6, batch_size=1000))
     table = predictor.model.entities.detach()
     vectors = table[rows].requires_grad_()
     drawn = 6 / (2 * len(table))  # a fact asks one of its two questions, with six wrong answers
@@ -72,32 +77,15 @@ def test_a_logistic_loss_counts_how_often_a_row_is_drawn(predictor):
     assert torch.allclose(found.gradient(predictor.model.relations, table, torch.Generator()), wanted, atol=1e-5)
 
 
-def test_it_is_added_to_both_kinds_of_gradients(predictor):
-    rows, others, _, _ = parts(predictor)
-    found = make_background(predictor.scorer, others, rows, negatives=None, **SETUP)
-    table, relations = predictor.model.entities.detach(), predictor.model.relations
-    ids, vectors = torch.tensor([3, 5]), torch.ones(2, table.shape[1])
-    uses = RowGradients(ids, vectors)
-    dense, sparse = (
-        found.added_to(Gradients(torch.zeros(()), torch.zeros(()), each), relations, table, 10, torch.Generator())
-        for each in (uses.dense(len(table)), uses)
-    )
-    assert torch.allclose(dense, sparse.dense(len(table)))
-    assert torch.equal(dense[5], vectors[0]) and not torch.equal(dense[3], vectors[0])
-
-
 def test_there_is_none_without_other_facts_or_without_trained_rows(predictor):
     rows, others, _, _ = parts(predictor)
-    assert make_background(predictor.scorer, others[:0], rows, negatives=None, **SETUP) is None
-    assert make_background(predictor.scorer, others, np.zeros_like(rows), negatives=None, **SETUP) is None
+    assert background(predictor, others[:0], rows) is None
+    assert background(predictor, others, np.zeros_like(rows)) is None
 
 
 def test_rows_that_have_learned_from_the_background_feel_only_their_changes(predictor):
     rows, others, _, _ = parts(predictor)
-    fresh, known = (
-        make_background(predictor.scorer, others, rows, negatives=None, started=started, **SETUP)
-        for started in (False, True)
-    )
+    fresh, known = (background(predictor, others, rows, started=started) for started in (False, True))
     relations, before = predictor.model.relations, predictor.model.entities.detach()
     after = before + 0.1
     assert not known.gradient(relations, before, torch.Generator()).any()
@@ -110,10 +98,5 @@ def test_an_anchor_pulls_rows_back_to_where_they_were(predictor):
     ids = torch.tensor([3, 7])
     anchor = Anchor(ids, table[ids], torch.tensor([[2.0], [4.0]]), None)
     table[ids] += 0.5
-    for found in (torch.zeros_like(table), RowGradients(torch.tensor([5]), torch.zeros(1, table.shape[1]))):
-        pull = anchor.added_to(
-            Gradients(torch.zeros(()), torch.zeros(()), found), relations, table, 10, torch.Generator()
-        )
-        pull = pull if isinstance(pull, torch.Tensor) else pull.dense(len(table))
-        assert torch.allclose(pull[ids], torch.tensor([[0.1], [0.2]]).expand(2, table.shape[1]))
-        assert not pull[[0, 5]].any()
+    pull = anchor.gradient(relations, table, torch.Generator())
+    assert torch.allclose(pull, torch.tensor([[1.0], [2.0]]).expand(2, table.shape[1]))

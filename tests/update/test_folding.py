@@ -94,7 +94,7 @@ def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monk
     monkeypatch.setattr("dihedral.update.folding.CANDIDATES", 10**9)
     recipe = predictor.recipe.adapt(objective=objective, regulariser="l2", negatives=3)
     scorer, first = predictor.scorer, predictor.graph.num_entities
-    context = make_context(scorer, predictor.graph.train, 0)
+    context = make_context(scorer, predictor.graph.train, recipe)
     facts = torch.tensor([[first, 0, 1], [first, 0, 2], [3, 1, first], [first, 2, first + 1], [first + 1, 3, 5]])
     table = torch.cat([scorer.entities, torch.randn(2, scorer.model.dimension)])
     found = _Placement(scorer, recipe, context, facts, table).gradient()
@@ -113,11 +113,11 @@ def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monk
                 loss = loss + 0.5 * torch.nn.functional.softplus(-score)
                 if anchor >= first:
                     loss = loss + 0.5 * 3 * torch.nn.functional.softplus(rows[:first] @ query).mean()
-    scores = vectors @ context.queries.double().T
+    scores = vectors @ context.questions.queries.double().T
     if objective == "softmax":
-        loss = loss + context.weight * torch.nn.functional.softplus(scores - context.totals.double()).sum()
-    else:
-        loss = loss + context.weight * 3 / (2 * first) * torch.nn.functional.softplus(scores).sum()
+        scores = scores - context.questions.totals.double()
+    weight = 2 * len(predictor.graph.train) / scores.shape[1] * (1 if objective == "softmax" else 3 / (2 * first))
+    loss = loss + weight * torch.nn.functional.softplus(scores).sum()
     (expected,) = torch.autograd.grad(loss, vectors)
     assert count and torch.allclose(found.double(), expected, rtol=2e-3, atol=2e-3)
 

@@ -15,7 +15,8 @@ from dihedral.learn.interrupts import Interrupted
 from dihedral.store.folder import describe
 from dihedral.store.history import Version
 from dihedral.update.lineage import advice
-from dihedral.update.update import _mean_square, update_folder
+from dihedral.update.parts import mean_square
+from dihedral.update.update import update_folder
 
 NEW = [("zoe", "sibling", "man_0001"), ("man_0001", "sibling", "zoe"), ("zoe", "likes", "man_0003")]
 
@@ -37,7 +38,7 @@ def test_rows_that_no_change_touches_and_known_codes_stay_bit_identical(predicto
 
 
 def test_few_facts_of_new_entities_leave_known_rows_as_they_are(predictor, monkeypatch):
-    monkeypatch.setattr("dihedral.update.plan.LEARNED", 0.5)
+    monkeypatch.setattr("dihedral.update.schedule.MIN_ADDED_SHARE", 0.5)
     updated = predictor.update(add=NEW, progress=False, calibrate=False)
     assert torch.equal(updated.model.entities[:-1], predictor.model.entities)
     assert updated.history.latest.rows_changed == 0
@@ -173,7 +174,7 @@ def test_gradients_of_one_batch_tell_the_sums_of_the_optimiser(benchmark_graph):
     graph = benchmark_graph("umls")
     trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, keep_optimiser=True, progress=False, device="cpu")
     uses = 2 * len(graph.train) * trained.recipe.epochs
-    estimate = float(_mean_square(trained.trained, 0)) * uses
+    estimate = float(mean_square(trained.trained, trained.recipe, 0)) * uses
     assert estimate == pytest.approx(float(trained.optimiser["entities"].mean(1).sum()), rel=0.5)
 
 

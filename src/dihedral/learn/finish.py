@@ -20,7 +20,7 @@ from dihedral.store.trained import TrainedModel
 
 def finish(trainer: Trainer) -> TrainedModel:
     """The best model of a run, measured."""
-    model, latents = trainer.best_model()
+    model, latents = trainer.parameters.best_model()
     state = trainer.state
     metrics: dict[str, Any] = {
         "seed": trainer.seed,
@@ -32,7 +32,7 @@ def finish(trainer: Trainer) -> TrainedModel:
         "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
-    sums = {name: each.sum for name, each in trainer.optimisers.items()}
+    sums = {name: each.sum for name, each in trainer.parameters.optimisers.items()}
     trained = TrainedModel(model, trainer.graph, trainer.recipe, metrics, latents=latents, optimiser=sums)
     measure(trained)
     return trained

@@ -419,7 +419,8 @@ class Predictor:
     def fold_in_context(self, seed: int = 0) -> Context:
         """What new entities compete with, computed on first use."""
         if seed not in self._fold_in_contexts:
-            self._fold_in_contexts[seed] = make_context(need_embeddings(self.scorer, "fold-in"), self.graph.train, seed)
+            scorer = need_embeddings(self.scorer, "fold-in")
+            self._fold_in_contexts[seed] = make_context(scorer, self.graph.train, self.recipe or Recipe(), seed)
         return self._fold_in_contexts[seed]
 
     def update(self, *, add: Any = None, remove: Any = None, **options: Any) -> Predictor:

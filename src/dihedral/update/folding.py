@@ -34,13 +34,14 @@ from dihedral.runtime import interruption
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.store.history import History
 from dihedral.store.trained import TrainedModel
+from dihedral.update.background import QuestionSample, draw_share
 
 CANDIDATES = 256  # entities of a softmax
 QUESTIONS = 2048  # of other facts
-STEPS = 12  # of Adagrad
-STEP_SIZE = 0.5  # its learning rate, relative to the size of the entries of other vectors
+NUM_STEPS = 12  # of Adagrad
+LEARNING_RATE = 0.5  # of Adagrad, relative to the size of the entries of other vectors
 INIT = 0.01  # spread of the entries that a vector starts with, relative to that size
-AT_ONCE = 4096  # questions whose logits are in memory
+MAX_ROWS = 4096  # questions whose logits are in memory
 
 Names = tuple[str, str, str]
 
@@ -95,9 +96,8 @@ class Context:
     candidates: Tensor  # [C, 2L]: wrong answers to the questions of new entities
     is_candidate: Tensor  # bool [N]
     log_weight: float  # each candidate stands for exp(log_weight) entities
-    queries: Tensor  # [Q, 2L]: questions to which new entities are wrong answers
-    totals: Tensor  # [Q]: the log-sum-exp of the scores of all entities
-    weight: float  # each question stands for so many
+    questions: QuestionSample  # of other facts, to which new entities are wrong answers
+    weight: float  # of each question: how many it stands for, and how often they draw an entity
 
     def total(self, logits: Tensor) -> Tensor:
         """The log-sum-exp over all entities, estimated from that of the candidates [n, C]."""
@@ -105,7 +105,7 @@ class Context:
 
 
 @torch.no_grad()
-def make_context(scorer: EmbeddingScorer, train: Triples, seed: int) -> Context:
+def make_context(scorer: EmbeddingScorer, train: Triples, recipe: Recipe, seed: int = 0) -> Context:
     """Draw the candidates, and questions of training facts, alternately about tails and heads."""
     rng = np.random.default_rng(seed)
     count, device = scorer.num_entities, scorer.device
@@ -117,15 +117,13 @@ def make_context(scorer: EmbeddingScorer, train: Triples, seed: int) -> Context:
     backwards = torch.arange(len(drawn), device=device) % 2 == 1
     anchors = torch.where(backwards, drawn[:, 2], drawn[:, 0])
     steps = drawn[:, 1] + scorer.num_relations * backwards
-    totals = [scores.logsumexp(1) for _, scores in scorer.tiles(anchors, steps)]
     return Context(
         size=float(scorer.entities.square().mean().sqrt()) or 1.0,
         candidates=scorer.entities[ids],
         is_candidate=is_candidate,
         log_weight=math.log(count / max(1, len(ids))),
-        queries=scorer.queries(anchors, steps),
-        totals=torch.cat(totals) if totals else torch.zeros(0, device=device),
-        weight=2 * len(train) / max(1, len(drawn)),
+        questions=QuestionSample.of(scorer, anchors, steps, recipe),
+        weight=draw_share(recipe, count) * (2 * len(train) / max(1, len(drawn))),
     )
 
 
@@ -138,8 +136,8 @@ def place(
     start = torch.randn(count, width, generator=torch.Generator().manual_seed(seed)) * (INIT * context.size)
     table = torch.cat([scorer.entities, start.to(scorer.device)])
     placement = _Placement(scorer, recipe, context, facts.to(scorer.device), table)
-    optimiser = Adagrad(placement.vectors, STEP_SIZE * context.size)
-    for _ in range(STEPS):
+    optimiser = Adagrad(placement.vectors, LEARNING_RATE * context.size)
+    for _ in range(NUM_STEPS):
         interruption.check()
         optimiser.step(placement.gradient())
     return table
@@ -169,15 +167,20 @@ class _Placement:
         self.rows, self.steps = pairs // count - self.first, pairs % count
         self.targets = targets[moving][order]
         self.queries, self.answers = scorer.queries(anchors[~moving], steps[~moving]), targets[~moving] - self.first
-        self.totals = torch.cat([context.total(part @ context.candidates.T) for part in self.queries.split(AT_ONCE)])
+        self.totals = torch.cat([context.total(part @ context.candidates.T) for part in self.queries.split(MAX_ROWS)])
 
     def gradient(self) -> Tensor:
         """[new entities, 2L]."""
         gradient = self.uses * self.regulariser.penalty_and_gradient(self.vectors, 1)[1]
         self._add_answers(gradient)
         self._add_wrong_answers(gradient)
-        questions = self.targets.split([int(part.sum()) for part in self.num_asked.split(AT_ONCE)])
-        parts = zip(self.rows.split(AT_ONCE), self.steps.split(AT_ONCE), self.num_asked.split(AT_ONCE), strict=True)
+        questions = self.targets.split([int(part.sum()) for part in self.num_asked.split(MAX_ROWS)])
+        parts = zip(
+            self.rows.split(MAX_ROWS),
+            self.steps.split(MAX_ROWS),
+            self.num_asked.split(MAX_ROWS),
+            strict=True,
+        )
         for part, targets in zip(parts, questions, strict=True):
             self._add_questions(gradient, *part, targets)
         return gradient
@@ -190,11 +193,9 @@ class _Placement:
 
     def _add_wrong_answers(self, gradient: Tensor) -> None:
         """New entities as wrong answers of the questions of other facts."""
-        context = self.context
-        scores = self.vectors @ context.queries.T
-        slopes = torch.sigmoid(scores - context.totals if self.is_softmax else scores)
-        share = 1.0 if self.is_softmax else self.negatives / (2 * self.first)  # of the questions that draw an entity
-        gradient.addmm_(slopes, context.queries, alpha=share * context.weight)
+        questions = self.context.questions
+        slopes = questions.slopes((self.vectors @ questions.queries.T).T, together=False)
+        gradient.addmm_(slopes.T, questions.queries, alpha=self.context.weight)
 
     def _add_questions(self, gradient: Tensor, rows: Tensor, steps: Tensor, counts: Tensor, targets: Tensor) -> None:
         """The questions that new entities ask, `counts` of them with each query."""
@@ -244,7 +245,7 @@ def place_rows(
     is_own = (moved[:, [0, 2]] >= num_others).any(axis=1)
     others = torch.from_numpy(order[:num_others]).to(scorer.device)
     rest = EmbeddingScorer(Model(scorer.entities[others], scorer.model.relations).requires_grad_(False))
-    context = make_context(rest, moved[~is_own].astype(np.int32), seed)
+    context = make_context(rest, moved[~is_own].astype(np.int32), recipe, seed)
     facts = torch.from_numpy(moved[is_own].astype(np.int64))
     return place(rest, recipe, context, facts, len(fresh), seed)[num_others:]
 

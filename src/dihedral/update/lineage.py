@@ -17,6 +17,7 @@ from dihedral.graph.changes import Change
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.store.history import History, Version
 from dihedral.store.trained import TrainedModel
+from dihedral.update.parts import UpdateParts
 
 SAMPLE = 1000  # facts that a measurement ranks
 MAX_LOSS = 0.02  # of the valid MRR since training, as a share of it
@@ -37,27 +38,23 @@ def versions_of(trained: TrainedModel) -> tuple[Version, ...]:
     return (first,)
 
 
-def record_update(
-    before: TrainedModel, after: TrainedModel, change: Change, *, epochs: int, seconds: float, relations: bool,
-    started_over: int, trained_again: bool,
-) -> None:  # fmt: skip
-    """Add a version to the history of an updated model.
-
-    started_over: the number of known rows that did. trained_again: all of them and the relations did.
-    """
-    versions = versions_of(before)
+def record_update(parts: UpdateParts, after: TrainedModel, *, epochs: int, seconds: float) -> None:
+    """Add a version to the history of an updated model."""
+    before, change, fresh = parts.trained, parts.change, parts.schedule.fresh.rows
+    assert fresh is not None
+    versions, trained_again = versions_of(before), parts.schedule.starts_over
     rows = after.model.entities.detach()[: before.graph.num_entities]
-    changed = int((rows != before.model.entities.detach()).any(dim=1).sum())
     version = Version(
         version=versions[-1].version + 1, parent=versions[-1].version,
         time=datetime.now(UTC).isoformat(timespec="seconds"), fingerprint=change.after.fingerprint,
         facts=len(change.after.train), **change.to_dict(), removed_of=_removed_of(change),
-        rows_changed=changed, rows=len(rows), rows_started_over=started_over, trained_again=trained_again,
-        relations_trained=relations or trained_again, epochs=epochs, train_seconds=round(seconds, 3),
+        rows_changed=int((rows != before.model.entities.detach()).any(dim=1).sum()), rows=len(rows),
+        rows_started_over=int(fresh[: len(rows)].sum()), trained_again=trained_again,
+        relations_trained=parts.relations or trained_again, epochs=epochs, train_seconds=round(seconds, 3),
         **_measured(after), before=_measured_before(before, change), drift=_drift(before, after, change),
     )  # fmt: skip
     if not trained_again:
-        undone = _not_undone(change, relations) if len(change.removed) else None
+        undone = _not_undone(change, parts.relations) if len(change.removed) else None
         version = replace(version, advice=advice((*versions, version), change), not_undone=undone)
     after.history = History((*versions, version))
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import dihedral as dh
 from dihedral.graph.changes import change_graph
-from dihedral.update.plan import forgetful, make_plan
+from dihedral.update.schedule import make_schedule, rows_that_start_over
 
 
 def test_an_entity_without_facts_so_far_is_placed_as_a_new_one(predictor):
     grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
     bare = grown.update(remove=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
-    plan = make_plan(change_graph(bare.graph, [("zoe", "sibling", "man_0003")], []), bare.trained, None)
+    plan = make_schedule(change_graph(bare.graph, [("zoe", "sibling", "man_0003")], []), bare.trained)
     assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh.rows)] == ["zoe"]
 
 
@@ -26,7 +26,7 @@ def test_entities_near_a_removed_fact_start_over_too(predictor):
     crowd = [("hub", "next", f"leaf{i}") for i in range(400)]
     graph = dh.Graph.from_names([*chain, *crowd, ("n6", "next", "hub"), ("n3", "other", "n0")])
     change = change_graph(graph, [], [("n3", "other", "n0")])
-    over = {graph.entities[i] for i in np.flatnonzero(forgetful(change))}
+    over = {graph.entities[i] for i in np.flatnonzero(rows_that_start_over(change))}
     assert over == {f"n{i}" for i in range(6)}
 
 
@@ -36,16 +36,16 @@ def names(predictor: dh.Predictor, rows: np.ndarray) -> set[str]:
 
 def test_known_entities_are_trained_on_the_added_facts_alone(predictor):
     change = change_graph(predictor.graph, [("man_0001", "sibling", "man_0003")], [])
-    plan = make_plan(change, predictor.trained, None)
+    plan = make_schedule(change, predictor.trained)
     assert names(predictor, plan.known.rows) == {"man_0001", "man_0003"} and not plan.fresh and not plan.linked
     assert plan.known.facts.tolist() == change.added.tolist()
 
 
 def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
     usual, new = ("man_0001", "sibling", "man_0003"), ("man_0002", "likes", "man_0004")
-    alone = make_plan(change_graph(predictor.graph, [usual], []), predictor.trained, None)
+    alone = make_schedule(change_graph(predictor.graph, [usual], []), predictor.trained)
     change = change_graph(predictor.graph, [usual, new, ("man_0001", "likes", "man_0004")], [])
-    plan = make_plan(change, predictor.trained, None)
+    plan = make_schedule(change, predictor.trained)
     assert names(predictor, plan.linked.rows) == {"man_0001", "man_0002", "man_0004"}  # half of the facts decide
     assert plan.linked.facts.tolist() == change.added.tolist()  # man_0001 also learns its other fact
     assert names(predictor, plan.known.rows) == {"man_0003"}
@@ -55,9 +55,9 @@ def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
 
 def test_one_fact_of_a_new_relation_does_not_change_how_long_rows_that_start_over_are_trained(predictor):
     gone = list(predictor.graph.names_of(predictor.graph.train[:1]))
-    alone = make_plan(change_graph(predictor.graph, [], gone), predictor.trained, None)
+    alone = make_schedule(change_graph(predictor.graph, [], gone), predictor.trained)
     change = change_graph(predictor.graph, [("zoe", "likes", "man_0001")], gone)
-    plan = make_plan(change, predictor.trained, None)
+    plan = make_schedule(change, predictor.trained)
     assert alone.fresh and plan.fresh.epochs == alone.fresh.epochs
     assert plan.linked.facts.tolist() == change.added.tolist() and plan.linked.epochs > plan.fresh.epochs
 
@@ -70,10 +70,10 @@ def test_every_added_fact_is_trained_and_no_row_twice(predictor, seed, count):
     facts = [(*rng.choice(people, 2, replace=False), rng.choice(relations)) for _ in range(count)]
     facts = [(str(head), str(relation), str(tail)) for head, tail, relation in facts]
     change = change_graph(predictor.graph, facts, [])
-    plan = make_plan(change, predictor.trained, None)
-    trained = {tuple(fact) for part in plan.parts for fact in part.facts.tolist()}
+    plan = make_schedule(change, predictor.trained)
+    trained = {tuple(fact) for phase in plan.phases for fact in phase.facts.tolist()}
     assert {tuple(fact) for fact in change.added.tolist()} <= trained
-    assert (sum(part.rows.astype(int) for part in plan.parts) <= 1).all()
+    assert (sum(phase.rows.astype(int) for phase in plan.phases) <= 1).all()
 
 
 def test_a_new_relation_between_rows_that_learn_other_facts_finds_its_code(predictor):
@@ -92,7 +92,7 @@ def test_all_rows_start_over_if_most_of_them_would(predictor):
     chain = [(f"n{i}", "next", f"n{i + 1}") for i in range(40)]
     graph = dh.Graph.from_names([*chain, *((f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2))])
     change = change_graph(graph, [], [(f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2)])
-    assert 0.5 < forgetful(change).mean() < 1
-    plan = make_plan(change, predictor.trained, None)
+    assert 0.5 < rows_that_start_over(change).mean() < 1
+    plan = make_schedule(change, predictor.trained)
     assert plan.fresh.rows.all() and not len(plan.others) and plan.fresh.facts.tolist() == change.after.train.tolist()
     assert plan.starts_over
