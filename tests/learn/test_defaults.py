@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -22,9 +24,12 @@ def graph_of(entities, triples, name="mine"):
     return Graph.from_names([(names[h], f"r{r}", names[t]) for h, r, t in train.tolist()], name=name)
 
 
-@pytest.fixture(autouse=True)
-def two_cores(monkeypatch):
-    monkeypatch.setattr("dihedral.learn.defaults.num_cores", lambda: 2)
+def test_the_choice_does_not_depend_on_the_number_of_cores(monkeypatch):
+    graph = graph_of(5_000, 100_000)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
+    alone = choose_recipe(graph, minutes=3)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    assert choose_recipe(graph, minutes=3) == alone
 
 
 def test_the_softmax_is_over_all_entities_if_there_is_time_and_else_over_a_sample():

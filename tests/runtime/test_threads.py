@@ -145,3 +145,19 @@ def test_an_interrupted_caller_stops_its_threads(set_threads):
     with pytest.raises(KeyboardInterrupt):
         for_each(work, range(2), press_ctrl_c)
     assert stopped == [1]
+
+
+def test_threads_that_start_during_the_work_keep_the_setting_of_the_process(set_threads):
+    """A server starts threads for other requests meanwhile; torch would leave them with one thread for good."""
+    set_threads(3)
+    both, inside, outside, told = threading.Barrier(2), [], [], []
+
+    def work(item: int) -> None:
+        both.wait()
+        inside.append(torch.get_num_threads())
+        other = threading.Thread(target=lambda: outside.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+
+    for_each(work, range(2), lambda item: told.append(torch.get_num_threads()))
+    assert inside == [1, 1] and outside == told == [3, 3]

@@ -165,8 +165,7 @@ def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: 
 
     minutes: the time for training, which is announced.
     """
-    model, limit = settings.get("model", "dihedral-gumbel"), DEFAULT_MINUTES if minutes is None else minutes
-    chosen = choose_recipe(graph, model, minutes=limit, device=choose_device(device)).changed(settings)
+    chosen = choose_recipe(graph, settings, minutes=minutes, device=choose_device(device))
     tuned = best_recipe(graph)
     remark("settings chosen for a graph of this size" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")

@@ -26,7 +26,7 @@ from dihedral.graph import Graph
 from dihedral.graph.joins import tiles
 from dihedral.graph.steps import inverse_ids
 from dihedral.runtime import interruption
-from dihedral.runtime.threads import at_most, for_each
+from dihedral.runtime.threads import for_each
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer
 from dihedral.scoring.scorer import Scorer
 
@@ -128,8 +128,8 @@ class Beliefs:
         order = np.flatnonzero(possible if heads is None else possible & (np.diff(heads.indptr) > 0))
         order = order[np.argsort(bodies[order, -1], kind="stable")]
         groups = np.split(order, np.flatnonzero(np.diff(bodies[order, -1])) + 1) if len(order) else []
-        with at_most(None if self.scorer.device.type == "cpu" else 1):
-            for_each(follow, sorted(groups, key=len, reverse=True), on_done)
+        max_threads = None if self.scorer.device.type == "cpu" else 1
+        for_each(follow, sorted(groups, key=len, reverse=True), on_done, max_threads=max_threads)
         return scores
 
     def _candidates(self, step: int) -> Candidates:

@@ -31,6 +31,7 @@ from dihedral.io.files import (
     write_json,
 )
 from dihedral.io.locks import lock_folder
+from dihedral.io.records import read_record
 from dihedral.learn.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
 from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
 
@@ -194,16 +195,15 @@ def state_name(state: RunState) -> str:
     return f"state-{state.epoch:06d}-{state.step:06d}"
 
 
-def _progress(content: dict[str, Any]) -> RunState:
+def _progress(content: Any) -> RunState:
     """The stored progress; a TypeError that names the first value that a run cannot have."""
-    state = RunState(**{name: content[name] for name in RunState.__dataclass_fields__})
-    counts = {"epoch": 0, "step": 0, "validations_since_best": 0, "best_epoch": -1}
-    for name, start in RunState().__dict__.items():
-        value = getattr(state, name)
-        fits = isinstance(value, (int, float) if isinstance(start, float) else type(start))
-        if not fits or isinstance(value, bool) or (name in counts and not counts[name] <= value < 10**9):
-            raise TypeError(f"{name} is {value!r:.80}")
-    if not all(isinstance(row, dict) for row in state.history) or state.best_epoch > state.epoch:
+    state = read_record(RunState, content)
+    if missing := RunState.__dataclass_fields__.keys() - content.keys():
+        raise TypeError(f"it has no {min(missing)}")
+    for name, least in (("epoch", 0), ("step", 0), ("validations_since_best", 0), ("best_epoch", -1)):
+        if not least <= getattr(state, name) < 10**9:
+            raise TypeError(f"{name} is {getattr(state, name)!r:.80}")
+    if state.best_epoch > state.epoch:
         raise TypeError("its history is not one of epochs")
     return state
 

@@ -1,17 +1,18 @@
 """The recipe for a graph if none is given: chosen by the graph's size and the time to train.
 
-The choice depends on the number of cores but not on their speed, so that a run can be resumed with the same command.
+The choice depends on the kind of device but not on its speed, so that one command trains the same model everywhere.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from dihedral.graph import Graph
 from dihedral.objectives.recipe import Recipe, recipe_names
-from dihedral.runtime.threads import num_cores
 
 DEFAULT_MINUTES = 10.0  # of training
 SPARSE = 3.0  # triples per entity: WN18RR has 2 and needs small batches and a strong regulariser
@@ -19,33 +20,35 @@ SMALL = 50_000  # triples
 LEVELS = "1, 1/2, 1/4, 0"
 MAX_EPOCHS = 100
 MIN_EPOCHS = 30  # that the time must suffice for
-CORE, GPU = 3e10, 2e13  # operations per second of the products
+CPU_SPEED, GPU_SPEED = 6e10, 2e13  # operations per second of the products; of a CPU, on two cores
 CANDIDATES = 1000  # entities of a sampled softmax besides those of the batch
 
 
 def choose_recipe(
     graph: Graph,
-    model: str = "dihedral-gumbel",
+    settings: Mapping[str, Any] | None = None,
     *,
-    minutes: float = DEFAULT_MINUTES,
+    minutes: float | None = None,
     device: str | torch.device = "cpu",
 ) -> Recipe:
-    """A recipe that suits the graph and can be trained in the given time; its `about` gives the reasons.
+    """A recipe that suits the graph and can be trained in the given time, by default 10 minutes.
+
+    settings: replace single settings. Its `about` gives the reasons.
 
     >>> from dihedral.graph import make_family
     >>> choose_recipe(make_family(40)).objective
     'softmax'
     """
     triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
-    speed = CORE * num_cores() if torch.device(device).type == "cpu" else GPU
+    speed = CPU_SPEED if torch.device(device).type == "cpu" else GPU_SPEED
     # the entities times dimensions that there is time for: a softmax takes 12 operations for each and for each triple
-    products = 60 * minutes * speed / (MIN_EPOCHS * 12 * max(1, triples))
+    products = 60 * (minutes or DEFAULT_MINUTES) * speed / (MIN_EPOCHS * 12 * max(1, triples))
     dimension = 400 if products >= 400 * min(graph.num_entities, CANDIDATES) else 200
     recipe = Recipe(name="by size", model="dihedral-gumbel", dimension=dimension, relation_lr=1.0, epochs=MAX_EPOCHS)
     if products < dimension * min(graph.num_entities, CANDIDATES):
         weight = 0.1 if density < SPARSE else 0.01
         recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, patience=3)
-        return _for_model(recipe, model, f"{triples:,} triples leave no time for a softmax over many entities")
+        return _finished(recipe, settings, f"{triples:,} triples leave no time for a softmax over many entities")
     recipe = recipe.replace(
         objective="softmax", entity_init=0.01, cooling=0.05, validate_every=5, patience=3,
         batch_size=_power_of_two(triples / 50, max_size=128 if density < SPARSE else 512),
@@ -59,7 +62,7 @@ def choose_recipe(
         recipe = recipe.replace(levels=LEVELS, relation_scale=True, dropout=0.2, averaging=0.9)
         recipe = recipe.replace(regulariser="dura", regulariser_weight=weight)
         why = f"DURA {weight} for {density:.1f} triples per entity"
-    return _for_model(recipe, model, why)
+    return _finished(recipe, settings, why)
 
 
 def best_recipe(graph: Graph) -> str | None:
@@ -69,9 +72,10 @@ def best_recipe(graph: Graph) -> str | None:
     return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
 
 
-def _for_model(recipe: Recipe, model: str, why: str) -> Recipe:
-    recipe = recipe.replace(model=model)
-    return recipe.replace(about=_summary(recipe, why))
+def _finished(recipe: Recipe, settings: Mapping[str, Any] | None, why: str) -> Recipe:
+    """The recipe with its reasons, and with settings of the user."""
+    recipe = recipe.replace(model=(settings or {}).get("model", recipe.model))
+    return recipe.replace(about=_summary(recipe, why)).changed(settings or {})
 
 
 def _summary(recipe: Recipe, why: str) -> str:

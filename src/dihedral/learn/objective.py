@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from functools import partial
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
@@ -20,25 +19,38 @@ from dihedral.objectives.walks import Walks
 
 
 def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:
-    """The objective of a recipe, with the recipe's settings of the same names."""
+    """The objective of a recipe."""
     shard, device, relations = model.shard, model.entities.device, model.relations
     for name in ("component_weight", "regularise_negatives", "candidates"):  # they need all negatives in one place
         if not shard.is_single and getattr(recipe, name):
             raise DihedralError(
                 f"{name} is {getattr(recipe, name)} with {shard.world} processes; leave it out or use one process"
             )
-    kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
-    settings = recipe.to_dict()
-    options: dict[str, Any] = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
-    options["regulariser"] = make_regulariser(
-        recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations
-    )
+    regulariser = make_regulariser(recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations)
     if recipe.objective == "softmax":
-        options["walks"] = Walks.build(graph, device) if recipe.paths else None
-        options["compositions"] = Compositions.build(graph, device) if recipe.composition_weight else None
-        return SoftmaxLoss(relations, shard=shard, **options)
-    if recipe.skew_probability:
-        options["skew"] = SkewNegatives.build(graph.train_index, recipe.skew_probability, device)
-    if shard.is_single:
-        return LogisticLoss(relations, graph.num_entities, **options)
-    return ShardedLogisticLoss(relations, graph.num_entities, shard=shard, **options)
+        return SoftmaxLoss(
+            relations,
+            relation_weight=recipe.relation_weight,
+            walks=Walks.build(graph, device) if recipe.paths else None,
+            paths=recipe.paths,
+            path_length=recipe.path_length,
+            compositions=Compositions.build(graph, device) if recipe.composition_weight else None,
+            composition_weight=recipe.composition_weight,
+            candidates=recipe.candidates,
+            dropout=recipe.dropout,
+            regulariser=regulariser,
+            precision=recipe.precision,
+            shard=shard,
+        )
+    skew = SkewNegatives.build(graph.train_index, recipe.skew_probability, device) if recipe.skew_probability else None
+    loss = LogisticLoss if shard.is_single else partial(ShardedLogisticLoss, shard=shard)
+    return loss(
+        relations,
+        graph.num_entities,
+        negatives=recipe.negatives,
+        share_negatives=recipe.share_negatives,
+        component_weight=recipe.component_weight,
+        skew=skew,
+        regulariser=regulariser,
+        regularise_negatives=recipe.regularise_negatives,
+    )

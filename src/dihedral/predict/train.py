@@ -63,7 +63,14 @@ def train(
     """
     if recipe is None and minutes is None:
         minutes = DEFAULT_MINUTES
-    wanted = _find_recipe(graph, recipe, dict(settings), minutes, choose_device(device), progress)
+    if not isinstance(graph, Graph):
+        raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
+    if recipe is not None:
+        wanted = load_recipe(recipe).changed(settings)
+    else:
+        wanted = choose_recipe(graph, settings, minutes=minutes, device=choose_device(device))
+        if progress:
+            print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
     check_options(dtype, shard_mb)
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
@@ -87,8 +94,10 @@ def train(
             from dihedral.learn.progress import show_progress
 
             callbacks.append(stack.enter_context(show_progress()))
-        options: dict[str, Any] = {"checkpoint_minutes": checkpoint_minutes, "minutes": minutes, "callback": announce}
-        trainer = Trainer(graph, wanted, seed=seed, device=here, out=folder, **options)
+        trainer = Trainer(
+            graph, wanted, seed=seed, device=here, out=folder, checkpoint_minutes=checkpoint_minutes, minutes=minutes,
+            callback=announce,
+        )  # fmt: skip
         _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
         with at_most(num_threads(wanted, graph, here)):
             trainer.run()
@@ -106,20 +115,6 @@ def train(
 def _was_begun(folder: Path) -> bool:
     """Whether this is rank zero after a restart by torchrun, and the run in the folder belongs to the same launch."""
     return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
-
-
-def _find_recipe(
-    graph: Graph, recipe: str | Path | Recipe | None, settings: dict[str, Any], minutes: float | None,
-    device: torch.device, report: bool,
-) -> Recipe:  # fmt: skip
-    if not isinstance(graph, Graph):
-        raise DihedralError(f"graph is a {type(graph).__name__}; give a Graph, such as dh.load_graph({graph!r:.40})")
-    if recipe is None:
-        model = settings.get("model", "dihedral-gumbel")
-        recipe = choose_recipe(graph, model, minutes=minutes or DEFAULT_MINUTES, device=device)
-        if report:
-            print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
-    return load_recipe(recipe).changed(settings)
 
 
 def _begin(

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
+from threading import Lock, Thread
 from typing import TypeVar
 
 import torch
@@ -16,6 +18,7 @@ from dihedral.errors import DihedralError
 from dihedral.runtime import interruption
 
 CGROUP = Path("/sys/fs/cgroup")
+_limiting = Lock()
 Item = TypeVar("Item")
 
 
@@ -38,7 +41,10 @@ def use_threads(count: int | None = None) -> int | None:
 
 @contextmanager
 def at_most(count: int | None) -> Iterator[None]:
-    """Limit torch to this many threads inside this context; None does not."""
+    """Limit torch to this many threads inside this context, in this thread and those that start meanwhile.
+
+    None does not limit it. Only for a process that does one thing: a server uses `for_each`.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(before if count is None else min(before, count))
     try:
@@ -48,35 +54,49 @@ def at_most(count: int | None) -> Iterator[None]:
 
 
 def for_each(
-    work: Callable[[Item], None], items: Sequence[Item], on_done: Callable[[Item], None] | None = None
+    work: Callable[[Item], None],
+    items: Sequence[Item],
+    on_done: Callable[[Item], None] | None = None,
+    *,
+    max_threads: int | None = None,
 ) -> None:
-    """Work on all items, on as many threads as torch is set to use; inside the work, torch uses one.
+    """Work on all items, on as many threads as torch is set to use; on each of them, torch uses one.
 
-    Many small operations gain more from this than from torch's own threads.
+    Many small operations gain more from this than from torch's own threads. Other threads keep their setting.
 
     on_done: called with each item that is finished, on the caller's thread.
     """
     on_done = on_done or (lambda item: None)
-    threads = min(torch.get_num_threads(), len(items))
-    with at_most(1):
-        if threads <= 1:
-            for item in items:
-                work(item)
-                on_done(item)
-            return
-        with interruption.part() as running, ThreadPoolExecutor(threads, "dihedral", _single_threaded) as pool:
-            try:
-                futures = {pool.submit(copy_context().run, work, item): item for item in items}
-                for future in as_completed(futures):
-                    future.result()
-                    on_done(futures[future])
-            finally:  # of an error, or of Ctrl-C
-                running.stop("another thread has failed")
-                pool.shutdown(cancel_futures=True)
+    allowed = torch.get_num_threads()
+    threads = min(max_threads or allowed, allowed, len(items))
+    if threads <= 1:
+        for item in items:
+            work(item)
+            on_done(item)
+        return
+    one_each = partial(_use_one_thread, allowed)
+    with interruption.part() as running, ThreadPoolExecutor(threads, "dihedral", one_each) as pool:
+        try:
+            futures = {pool.submit(copy_context().run, work, item): item for item in items}
+            for future in as_completed(futures):
+                future.result()
+                on_done(futures[future])
+        finally:  # of an error, or of Ctrl-C
+            running.stop("another thread has failed")
+            pool.shutdown(cancel_futures=True)
 
 
-def _single_threaded() -> None:
-    torch.set_num_threads(1)
+def _use_one_thread(default: int) -> None:
+    """Limit torch to one thread in the thread that calls this, and in no other.
+
+    `torch.set_num_threads` sets the calling thread and what later threads start with. Another thread restores that.
+    """
+    torch.get_num_threads()  # a thread takes the setting of the process when it first asks
+    with _limiting:
+        torch.set_num_threads(1)
+        restoring = Thread(target=torch.set_num_threads, args=(default,))
+        restoring.start()
+        restoring.join()
     torch.set_flush_denormal(True)  # as in the main thread
 
 
