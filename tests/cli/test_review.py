@@ -124,6 +124,7 @@ def test_decisions_correct_the_probabilities_of_the_model(review, cli, folder):
     assert "precision_low" not in after[0] and dh.load(folder).calibration.corrections.accepted == 10
 
 
+@pytest.mark.usefixtures("probabilities_of_small_graphs")
 def test_an_update_adds_accepted_facts_and_keeps_the_decisions(review, cli, folder, tmp_path):
     assert "no accepted fact is missing from the graph" in cli("update", folder, "--reviews").err
     review("--top", 3, lines="a\nr\na\n")

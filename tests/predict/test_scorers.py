@@ -84,6 +84,7 @@ def test_a_scorer_without_vectors_is_evaluated(counting):
     assert 0 < dh.evaluate(counting).mrr < 1
 
 
+@pytest.mark.usefixtures("probabilities_of_small_graphs")
 def test_a_scorer_without_vectors_is_calibrated_and_finds_missing_facts(counting):
     counting.calibrate()
     found = dh.missing_facts(counting, top=5).column("probability").to_pylist()
