@@ -35,6 +35,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.usefixtures("probabilities_of_small_graphs")
 def test_an_update_replaces_the_model_and_says_what_it_did(cli, folder, new, old):
     done = cli("update", folder, "--add", new, "--remove", old)
     assert done.code == 0, done.err

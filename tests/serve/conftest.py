@@ -52,6 +52,7 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 80 people, with its training log, and without probabilities of answers to queries."""
     folder = tmp_path_factory.mktemp("serving") / "family"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dihedral.probability.calibration.MIN_TRUE", 5)  # the graph is small
         patch.setattr("dihedral.learn.finish.fit_answers", lambda *_: None)  # as in a graph that is too small
         dh.train(dh.make_family(80), "demo/family", dimension=64, epochs=20, progress=False, device="cpu", out=folder)
     return folder
