@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from hypothesis import settings
 import dihedral as dh
 from dihedral.graph.benchmarks import find_benchmark, locate
 from tests.forks import ForkServer
+from tests.small_graphs import small_probabilities
 
 torch.set_num_threads(1)
 settings.register_profile("quick", deadline=None, max_examples=30)
@@ -104,14 +104,6 @@ def benchmark_graph() -> Callable[[str], dh.Graph]:
 def family() -> dh.Graph:
     """Forty people."""
     return dh.make_family(40, seed=1)
-
-
-@contextmanager
-def small_probabilities() -> Iterator[None]:
-    """A few valid triples are too few for good probabilities, but enough to test with."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dihedral.probability.calibration.MIN_TRUE", 5)
-        yield
 
 
 @pytest.fixture

@@ -22,13 +22,16 @@ from dihedral.ask.answer_calibration import (
 from dihedral.ask.messages import Semantics, evaluate
 from dihedral.ask.transitions import Transitions
 from dihedral.probability.calibration import Calibration
+from tests.small_graphs import small_probabilities
 
+pytestmark = pytest.mark.usefixtures("probabilities_of_small_graphs")
 X, Y = Variable("x"), Variable("y")
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return dh.train(dh.make_family(300, seed=1), "demo/family", epochs=8, progress=False, device="cpu")
+    with small_probabilities():
+        return dh.train(dh.make_family(300, seed=1), "demo/family", epochs=8, progress=False, device="cpu")
 
 
 def test_drawn_queries_have_answers_by_facts_alone(trained):

@@ -144,6 +144,7 @@ def test_too_few_valid_triples_give_no_probabilities_and_a_reason(monkeypatch):
         predictor.calibrate()
 
 
+@pytest.mark.usefixtures("probabilities_of_small_graphs")
 def test_a_relation_without_training_facts_has_probabilities(monkeypatch):
     monkeypatch.setattr("dihedral.graph.signatures.MAX_ROLES", 1)  # as in a graph of many relations
     family = dh.make_family(60, seed=1)

@@ -22,6 +22,7 @@ from dihedral.serve.app import create_app
 from dihedral.serve.served_model import ServedModel, read_models
 from dihedral.store.folder import relabel_model
 from tests.serve.servers import serving
+from tests.small_graphs import small_probabilities
 
 ARGUMENTS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
@@ -51,8 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 80 people, with its training log, and without probabilities of answers to queries."""
     folder = tmp_path_factory.mktemp("serving") / "family"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dihedral.probability.calibration.MIN_TRUE", 5)  # the graph is small
+    with pytest.MonkeyPatch.context() as patch, small_probabilities():
         patch.setattr("dihedral.learn.finish.fit_answers", lambda *_: None)  # as in a graph that is too small
         dh.train(dh.make_family(80), "demo/family", dimension=64, epochs=20, progress=False, device="cpu", out=folder)
     return folder
