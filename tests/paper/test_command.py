@@ -37,9 +37,9 @@ def test_figure_1_needs_no_runs(reproduce, tmp_path):
     assert "0 of 0 runs are in" in done.err
 
 
-def test_files_are_written_to_out_reproduce_by_default(reproduce, tmp_path):
+def test_files_are_written_to_out_paper_by_default(reproduce, tmp_path):
     assert reproduce("figure1").code == 0
-    assert (tmp_path / "out" / "reproduce" / "figure1.md").read_text().startswith("# Figure 1")
+    assert (tmp_path / "out" / "paper" / "figure1.md").read_text().startswith("# Figure 1")
 
 
 def test_an_unknown_target_is_rejected_with_the_list_of_targets(reproduce, tmp_path):

@@ -86,14 +86,14 @@ def test_the_measured_mrr_is_that_of_ranking_one_question_at_a_time(name, reques
             keys = list(zip(likely.tolist(), z.tolist(), scores[pool].tolist(), strict=True))
             rank = by_score if by_score > POOL else 1 + sum(key > keys[0] for key in keys)
             inverse_ranks["probability"].append(1 / rank)
-    assert len(SIDES) * measured["triples"] == len(inverse_ranks["score"])
+    assert len(SIDES) * measured.triples == len(inverse_ranks["score"])
     for order, expected in inverse_ranks.items():
-        assert measured["mrr"][order] == pytest.approx(np.mean(expected), abs=1e-3)
+        assert measured.mrr[order] == pytest.approx(np.mean(expected), abs=1e-3)
 
 
 def test_both_orders_are_measured_by_evaluate(predictor, family):
     measured = compare_orders(predictor.scorer, family, predictor.calibration, "test", sample=len(family.test))
-    for order, mrr in measured["mrr"].items():
+    for order, mrr in measured.mrr.items():
         assert dh.evaluate(predictor, order=order).mrr == pytest.approx(mrr)
     assert dh.evaluate(predictor, order="auto").mrr == dh.evaluate(predictor, order=predictor.order).mrr
     assert dh.evaluate(predictor).mrr == dh.evaluate(predictor, order="score").mrr

@@ -101,6 +101,7 @@ def test_a_model_is_reloaded_under_traffic(strict_server, graph):
     assert stats.losses == {} and sum(map(len, stats.seconds.values())) >= 6 * MIN_REQUESTS
 
 
+@pytest.mark.usefixtures("probabilities_of_small_graphs")
 def test_an_updated_model_is_taken_under_traffic(strict_server, graph):
     server, folder, location = strict_server.running, strict_server.folder, strict_server.location
     facts = [("zoe", "sibling", "man_0001"), ("zoe", "likes", "man_0002")]

@@ -594,7 +594,7 @@ def use(folder):
 @pytest.mark.parametrize("name", ["entities.arrow", "relations.arrow", "known.arrow"])
 def test_a_changed_byte_gives_a_one_sentence_error_or_a_model(folder, monkeypatch, name, lazily):
     if lazily:  # as for a model that is too large to be checked when it is opened
-        monkeypatch.setattr("dihedral.store.folder.MAX_CHECKED_ON_OPEN", 0)
+        monkeypatch.setattr("dihedral.store.graph_files.MAX_CHECKED_ON_OPEN", 0)
     whole = (folder / name).read_bytes()
     rng = np.random.default_rng(0)
     refused = []

@@ -18,7 +18,9 @@ HISTORY = History(
 
 @pytest.fixture
 def folder(predictor, tmp_path):
-    trained = dh.TrainedModel(predictor.model, predictor.graph, predictor.recipe, {"seed": 3}, HISTORY)
+    trained = dh.TrainedModel(
+        predictor.model, predictor.graph, recipe=predictor.recipe, metrics={"seed": 3}, history=HISTORY
+    )
     dh.Predictor(trained).save(tmp_path / "model")
     return tmp_path / "model"
 

@@ -96,7 +96,7 @@ def use(folder):
 @pytest.mark.parametrize("role", ["entity_labels", "relation_labels", "words"])
 def test_a_changed_byte_gives_a_one_sentence_error_or_a_model(folder, monkeypatch, role, lazily):
     if lazily:  # as for a model that is too large to be checked when it is opened
-        monkeypatch.setattr("dihedral.store.folder.MAX_CHECKED_ON_OPEN", 0)
+        monkeypatch.setattr("dihedral.store.graph_files.MAX_CHECKED_ON_OPEN", 0)
     path = folder / json.loads((folder / "model.json").read_text())["files"][role]
     whole = path.read_bytes()
     rng = np.random.default_rng(0)

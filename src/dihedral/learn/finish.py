@@ -33,7 +33,9 @@ def finish(trainer: Trainer) -> TrainedModel:
         "torch": torch.__version__,
     }
     sums = {name: each.sum for name, each in trainer.parameters.optimisers.items()}
-    trained = TrainedModel(model, trainer.graph, trainer.recipe, metrics, latents=latents, optimiser=sums)
+    trained = TrainedModel(
+        model, trainer.graph, recipe=trainer.recipe, metrics=metrics, latents=latents, optimiser=sums
+    )
     measure(trained)
     return trained
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ class TrainedModel:
 
     source: Model | Scorer  # a model with entity vectors, or the scorer of another kind of model
     graph: Graph
+    _: KW_ONLY
     recipe: Recipe | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     calibration: Calibration | None = None

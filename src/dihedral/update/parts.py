@@ -192,7 +192,7 @@ class UpdateParts:
         return TrainedModel(
             Model(table, operator).requires_grad_(False),
             self.change.after,
-            trained.recipe,
+            recipe=trained.recipe,
             latents=None if trained.latents is None else trained.latents | latents,
             optimiser=None if trained.optimiser is None else self._optimiser(trained.optimiser, trainer),
         )
