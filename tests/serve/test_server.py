@@ -32,7 +32,7 @@ SHORT_TIMEOUTS = """
 import dihedral.serve.connections as c, dihedral.serve.guard as g
 c.MAX_HEAD_SECONDS, c.MAX_READ_SECONDS, g.MAX_BODY_SECONDS, c.MAX_CONNECTIONS = 1.5, 1.5, 1.5, 60
 """
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("probabilities_of_small_graphs")]
 MIN_REQUESTS = 4  # per client
 HEALTH = TrafficRequest("health", "/healthz")
 
@@ -101,7 +101,6 @@ def test_a_model_is_reloaded_under_traffic(strict_server, graph):
     assert stats.losses == {} and sum(map(len, stats.seconds.values())) >= 6 * MIN_REQUESTS
 
 
-@pytest.mark.usefixtures("probabilities_of_small_graphs")
 def test_an_updated_model_is_taken_under_traffic(strict_server, graph):
     server, folder, location = strict_server.running, strict_server.folder, strict_server.location
     facts = [("zoe", "sibling", "man_0001"), ("zoe", "likes", "man_0002")]
