@@ -88,7 +88,7 @@ def test_labels_of_one_model_are_not_shown_in_another(open_page):
     expect(page.locator("h1")).to_have_text("man_0000")
 
 
-# One edge per step of each path, and the explained one; the graph is drawn anew when its width changes.
+# One edge per step of each path, and the explained one; the graph is drawn again when its width changes.
 MORE_EDGES_THAN_PATHS = """() => {
   const count = (selector) => document.querySelectorAll(selector).length;
   return count(".ways li") >= 1 && count(".graph .edge") > count(".ways li");
@@ -259,7 +259,7 @@ def test_an_unknown_name_or_page_shows_an_error(new_page, address):
 
 
 def fits(page, width: int) -> None:
-    """No part of a page is wider; figures are drawn anew once their width is known."""
+    """No part of a page is wider; figures are drawn again once their width is known."""
     page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
 
 

@@ -102,7 +102,7 @@ def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, widt
     expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
 
 
-# Two graphs with two markers each, and the visible one uses its own. A graph is drawn anew whenever its width changes.
+# Two graphs with two markers each, and the visible one uses its own. A graph is drawn again whenever its width changes.
 OWN_ARROWHEAD = """() => {
   const ids = [...document.querySelectorAll(".graph marker")].map((one) => one.id);
   const shown = document.querySelectorAll("tr.witness:not([hidden])");

@@ -118,7 +118,7 @@ def test_a_removed_fact_leaves_the_graph_and_its_rows_start_over(predictor):
     changed = (updated.model.entities != predictor.model.entities).any(dim=1)
     assert {predictor.graph.entities.id(name) for name in (fact[0], fact[2])} <= set(np.flatnonzero(changed))
     similarity = torch.nn.functional.cosine_similarity(updated.model.entities, predictor.model.entities)
-    assert (similarity[changed] < 0.9).all() and changed.sum() < len(changed) / 2  # they were drawn and trained anew
+    assert (similarity[changed] < 0.9).all() and changed.sum() < len(changed) / 2  # they were drawn and trained again
 
 
 def test_if_most_rows_start_over_the_model_is_the_one_that_never_saw_the_removed_facts(family):
