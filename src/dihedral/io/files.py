@@ -157,7 +157,7 @@ def check_header(path: Path) -> None:
         raise ValueError(f"its header has more than {MAX_JSON_BYTES >> 20} MiB")
 
 
-def below(folder: Path, *parts: str) -> Path:
+def path_within(folder: Path, *parts: str) -> Path:
     """A path below a folder, which may itself be a link; an error if a part is a link, which could lead out of it."""
     path = folder
     for part in parts:

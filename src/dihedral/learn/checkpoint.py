@@ -21,9 +21,9 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.io.files import (
     atomic_path,
-    below,
     check_header,
     make_folder,
+    path_within,
     read_json,
     remove_partial_files,
     remove_tree,
@@ -58,7 +58,7 @@ class RunFolder:
     """The `training` folder of an output folder: the checkpoint, the best model so far and the log."""
 
     def __init__(self, out: Path, device: torch.device | str = "cpu") -> None:
-        self.folder = below(out, "training")
+        self.folder = path_within(out, "training")
         self.checkpoint = self.folder / "checkpoint.json"
         self.log = self.folder / "log.jsonl"
         self._launch = self.folder / "launch"
@@ -154,12 +154,12 @@ class RunFolder:
                 )
             state = _progress(content["progress"])
             self.state, self.best = state_name(state), _best(state.best_epoch)
-            if content["state"] != self.state or not below(self.folder, self.state).is_dir():
+            if content["state"] != self.state or not path_within(self.folder, self.state).is_dir():
                 raise KeyError(str(content["state"])[:80])
             for name, size in content["bytes"].items():
                 if Path(name).parent not in (Path(self.state), Path(self.best)):
                     raise KeyError(name[:80])
-                check_tensors(below(self.folder, *Path(name).parts), size, self.restart)
+                check_tensors(path_within(self.folder, *Path(name).parts), size, self.restart)
             return state
         except (KeyError, TypeError, AttributeError) as error:
             raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; {self.restart}") from None

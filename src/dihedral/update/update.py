@@ -27,7 +27,7 @@ from typing import Any
 
 from dihedral.errors import DihedralError, check_seed
 from dihedral.graph.changes import change_graph, read_facts
-from dihedral.io.files import below, remove_tree
+from dihedral.io.files import path_within, remove_tree
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.estimates import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
@@ -207,7 +207,7 @@ def update_folder(
         raise DihedralError(f"folder {str(target)!r} already holds a model; choose another")
     if moves and (target / REVIEWS).exists():
         raise DihedralError(f"folder {str(target)!r} already holds decisions of reviewers; choose another")
-    run, checkpoints = RunFolder(target), below(target, UPDATE, "training").parent
+    run, checkpoints = RunFolder(target), path_within(target, UPDATE, "training").parent
     with run.locked():
         try:
             kept = saved_options(folder)
