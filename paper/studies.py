@@ -112,9 +112,9 @@ def _chains(graph: Graph) -> list[tuple[list[str], dict[str, Any]]]:
         return [(list(chain), {}) for chain in FAMILY_CHAINS]
     found = find_chains(graph.train_index)
     r1, r2, r3 = found.rules.T
-    found = found[(found.confidence >= 0.5) & (r1 != r2) & (r3 != r1) & (r3 != r2)]
+    kept = np.flatnonzero((found.confidence >= 0.5) & (r1 != r2) & (r3 != r1) & (r3 != r2))
     chains = []
-    for i in np.argsort(-found.support, kind="stable")[:MAX_PAIRS]:
+    for i in kept[np.argsort(-found.support[kept], kind="stable")][:MAX_PAIRS]:
         counts = {"support": int(found.support[i]), "confidence": float(found.confidence[i])}
         chains.append(([graph.relations[r] for r in found.rules[i]], counts))
     return chains

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dihedral as dh
-from dihedral.graph import joins, patterns
+from dihedral.graph import joins
 from dihedral.graph.joins import (
     Body,
     are_joined,
@@ -34,7 +34,6 @@ EVERY_PAIR = tuple(part.ravel() for part in np.indices((ENTITIES, ENTITIES)))
 @pytest.fixture(params=[1 << 20, 3], ids=["one tile", "small tiles"], autouse=True)
 def tile(request, monkeypatch):
     monkeypatch.setattr(joins, "TILE", request.param)
-    monkeypatch.setattr(patterns, "TILE", request.param)
 
 
 def test_tiles_cover_everything_once_and_respect_the_limit():
@@ -150,8 +149,7 @@ def test_counts_do_not_depend_on_the_size_of_tiles(monkeypatch):
     monkeypatch.undo()
     whole, reversed_whole = find_chains(index, min_support=2, inverses=True), find_reversals(index)
     rules = count_rules(index, [0, 1], range(index.num_relations))
-    for module in (patterns, joins):
-        monkeypatch.setattr(module, "TILE", 50)
+    monkeypatch.setattr(joins, "TILE", 50)
     tiled = find_chains(index, min_support=2, inverses=True)
     assert tiled.rules.tolist() == whole.rules.tolist() and tiled.counts() == whole.counts()
     assert (tiled.joined != whole.joined).nnz == 0 and (

@@ -8,7 +8,7 @@ import pytest
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.index import GraphIndex
-from dihedral.graph.path_samples import wilson_interval
+from dihedral.graph.patterns import wilson_interval
 from dihedral.probability.calibration import (
     Calibration,
     _cuts,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.joins import Body
-from dihedral.graph.path_samples import draw_paths
-from dihedral.graph.patterns import Reversals
+from dihedral.graph.patterns import Reversals, draw_paths
 from dihedral.graph.steps import inverse_ids
 
 SAME = 0.8  # two steps are the same if they share at least this part of their pairs

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
-from dihedral.graph.path_samples import wilson_interval
+from dihedral.graph.patterns import wilson_interval
 from dihedral.graph.steps import SIDES, Side
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.calibration import given_missing
