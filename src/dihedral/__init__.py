@@ -14,8 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait must no
 from dihedral.version import package_version
 
 if TYPE_CHECKING:
-    from dihedral.elements.group import DihedralGroup
-    from dihedral.elements.monoid import GradedMonoid
+    from dihedral.elements.group import DihedralGroup, GradedMonoid
     from dihedral.errors import DihedralError
     from dihedral.evaluation import Evaluation, Evaluator
     from dihedral.graph import Graph, load_graph, make_family
@@ -59,7 +58,7 @@ _MODULES = {
     "DihedralGroup": "elements.group",
     "Evaluation": "evaluation",
     "Evaluator": "evaluation",
-    "GradedMonoid": "elements.monoid",
+    "GradedMonoid": "elements.group",
     "Graph": "graph",
     "Prediction": "predict.predictor",
     "Predictor": "predict.predictor",

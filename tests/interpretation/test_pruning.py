@@ -9,7 +9,7 @@ import torch
 import dihedral as dh
 from dihedral.graph.patterns import find_reversals
 from dihedral.interpretation import find_rules
-from dihedral.interpretation.pruning import Pruning
+from dihedral.interpretation.mining import Pruning
 from dihedral.models import Model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.predict.predictor import Predictor

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph import joins
-from dihedral.interpretation.horn import Atom, Constant, make_rule
-from dihedral.interpretation.rule_counts import RuleCounter
+from dihedral.interpretation.horn import Atom, Constant, RuleCounter, make_rule
 
 ENTITIES, RELATIONS = "abcde", "rst"
 fact = st.tuples(st.sampled_from(ENTITIES), st.sampled_from(RELATIONS), st.sampled_from(ENTITIES))

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.interpretation.derivation import materialise
-from dihedral.interpretation.horn import Atom, Constant, in_graph, make_rule, path_rule
-from dihedral.interpretation.rule_counts import RuleCounter
+from dihedral.interpretation.horn import Atom, Constant, RuleCounter, in_graph, make_rule, path_rule
 from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
 from dihedral.io.iris import BASE, from_iri, to_iri
 

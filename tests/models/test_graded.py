@@ -8,7 +8,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.elements.monoid import GradedMonoid, parse_levels
+from dihedral.elements.group import GradedMonoid, parse_levels
 from dihedral.engine import compiled
 from dihedral.learn import Recipe, Trainer
 from dihedral.models import build_model

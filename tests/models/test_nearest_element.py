@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dihedral as dh
-from dihedral.elements.monoid import GradedMonoid, parse_levels
+from dihedral.elements.group import GradedMonoid, parse_levels
 from dihedral.learn import Recipe
 from dihedral.models.nearest_element import ProjectionRelations
 

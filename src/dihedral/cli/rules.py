@@ -27,9 +27,8 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.constants import find_constant_rules
 from dihedral.interpretation.derivation import check_path, materialise
-from dihedral.interpretation.horn import HornRule, in_graph
+from dihedral.interpretation.horn import HornRule, RuleCounter, from_mined, in_graph
 from dihedral.interpretation.mining import KINDS, MIN_SCORE, MinedRule, find_rules
-from dihedral.interpretation.rule_counts import RuleCounter, from_mined
 from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
 from dihedral.io.iris import BASE
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dihedral.elements.monoid import parse_levels
+from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.triples import Graph, build_graph
 from dihedral.graph.vocabulary import Vocabulary

@@ -4,9 +4,8 @@ from dihedral.interpretation.constants import find_constant_rules
 from dihedral.interpretation.derivation import Derived, materialise
 from dihedral.interpretation.element_rows import Algebra, Equation, Match, Row, algebra
 from dihedral.interpretation.explanations import Explanation, explain
-from dihedral.interpretation.horn import HornRule
+from dihedral.interpretation.horn import HornRule, RuleCounter, from_mined
 from dihedral.interpretation.mining import MinedRule, find_rules
-from dihedral.interpretation.rule_counts import RuleCounter, from_mined
 from dihedral.interpretation.rule_formats import read_rules, write_rules
 
 __all__ = [

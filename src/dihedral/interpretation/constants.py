@@ -20,10 +20,8 @@ from dihedral.graph.joins import TILE, ones, tiles
 from dihedral.graph.patterns import find_reversals
 from dihedral.graph.steps import SIDES, Fact, Side, Step
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
-from dihedral.interpretation.horn import Atom, Constant, HornRule
-from dihedral.interpretation.mining import MIN_SCORE
-from dihedral.interpretation.pruning import Pruning
-from dihedral.interpretation.rule_counts import RuleCounter
+from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
+from dihedral.interpretation.mining import MIN_SCORE, Pruning
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 

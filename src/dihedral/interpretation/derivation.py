@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples, sort_triples
-from dihedral.interpretation.horn import HornRule
-from dihedral.interpretation.rule_counts import RuleCounter
+from dihedral.interpretation.horn import HornRule, RuleCounter
 from dihedral.io.files import make_folder, write_text
 from dihedral.io.iris import BASE, check_base, to_statement
 from dihedral.io.table_files import write_table

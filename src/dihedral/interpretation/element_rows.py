@@ -1,26 +1,17 @@
 """Relations as rows of group elements that combine like in mathematics: `spouse @ parent`, `~parent`.
 
 Relations have hundreds of learned components, so no statement holds for all of them: answers are shares of components.
-Most components matter little to any one relation. A share therefore weights each component by how much it adds to the
-scores of the facts of the relations involved; the unweighted count is given with it.
-
-The elements of a row may be graded (`monoid.GradedMonoid`): s_l = 2⁻ᵉ is the size of component l; it is 0 if the
-component does not concern the relation. With weights w_l, rows A and B agree to the share
+A share weights each component by how much it adds to the scores of the facts of the relations involved; the unweighted
+count is given with it. With weights w_l and sizes s_l = 2⁻ᵉ of graded components, rows A and B agree to the share
 
     agreement(A, B) = Σ_l w_l s_l(A) s_l(B) [g_l(A) = g_l(B)] / √( Σ_l w_l s_l(A)² · Σ_l w_l s_l(B)² )
 
-It is 1 if both hold the same elements with proportional sizes. For rows of D_K all sizes are 1, and it is the weighted
-share of components with equal elements. Symmetry is the agreement of a row with its transpose, and the inverse of a
-relation has the transposed row.
+Symmetry is the agreement of a row with its transpose, which is the row of the inverse relation.
 
-A share says little without its chance level: six of the eight elements of D4 are symmetric, so a random row is
-symmetric to 75%. Each share therefore has its chance level, Cohen's kappa and a significance
-(`elements.shares`). There are two kinds of chance:
-
-- Two rows are compared: the components of one are shuffled against the other. The chance level follows from the
-  weighted frequencies P and Q of the elements of both rows.
-- A statement is about one relation, such as its symmetry: shuffling changes nothing. The null hypothesis is a row of
-  elements drawn uniformly from D_K, as they are before training.
+Each share has its chance level, Cohen's kappa and a significance (`elements.shares`). Where two rows are compared, the
+components of one are shuffled against the other: the chance level follows from the weighted frequencies P and Q of the
+elements of both rows. Where a statement is about one relation, such as its symmetry, shuffling changes nothing, and the
+null hypothesis is a row of elements drawn uniformly from D_K.
 """
 
 from __future__ import annotations
@@ -34,21 +25,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dihedral.elements.group import Elements
-from dihedral.elements.monoid import GradedMonoid
+from dihedral.elements.group import Elements, GradedMonoid
 from dihedral.elements.shares import ComponentShare, chernoff
+from dihedral.engine.blocks import block_product, with_transposes
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.interpretation.code_compositions import best_compositions
 from dihedral.interpretation.pictures import element_picture
 from dihedral.io.html import table
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
 
-BATCH = 512  # relations compared with others at a time
 DIGITS = 9  # kappas are rounded, so that errors of rounding do not order what is equal
 MIN_WEIGHT = 1e-3  # the smallest weight of a component, relative to the largest
 MAX_FACTS = 2000  # facts per relation that its weights are averaged over
@@ -135,11 +124,11 @@ class Row:
 
     def symmetry(self) -> ComponentShare:
         """Share of components whose matrix is symmetric."""
-        return self._state(self.algebra.monoid.is_symmetric(self.algebra.monoid.group.elements))
+        return self._state(self.algebra.monoid.group.is_symmetric(self.algebra.monoid.group.elements))
 
     def skewness(self) -> ComponentShare:
         """Share of components whose matrix is skew-symmetric."""
-        return self._state(self.algebra.monoid.is_skew(self.algebra.monoid.group.elements))
+        return self._state(self.algebra.monoid.group.is_skew(self.algebra.monoid.group.elements))
 
     @property
     def sizes(self) -> NDArray[np.float64]:
@@ -156,30 +145,20 @@ class Row:
     ) -> ComponentShare:
         """The share of components (g, h) of two rows for which holds[g, h]; sizes: instead of those of both rows."""
         mine, others = (self.sizes, other.sizes) if sizes is None else (sizes, sizes)
-        true, weights = holds[self.parts, other.parts], self._weights(self.relations + other.relations)
-        used = weights * mine * others
-        norm = float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5 or 1.0
+        weights = self._weights(self.relations + other.relations)
         if len({*self.relations, *other.relations}) == 1:  # a statement about one relation, such as ~r against r
-            alone = float(holds[self._image(), other._image()].mean())
-            probabilities = [np.full(len(used), alone)]
+            probabilities = [np.full(len(weights), holds[self._image(), other._image()].mean())]
         else:  # the elements of one row as drawn with the frequencies of the other
-            p, q = (_frequencies(row.parts, used, len(holds)) for row in (self, other))
+            p, q = (_frequencies(row.parts, weights * mine * others, len(holds)) for row in (self, other))
             probabilities = [(holds @ q)[self.parts], (p @ holds)[other.parts]]
-        return ComponentShare(
-            float(used[true].sum()) / norm,
-            _cosine(mine, others, true),
-            chance=float(used @ probabilities[0]) / norm,
-            p=max(chernoff(used, each, float(used[true].sum())) for each in probabilities),
-        )
+        return _share(weights, mine, others, holds[self.parts, other.parts], probabilities)
 
     def _state(self, holds: NDArray[np.bool_]) -> ComponentShare:
         """The share of components g for which holds[g]."""
-        used, true = self._weights(self.relations) * self.sizes**2, holds[self.parts]
         alone = len(set(self.relations)) == 1
         chance = float(holds[self._image()].mean() if alone else self._shuffled()[holds].sum())
-        held, norm = float(used[true].sum()), float(used.sum()) or 1.0
-        p = chernoff(used, np.full(len(used), chance), held)
-        return ComponentShare(held / norm, _cosine(self.sizes, self.sizes, true), chance=chance, p=p)
+        weights, chances = self._weights(self.relations), [np.full(len(self.codes), chance)]
+        return _share(weights, self.sizes, self.sizes, holds[self.parts], chances, chance)
 
     def _weights(self, relations: tuple[int, ...]) -> NDArray[Any]:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
@@ -278,19 +257,11 @@ class Algebra:
 
     def inverse_pairs(self, top: int = 10) -> list[Equation]:
         """Pairs r₁, r₂ whose product is nearest to the identity, by kappa; r₁ = r₂ means that r₁ is an involution."""
-        first = second = np.zeros(0, np.int64)
-        kappas = np.zeros(0)
-        for start in range(0, len(self), BATCH):
-            rows = range(start, min(start + BATCH, len(self)))
-            here = self._inverse_kappas(rows)
-            r1, r2 = np.nonzero(np.arange(len(self)) >= np.array(rows)[:, None])
-            first, second = np.concatenate([first, start + r1]), np.concatenate([second, r2])
-            kappas = np.concatenate([kappas, here[r1, r2]])
-            best = np.argsort(-kappas, kind="stable")[:top]
-            first, second, kappas = first[best], second[best], kappas[best]
-        pairs, comparisons = zip(first, second, strict=True), len(self) * (len(self) + 1) // 2
-        named = [(self.names[r1], self.names[r2]) for r1, r2 in pairs]
-        return [Equation((r1, r2), "identity", (~self[r1]).agreement(self[r2]).among(comparisons)) for r1, r2 in named]
+        first, second = np.triu_indices(len(self))
+        kappas = self._inverse_kappas(range(len(self)))[first, second]
+        best = np.argsort(-kappas, kind="stable")[:top]
+        pairs = [(self.step(r1), self.step(r2)) for r1, r2 in zip(first[best], second[best], strict=True)]
+        return [Equation((a.name, b.name), "identity", (~a).agreement(b).among(len(first))) for a, b in pairs]
 
     def nearest_inverses(self, which: Sequence[int], count: int) -> NDArray[np.int64]:
         """The relations that agree best with the inverses of some relations, by kappa: [n, count]."""
@@ -299,40 +270,39 @@ class Algebra:
     def _inverse_kappas(self, which: Sequence[int]) -> NDArray[np.float64]:
         return self.agreements([self.step(len(self) + number) for number in which])[0]
 
+    @cached_property
+    def _tables(self) -> tuple[NDArray[np.float64], Elements]:
+        """Sizes and group elements of all components: [R, L] each."""
+        return self.monoid.sizes(self.codes), self.monoid.group_part(self.codes)
+
     def agreements(self, rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The kappas and the shares of the agreement of rows with all relations, as of `Row.agreement`: [n, R] each.
 
         All rows have the same number of steps. The weight of a component is a geometric mean, a product of one factor
         from each relation. So the shares of all pairs and their chance levels are a few matrix products.
         """
-        size, power = 2 * self.monoid.K, 1 / (len(rows[0].steps) + 1)
+        power = 1 / (len(rows[0].steps) + 1)
         weights = np.exp(power * np.stack([self.log_weights[list(row.relations)].sum(axis=0) for row in rows]))
         sizes, parts = np.stack([row.sizes for row in rows]), np.stack([row.parts for row in rows])
-        used = [weights * sizes * (parts == g) for g in range(size)]  # [n, L] each
-        kappas, shares = np.zeros((2, len(rows), len(self)))
-        for start in range(0, len(self), BATCH):
+        their_weights, (their_sizes, their_parts) = np.exp(power * self.log_weights), self._tables
+        mine, theirs = weights * sizes, their_weights * their_sizes  # [n, L], [R, L]
+        norm = np.sqrt(((mine * sizes) @ their_weights.T) * (weights @ (theirs * their_sizes).T))
+        share, chance = np.zeros((2, len(rows), len(self)))
+        for g in range(2 * self.monoid.K):
             interruption.check()
-            tile = slice(start, start + BATCH)
-            their_weights, their_sizes = np.exp(power * self.log_weights[tile]), self.monoid.sizes(self.codes[tile])
-            their_parts, theirs = self.monoid.group_part(self.codes[tile]), their_weights * their_sizes  # [R, L]
-            norm = ((weights * sizes**2) @ their_weights.T) * (weights @ (theirs * their_sizes).T)
-            norm, total = np.sqrt(norm), (weights * sizes) @ theirs.T  # [n, R]
-            share, chance = np.zeros_like(total), np.zeros_like(total)
-            for g in range(size):
-                equal = theirs * (their_parts == g)
-                share += used[g] @ equal.T
-                chance += (used[g] @ theirs.T) * ((weights * sizes) @ equal.T)
-            norm = np.where(norm > 0, norm, 1.0)
-            share, chance = share / norm, chance / (norm * np.where(total > 0, total, 1.0))
-            shares[:, tile] = share
-            kappas[:, tile] = np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1), 0)
+            ours, equal = mine * (parts == g), theirs * (their_parts == g)
+            share += ours @ equal.T
+            chance += (ours @ theirs.T) * (mine @ equal.T)
+        norm, total = (np.where(each > 0, each, 1.0) for each in (norm, mine @ theirs.T))
+        share, chance = share / norm, chance / (norm * total)
+        kappas = np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1), 0)
         for place, row in enumerate(rows):
             if len(set(row.relations)) == 1:  # its chance level is another
                 kappas[place, row.relations[0]] = row.agreement(self.step(row.relations[0])).kappa
-        return np.round(kappas, DIGITS), np.round(shares, DIGITS)
+        return np.round(kappas, DIGITS), np.round(share, DIGITS)
 
     def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Equation]:
-        """Products r₁ · r₂ most similar to a relation r₃, from the codes alone (`interpretation.code_compositions`).
+        """Products r₁ · r₂ most similar to a relation r₃, from the codes alone.
 
         inverses: bodies may walk relations backwards. `find_rules` uses the entities too and counts the rules.
         """
@@ -343,6 +313,42 @@ class Algebra:
             share = (first @ second).agreement(self.step(head)).among(comparisons)
             rules.append(Equation(names, self.names[head], share, similarity))
         return rules
+
+
+@torch.no_grad()
+def best_compositions(
+    codes: NDArray[Any], K: int, top: int, *, inverses: bool = True
+) -> list[tuple[int, int, int, float]]:
+    """The `top` rules r₁ · r₂ ⇒ r₃ with the most similar products, best first, from codes [R, L]: step ids, similarity.
+
+    The similarity of the product R₁R₂ and R₃ is the cosine of their matrices, tr(R₁R₂R₃ᵀ) / (‖R₁R₂‖ ‖R₃‖). If r₃ is r₁
+    or r₂, it is the same for r₁ · r₂ and r₂ · r₁: the codes cannot tell the order of such a body.
+
+    inverses: bodies may walk relations backwards. Bodies r · ~r, which lead back to their start, are left out.
+    """
+    count, monoid = len(codes), GradedMonoid(K)
+    sizes = torch.from_numpy(monoid.sizes(codes)).float()
+    matrices = torch.from_numpy(monoid.group.matrices.reshape(-1, 4)).float()
+    parts = matrices[torch.from_numpy(monoid.group_part(codes)).long()]
+    operators = (parts * sizes[..., None]).transpose(1, 2).contiguous()  # [R, 4, L]
+    heads, steps = operators.flatten(1), with_transposes(operators) if inverses else operators
+    squares = sizes.square()
+    norms = squares.sum(1).sqrt().clamp(min=1e-30)  # ‖R_c‖, all norms divided by √2
+    pairs = (squares @ squares.T).sqrt().clamp(min=1e-30).repeat(1, len(steps) // count)  # ‖R_a R_b‖
+    best, rules = torch.zeros(0), torch.zeros((0, 3), dtype=torch.long)
+    for first in range(len(steps)):
+        interruption.check()
+        products = block_product(steps[first], steps).flatten(1)  # R_a R_b: [steps, 4L]
+        similarity = products @ heads.T / 2 / pairs[first % count][:, None] / norms  # [b, c]
+        if inverses:
+            similarity[inverse_ids(first, count)] = -2.0  # below any cosine
+        threshold = float(best[-1]) if len(best) == top else -1.5
+        found = (similarity > threshold).nonzero()
+        best = torch.cat([best, similarity[found[:, 0], found[:, 1]]])
+        rules = torch.cat([rules, torch.cat([torch.full_like(found[:, :1], first), found], dim=1)])
+        order = best.argsort(descending=True, stable=True)[:top]
+        best, rules = best[order], rules[order]
+    return list(zip(*rules.T.tolist(), best.tolist(), strict=True))
 
 
 def algebra(predictor: Predictor) -> Algebra:
@@ -379,10 +385,28 @@ def log_weights(added: NDArray[Any]) -> NDArray[Any]:
     return np.log(np.maximum(added, MIN_WEIGHT * np.where(largest > 0, largest, 1.0)))
 
 
-def _cosine(left: NDArray[np.float64], right: NDArray[np.float64], holds: NDArray[np.bool_]) -> float:
-    """Σ s s' [holds] / √(Σ s² · Σ s'²); 0 for a row without components."""
-    norm = float((left**2).sum() * (right**2).sum()) ** 0.5
-    return float((left * right)[holds].sum()) / norm if norm else 0.0
+def _share(
+    weights: NDArray[Any],
+    mine: NDArray[Any],
+    others: NDArray[Any],
+    true: NDArray[np.bool_],
+    chances: list[NDArray[Any]],
+    chance: float | None = None,
+) -> ComponentShare:
+    """The share of the components of two rows with these sizes for which something is true.
+
+    chances: the probability of each component that it is true by chance; the least significant counts.
+    chance: the chance level, if it is the same for all components.
+    """
+
+    def cosine(weights: Any, holds: NDArray[Any]) -> float:
+        norm = float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5 or 1.0
+        return float((weights * mine * others * holds).sum()) / norm
+
+    used = weights * mine * others
+    p = max(chernoff(used, each, float(used[true].sum())) for each in chances)
+    chance = cosine(weights, chances[0]) if chance is None else chance
+    return ComponentShare(cosine(weights, true), cosine(1.0, true), chance=chance, p=p)
 
 
 def _frequencies(parts: Elements, used: NDArray[Any], size: int) -> NDArray[np.float64]:

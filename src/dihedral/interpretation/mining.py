@@ -18,13 +18,23 @@ from numpy.typing import NDArray
 from dihedral.elements.shares import ComponentShare
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import TILE, ones, paths_between, ranges, tiles
-from dihedral.graph.patterns import Chains, Interval, RuleCount, count_mutual, count_rule, find_chains, find_reversals
+from dihedral.graph.index import GraphIndex
+from dihedral.graph.joins import TILE, Body, Ids, ones, paths_between, ranges, tiles
+from dihedral.graph.patterns import (
+    Chains,
+    Interval,
+    Reversals,
+    RuleCount,
+    count_mutual,
+    count_rule,
+    draw_paths,
+    find_chains,
+    find_reversals,
+)
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.element_rows import algebra
-from dihedral.interpretation.pruning import Pruning, Steps
 from dihedral.predict.completion import OnProgress
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.results import Results
@@ -32,6 +42,7 @@ from dihedral.runtime import interruption
 from dihedral.scoring.embedding import need_embeddings
 
 Matrix = NDArray[np.float32]
+Steps = tuple[int, ...]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
 BATCH = 256  # relations or facts looked at together
@@ -43,6 +54,9 @@ ROUGH_STARTS = 4  # entities that a body is followed from for a rough score
 CONSIDERED = 4  # rules considered per rule wanted: not all have enough support or say something new
 MAX_BATCHES = 200  # batches of facts looked at for examples
 MAX_PATHS = 100_000  # partial paths looked at together for examples
+SAME = 0.8  # two steps are the same if they share at least this part of their pairs
+COVERED = 0.95  # a longer body adds nothing if shorter ones join this part of its pairs
+SAMPLES = 2000  # paths of a longer body that are looked at to see whether it adds something
 ORDER_MATTERS = 0.8  # order matters if the swapped body has less than this share of the score
 
 
@@ -176,7 +190,7 @@ class RuleMiner:
         found = zip(first[best].tolist(), second[best].tolist(), both[best].tolist(), strict=True)
         return rules + [self._reversal("inverse", r1, r2, score) for r1, r2, score in found]
 
-    def _mutual_beliefs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Matrix:
+    def _mutual_beliefs(self, first: Ids, second: Ids) -> Matrix:
         """The lower of the belief scores of ~r₂ ⇒ r₁ and ~r₁ ⇒ r₂, for pairs of relations [n]."""
         found = np.ones(len(first), np.float32)
         bodies, place = np.unique(np.concatenate([first, second]), return_inverse=True)
@@ -224,7 +238,7 @@ class RuleMiner:
         found = sorted(found, key=lambda rule: -rule[0])[: self.top]
         return [self._composition(body, head, score, numbers) for score, body, head, numbers in found]
 
-    def _longer(self, joined: Any) -> NDArray[np.int64]:
+    def _longer(self, joined: Any) -> Ids:
         """Bodies of three steps whose parts join enough pairs; those that join most.
 
         A step is not taken back by the next: r · ~r · s leads where s does.
@@ -247,7 +261,7 @@ class RuleMiner:
             found, best = found[kept], best[kept]
         return found
 
-    def _promising(self, bodies: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _promising(self, bodies: Ids) -> Ids:
         """The bodies with the best rough scores."""
         most = max(MAX_SCORED, 2 * CONSIDERED * self.top)
         if len(bodies) <= most:
@@ -255,12 +269,12 @@ class RuleMiner:
         rough = np.concatenate([scores.max(axis=1) for _, scores in self._scores(bodies, None, ROUGH_STARTS)])
         return bodies[np.sort(np.argsort(-rough, kind="stable")[:most])]
 
-    def _best(self, bodies: NDArray[np.int64], heads_of: Any, top: int) -> list[tuple[Steps, int, float]]:
+    def _best(self, bodies: Ids, heads_of: Any, top: int) -> list[tuple[Steps, int, float]]:
         """The best heads among all bodies: (body, head, score).
 
         heads_of: sparse [n, R], the heads that each body may have; any if None.
         """
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], Matrix]] = []
+        found: list[tuple[Ids, Ids, Matrix]] = []
         for start, scores in self._scores(bodies, heads_of):
             flat = np.argpartition(-scores, min(top, scores.size - 1), axis=None)[:top]
             flat = flat[scores.flat[flat] >= max(self.min_score, 1e-30)]
@@ -272,9 +286,7 @@ class RuleMiner:
         order = np.argsort(-values, kind="stable")[:top]
         return [(tuple(best[i].tolist()), int(heads[i]), float(values[i])) for i in order]
 
-    def _scores(
-        self, bodies: NDArray[np.int64], heads_of: Any, starts: int | None = None
-    ) -> Iterator[tuple[int, Matrix]]:
+    def _scores(self, bodies: Ids, heads_of: Any, starts: int | None = None) -> Iterator[tuple[int, Matrix]]:
         """Belief scores of bodies in batches: the first body, and the scores of the heads that each may have [n, R]."""
         size = max(BATCH, MAX_SCORES // self.num_relations)
         for start in range(0, len(bodies), size):
@@ -326,8 +338,59 @@ class RuleMiner:
         return tuple(tuple(names[i] for i in path) for path in list(found.values())[: self.examples])
 
 
-def _bodies(chains: Chains, num_relations: int) -> tuple[NDArray[np.int64], Any]:
+def _bodies(chains: Chains, num_relations: int) -> tuple[Ids, Any]:
     """The bodies [n, 2] of chains, and the heads that each has as a sparse matrix [n, R]."""
     rules = chains.rules.astype(np.int64)
     bodies, row = np.unique(rules[:, :2], axis=0, return_inverse=True)
     return bodies, ones(row.reshape(-1), rules[:, 2], (len(bodies), num_relations))
+
+
+class Pruning:
+    """The rules kept so far, and whether a further one says something new.
+
+    A symmetric relation walked backwards is the same step, and so is the inverse of a relation. If the head is
+    symmetric, a body read from its end is the same body too. Of rules that are the same in this way, the best is kept.
+    A longer rule adds nothing if nearly all pairs that it joins are joined by one with a shorter body, the same head
+    and at least its confidence.
+    """
+
+    def __init__(self, index: GraphIndex, reversals: Reversals, min_support: int) -> None:
+        self.index, relations = index, index.num_relations
+        self.step = np.arange(2 * relations)  # a step that joins the same pairs
+        for first, second in reversals.inverse_pairs(SAME, min_support):
+            self.step[[second, second + relations]] = first + relations, first
+        self.symmetric = set(reversals.symmetric(SAME, min_support))
+        backwards = np.flatnonzero(np.isin(self.step % relations, list(self.symmetric)))
+        self.step[backwards] %= relations
+        self._seen: set[tuple[Steps, int]] = set()
+        self._kept: dict[int, list[tuple[Steps, float]]] = {}
+        self._bodies: dict[Steps, Body] = {}
+
+    def is_new(self, body: Steps, head: int) -> bool:
+        """Whether this is not the same as an earlier rule; it counts as one from now on."""
+        key = tuple(self.step[list(body)].tolist())
+        if head in self.symmetric:
+            turned = inverse_ids(np.array(body[::-1]), self.index.num_relations)
+            key = min(key, tuple(self.step[turned].tolist()))
+        new = (key, head) not in self._seen
+        self._seen.add((key, head))
+        return new
+
+    def keep(self, body: Steps, head: int, confidence: float) -> None:
+        """Compare longer rules with this one."""
+        self._kept.setdefault(head, []).append((body, confidence))
+
+    def adds(self, body: Steps, head: int, confidence: float) -> bool:
+        """Whether a body joins pairs that shorter ones with at least its confidence do not."""
+        shorter = [steps for steps, share in self._kept.get(head, ()) if len(steps) < len(body) and share >= confidence]
+        if not shorter:
+            return True
+        heads, tails, again = draw_paths(Body(self.index, body), SAMPLES, np.random.default_rng(0))
+        pairs = heads * self.index.num_entities + tails
+        heads, tails = np.divmod(np.unique(pairs[~again & (heads != tails)]), self.index.num_entities)
+        left = np.ones(len(heads), bool)
+        for steps in shorter:
+            if steps not in self._bodies:
+                self._bodies[steps] = Body(self.index, steps)
+            left[left] = self._bodies[steps].count_paths(heads[left], tails[left]) == 0
+        return float(left.mean()) > 1 - COVERED if len(left) else False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -27,14 +27,12 @@ AMIE_COLUMNS = (
 )  # fmt: skip
 AMIE_VARIABLES = {"X": "?a", "Y": "?b"} | {name: f"?{chr(ord(name) + 2).lower()}" for name in BETWEEN}
 ANYBURL_VARIABLE = re.compile("[A-Z]")
-ShowRule = Callable[[HornRule], str]
-"""How a rule is shown to people."""
+ShowRule = Callable[[HornRule], str]  # how a rule is shown to people
 
 
 class Parsed(NamedTuple):
     """A rule as a file has it."""
 
-    number: int  # line, or place in a list
     body: list[Atom]
     head: Atom
     functional: Term | None = None
@@ -58,19 +56,36 @@ def write_rules(rules: Sequence[HornRule], format: str, *, base: str = BASE, gra
     return FORMATS[format](rules, check_base(base), text)
 
 
+def _counts(rule: HornRule) -> RuleCount:
+    if rule.counts is None:
+        raise DihedralError(f"the rule {rule} has no counts; count it first")
+    return rule.counts
+
+
+def _line(rule: HornRule, line: str, parse: Callable[[str], Parsed | None], name: str) -> str:
+    """A line about a rule; names that it cannot hold are refused."""
+    try:
+        parsed = parse(line) if line.splitlines() == [line] else None
+        same = parsed is not None and make_rule(parsed.body, parsed.head).key == rule.key
+    except DihedralError:
+        same = False
+    if not same:
+        raise DihedralError(f"{name}'s format cannot hold the names of {str(rule)!r}; choose json or sparql")
+    return f"{line}\n"
+
+
 # --- AMIE ------------------------------------------------------------------------------------------
 
 
-def write_amie(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
-    lines = ["\t".join(AMIE_COLUMNS)]
+def _write_amie(rules: Sequence[HornRule], base: str, text: ShowRule) -> str:
+    lines = ["\t".join(AMIE_COLUMNS) + "\n"]
     for rule in rules:
         line = f"{'  '.join(map(_amie_atom, rule.body))}   => {_amie_atom(rule.head)}"
-        count = _counts(rule)
         shares = (f"{share:.9g}" for share in (rule.head_coverage, rule.confidence, rule.pca_confidence))
         functional = "?a" if rule.functional == "head" else "?b"
-        lines.append("\t".join([line, *shares, *map(str, count[:3]), functional]))
-        _check_readable(rule, lines[-1], read_amie, "AMIE")
-    return "\n".join(lines) + "\n"
+        columns = [line, *shares, *map(str, _counts(rule)[:3]), functional]
+        lines.append(_line(rule, "\t".join(columns), _parse_amie, "AMIE"))
+    return "".join(lines)
 
 
 def _amie_atom(atom: Atom) -> str:
@@ -78,54 +93,43 @@ def _amie_atom(atom: Atom) -> str:
     return f"{subject}  {atom.relation}  {object_}"
 
 
-def read_amie(text: str) -> Iterator[Parsed]:
-    for number, line in enumerate(text.splitlines(), 1):
-        rule, *columns = line.split("\t")
-        body, arrow, head = rule.partition("=>")
-        if not arrow:
-            continue  # the header, and what AMIE says about its run
-        terms = re.split(r"\s{2,}", body.strip()), re.split(r"\s{2,}", head.strip())
-        if len(terms[0]) % 3 or len(terms[1]) != 3:
-            raise DihedralError(f"line {number}: {rule.strip()!r} is not an AMIE rule; two blanks separate its terms")
-        atoms = [
-            Atom(_amie_term(one), relation, _amie_term(other))
-            for part in terms
-            for one, relation, other in zip(*[iter(part)] * 3, strict=True)
-        ]
-        functional = columns[6].strip() if len(columns) > 6 else ""  # ?a and ?b, or their numbers -1 and -2
-        named = atoms[-1].object if functional == "-2" else functional.removeprefix("?")
-        yield Parsed(number, atoms[:-1], atoms[-1], named)
-
-
-def _amie_term(text: str) -> Term:
-    return text[1:] if text.startswith("?") else Constant(text)
+def _parse_amie(line: str) -> Parsed | None:
+    rule, *columns = line.split("\t")
+    body, arrow, head = (part.strip() for part in rule.partition("=>"))
+    if not arrow:
+        return None  # the header, and what AMIE says about its run
+    terms = [*re.split(r"\s{2,}", body), *re.split(r"\s{2,}", head)]
+    if len(terms) % 3 or len(re.split(r"\s{2,}", head)) != 3:
+        raise DihedralError(f"{rule.strip()!r} is not an AMIE rule; two blanks separate its terms")
+    named = [term[1:] if term.startswith("?") else Constant(term) for term in terms]
+    atoms = list(map(Atom, named[::3], terms[1::3], named[2::3]))
+    functional = columns[6].strip() if len(columns) > 6 else ""  # ?a and ?b, or their numbers -1 and -2
+    return Parsed(atoms[:-1], atoms[-1], atoms[-1].object if functional == "-2" else functional.removeprefix("?"))
 
 
 # --- AnyBURL and PyClause --------------------------------------------------------------------------
 
 
-def write_anyburl(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
+def _write_anyburl(rules: Sequence[HornRule], base: str, text: ShowRule) -> str:
     lines = []
     for rule in rules:
-        count = _counts(rule)
-        lines.append(f"{count.pairs}\t{count.support}\t{rule.confidence:.9g}\t{rule}")
-        _check_readable(rule, lines[-1], read_anyburl, "AnyBURL")
-    return "".join(f"{line}\n" for line in lines)
+        line = f"{_counts(rule).pairs}\t{_counts(rule).support}\t{rule.confidence:.9g}\t{rule}"
+        lines.append(_line(rule, line, _parse_anyburl, "AnyBURL"))
+    return "".join(lines)
 
 
-def read_anyburl(text: str) -> Iterator[Parsed]:
-    for number, line in enumerate(text.splitlines(), 1):
-        *_, rule = line.split("\t")
-        if not rule.strip():
-            continue
-        head, arrow, body = rule.partition(" <=")
-        if not arrow:
-            raise DihedralError(f"line {number}: {rule.strip()[:200]!r} is not an AnyBURL rule; it has no ` <= `")
-        parts = re.split(r"(?<=\)), (?=[^ ])", body.strip()) if body.strip() else []
-        yield Parsed(number, [_anyburl_atom(part, number) for part in parts], _anyburl_atom(head, number))
+def _parse_anyburl(line: str) -> Parsed | None:
+    rule = line.split("\t")[-1]
+    if not rule.strip():
+        return None
+    head, arrow, body = rule.partition(" <=")
+    if not arrow:
+        raise DihedralError(f"{rule.strip()[:200]!r} is not an AnyBURL rule; it has no ` <= `")
+    parts = re.split(r"(?<=\)), (?=[^ ])", body.strip()) if body.strip() else []
+    return Parsed(list(map(_anyburl_atom, parts)), _anyburl_atom(head))
 
 
-def _anyburl_atom(text: str, number: int) -> Atom:
+def _anyburl_atom(text: str) -> Atom:
     """relation(subject,object): at least one of the two is a capital letter, so names may have commas and brackets."""
     text = text.strip()
     places = [place for place, letter in enumerate(text) if letter == "("] if text.endswith(")") else []
@@ -135,17 +139,17 @@ def _anyburl_atom(text: str, number: int) -> Atom:
             terms = [name if ANYBURL_VARIABLE.fullmatch(name) else Constant(name) for name in (subject, object_)]
             if comma and place and any(isinstance(term, str) for term in terms):
                 return Atom(terms[0], text[:place], terms[1])
-    raise DihedralError(f"line {number}: {text[:200]!r} is not an atom such as relation(X,A)")
+    raise DihedralError(f"{text[:200]!r} is not an atom such as relation(X,A)")
 
 
 # --- JSON ------------------------------------------------------------------------------------------
 
 
-def write_json(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
-    return json.dumps([to_dict(rule) | {"text": text(rule)} for rule in rules], indent=2, ensure_ascii=False) + "\n"
+def _write_json(rules: Sequence[HornRule], base: str, text: ShowRule) -> str:
+    return json.dumps([_to_dict(rule) | {"text": text(rule)} for rule in rules], indent=2, ensure_ascii=False) + "\n"
 
 
-def to_dict(rule: HornRule) -> dict[str, Any]:
+def _to_dict(rule: HornRule) -> dict[str, Any]:
     count = _counts(rule)
     return {
         "rule": str(rule),
@@ -170,19 +174,13 @@ def _atom_dict(atom: Atom) -> dict[str, Any]:
     return {"subject": subject, "relation": atom.relation, "object": object_}
 
 
-def read_json(text: str) -> Iterator[Parsed]:
-    try:
-        for number, each in enumerate(json.loads(text), 1):
-            head = _dict_atom(each["head"])
-            named = head.object if each.get("functional") == "tail" else head.subject
-            body = [_dict_atom(atom) for atom in each["body"]]
-            interval = each["interval"] and Interval(**each["interval"])
-            count = RuleCount(each["support"], each["body_pairs"], each["pca_pairs"], interval)
-            examples = tuple(tuple((h, r, t) for h, r, t in example) for example in each["examples"])
-            known = {"counts": count, "head_size": each["head_facts"], "score": each["score"], "examples": examples}
-            yield Parsed(number, body, head, named, known)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DihedralError(f"the file is not a JSON list of rules: {error!r}") from None
+def _parse_json(content: dict[str, Any]) -> Parsed:
+    head, interval = _dict_atom(content["head"]), content["interval"] and Interval(**content["interval"])
+    count = RuleCount(content["support"], content["body_pairs"], content["pca_pairs"], interval)
+    examples = tuple(tuple((h, r, t) for h, r, t in example) for example in content["examples"])
+    known = {"counts": count, "head_size": content["head_facts"], "score": content["score"], "examples": examples}
+    functional = head.object if content.get("functional") == "tail" else head.subject
+    return Parsed([_dict_atom(atom) for atom in content["body"]], head, functional, known)
 
 
 def _dict_atom(content: dict[str, Any]) -> Atom:
@@ -195,11 +193,15 @@ def _dict_atom(content: dict[str, Any]) -> Atom:
 # --- SPARQL ----------------------------------------------------------------------------------------
 
 
-def write_sparql(rules: Sequence[HornRule], base: str = BASE, text: ShowRule = str) -> str:
-    """CONSTRUCT queries, separated by empty lines."""
-    return "\n".join(
-        f"# {number}. {_summary(rule, text)}\n{_construct(rule, base)}" for number, rule in enumerate(rules, 1)
-    )
+def _write_sparql(rules: Sequence[HornRule], base: str, text: ShowRule) -> str:
+    queries = []
+    for number, rule in enumerate(rules, 1):
+        count = _counts(rule)
+        estimated = ", estimated" if count.interval else ""
+        numbers = f"support {count.support}, pairs {count.pairs}, confidence {rule.confidence:.4f}{estimated}"
+        remark = f"{number}. {text(rule)} | {numbers}, PCA confidence {rule.pca_confidence:.4f}"
+        queries.append(f"# {' '.join(remark.split())}\n{_construct(rule, base)}")
+    return "\n".join(queries)
 
 
 def _construct(rule: HornRule, base: str) -> str:
@@ -221,28 +223,10 @@ def _construct(rule: HornRule, base: str) -> str:
     return f"CONSTRUCT {{ {head} }}\nWHERE {{\n{body}  FILTER ({apart})\n  FILTER NOT EXISTS {{ {head} }}\n}}\n"
 
 
-def _summary(rule: HornRule, text: ShowRule) -> str:
-    """The rule and its counts in one line."""
-    count = _counts(rule)
-    sample = ", estimated" if count.interval else ""
-    numbers = f"support {count.support}, pairs {count.pairs}, confidence {rule.confidence:.4f}{sample}"
-    return " ".join(f"{text(rule)} | {numbers}, PCA confidence {rule.pca_confidence:.4f}".split())
-
-
-def _counts(rule: HornRule) -> RuleCount:
-    if rule.counts is None:
-        raise DihedralError(f"the rule {rule} has no counts; count it first")
-    return rule.counts
-
-
-def _check_readable(rule: HornRule, line: str, read: Callable[[str], Iterator[Parsed]], name: str) -> None:
-    """Refuse names that a format cannot hold."""
-    try:
-        same = [make_rule(each.body, each.head).key for each in read(line)] == [rule.key]
-    except DihedralError:
-        same = False
-    if not same:
-        raise DihedralError(f"{name}'s format cannot hold the names of {str(rule)!r}; choose json or sparql")
+Writer = Callable[[Sequence[HornRule], str, ShowRule], str]
+FORMATS: dict[str, Writer] = {
+    "amie": _write_amie, "anyburl": _write_anyburl, "json": _write_json, "sparql": _write_sparql,
+}  # fmt: skip
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -267,22 +251,31 @@ def read_rules(path: str | Path) -> RuleFile:
         raise DihedralError(f"file {str(path)!r} does not exist; give a file of rules") from None
     except UnicodeDecodeError as error:
         raise DihedralError(f"file {str(path)!r} is not UTF-8: {error}") from None
-    reader = read_json if text.lstrip().startswith("[") else read_amie if "=>" in text else read_anyburl
     found = RuleFile([], [])
-    try:
-        for number, body, head, functional, known in reader(text):
-            try:
-                found.rules.append(replace(make_rule(body, head, functional), **(known or {})))
-            except DihedralError as error:
-                found.left_out.append(f"{number}: {error}")
-    except DihedralError as error:
-        raise DihedralError(f"{str(path)!r}, {error}") from None
+    for number, parsed in _parse(text, str(path)):
+        try:
+            rule = make_rule(parsed.body, parsed.head, parsed.functional)
+            found.rules.append(replace(rule, **(parsed.known or {})))
+        except DihedralError as error:
+            found.left_out.append(f"{number}: {error}")
     if not found.rules and not found.left_out:
         raise DihedralError(f"file {str(path)!r} holds no rules; it must be a file by AMIE or AnyBURL, or JSON")
     return found
 
 
-Writer = Callable[[Sequence[HornRule], str, ShowRule], str]
-FORMATS: dict[str, Writer] = {
-    "amie": write_amie, "anyburl": write_anyburl, "json": write_json, "sparql": write_sparql,
-}  # fmt: skip
+def _parse(text: str, path: str) -> list[tuple[int, Parsed]]:
+    """The rules of a file, with their lines or their places in a list."""
+    if text.lstrip().startswith("["):
+        try:
+            return list(enumerate(map(_parse_json, json.loads(text)), 1))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DihedralError(f"{path!r}, the file is not a JSON list of rules: {error!r}") from None
+    parse, found = _parse_amie if "=>" in text else _parse_anyburl, []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            parsed = parse(line)
+        except DihedralError as error:
+            raise DihedralError(f"{path!r}, line {number}: {error}") from None
+        if parsed is not None:
+            found.append((number, parsed))
+    return found

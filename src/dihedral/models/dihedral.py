@@ -1,7 +1,7 @@
 """DihEdral: relations as rows of elements of D_K, trained by Gumbel-softmax or straight-through estimators.
 
 Training finds the codes, one element id per component. A stored model is `CodeRelations`: the codes alone. With
-levels other than 1, elements are graded (`monoid.GradedMonoid`).
+levels other than 1, elements are graded (`group.GradedMonoid`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dihedral.elements.monoid import GradedMonoid, levels_text
+from dihedral.elements.group import GradedMonoid, levels_text
 from dihedral.errors import DihedralError
 from dihedral.models.model import BlockRelations, Relations
 

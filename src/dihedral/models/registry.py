@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dihedral.elements.monoid import parse_levels
+from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError, close_matches
 from dihedral.models.bilinear import RESCAL, Analogy, ComplEx, DistMult, HolE, SimplE
 from dihedral.models.dihedral import (

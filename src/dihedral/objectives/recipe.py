@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from dihedral.elements.monoid import parse_levels
+from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError, close_matches
 from dihedral.io.files import atomic_path
 from dihedral.models import MODELS
