@@ -399,14 +399,14 @@ def _share(
     chance: the chance level, if it is the same for all components.
     """
 
-    def cosine(weights: Any, holds: NDArray[Any]) -> float:
-        norm = float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5 or 1.0
-        return float((weights * mine * others * holds).sum()) / norm
+    def norm(weights: Any) -> float:
+        return float((weights * mine**2).sum() * (weights * others**2).sum()) ** 0.5 or 1.0
 
     used = weights * mine * others
-    p = max(chernoff(used, each, float(used[true].sum())) for each in chances)
-    chance = cosine(weights, chances[0]) if chance is None else chance
-    return ComponentShare(cosine(weights, true), cosine(1.0, true), chance=chance, p=p)
+    held, count = float(used[true].sum()), float((mine * others)[true].sum()) / norm(1.0)
+    p = max(chernoff(used, each, held) for each in chances)
+    chance = float(used @ chances[0]) / norm(weights) if chance is None else chance
+    return ComponentShare(held / norm(weights), count, chance=chance, p=p)
 
 
 def _frequencies(parts: Elements, used: NDArray[Any], size: int) -> NDArray[np.float64]:
