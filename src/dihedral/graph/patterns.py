@@ -150,7 +150,10 @@ class Chains:
         """The counts of each rule."""
         columns = (self.support, self.body, self.pca_body, self.sample, self.low, self.high)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [RuleCount(*row[:3], Interval(*row[3:]) if row[3] else None) for row in rows]
+        return [
+            RuleCount(support, body, pca_body, Interval(sample, low, high) if sample else None)
+            for support, body, pca_body, sample, low, high in rows
+        ]
 
 
 def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = False) -> Chains:
@@ -318,7 +321,7 @@ def count_rules(
         starts, ends = starts[kept], ends[kept]
         for row, held in zip(counts, rules, strict=True):
             row += int(held.has(starts, ends).sum()), len(starts), int(contains(held.heads, starts).sum())
-    return [RuleCount(*row) for row in counts.tolist()]
+    return [RuleCount(support, pairs, pca_pairs) for support, pairs, pca_pairs in counts.tolist()]
 
 
 def _estimate(sample: PathSample, held: StepPairs) -> RuleCount:

@@ -295,11 +295,11 @@ class Algebra:
             chance += (ours @ theirs.T) * (mine @ equal.T)
         norm, total = (np.where(each > 0, each, 1.0) for each in (norm, mine @ theirs.T))
         share, chance = share / norm, chance / (norm * total)
-        kappas = np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1), 0)
+        kappas = np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1.0), 0.0)
         for place, row in enumerate(rows):
             if len(set(row.relations)) == 1:  # its chance level is another
                 kappas[place, row.relations[0]] = row.agreement(self.step(row.relations[0])).kappa
-        return np.round(kappas, DIGITS), np.round(share, DIGITS)
+        return kappas.round(DIGITS), share.round(DIGITS)
 
     def compositions(self, top: int = 10, *, inverses: bool = False) -> list[Equation]:
         """Products r₁ · r₂ most similar to a relation r₃, from the codes alone.
