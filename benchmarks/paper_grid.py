@@ -23,13 +23,17 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS
+from dihedral.errors import TrainingError
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
 from dihedral.learn.identity import run_identity
+from dihedral.learn.loop import Event
 from dihedral.objectives.recipe import Recipe, load_recipe
-from dihedral.runtime.device import choose_device
-from dihedral.tune.grid import PAPER_GRIDS, Row, plan, train_row
+from dihedral.runtime.device import choose_device, device_name
+from dihedral.tune.space import PAPER_GRIDS, combinations, with_both_lr
+
+Row = dict[str, Any]
 
 GRAPHS = ("FB15k-237", "WN18RR")
 ESTIMATORS = ("ste", "gumbel")
@@ -46,7 +50,12 @@ def recipe(graph: str, estimator: str) -> Recipe:
 
 
 def cells(graph: Graph, estimator: str, choices: Mapping[str, list[Any]]) -> list[Row]:
-    return plan(graph, recipe(graph.name, estimator), choices)
+    about = {"data": graph.fingerprint, "graph": graph.name, "seed": 0}
+    base = recipe(graph.name, estimator)
+    return [
+        about | {"changes": changes, "recipe": base.replace(**with_both_lr(changes)).to_dict()}
+        for changes in combinations(choices)
+    ]
 
 
 def plane(estimator: str) -> dict[str, list[Any]]:
@@ -92,8 +101,22 @@ def _train(row: Row, deadline: float) -> Row | None:
     name = row["graph"]
     if name not in _GRAPHS:
         _GRAPHS[name] = dh.load_graph(name)
-    train_row(_GRAPHS[name], row, choose_device("auto"))
-    return row
+    curve: list[list[float]] = []
+
+    def on_event(event: Event) -> None:
+        if event["event"] == "epoch" and "valid_mrr" in event:
+            curve.append([event["epoch"], event["loss"], event["valid_mrr"]])
+
+    started, settings = time.perf_counter(), Recipe.from_dict(row["recipe"])
+    try:
+        metrics = dh.train(_GRAPHS[name], settings, seed=row["seed"], callback=on_event, progress=False).metrics
+        row |= {"valid": metrics["valid"]["both"], "test": metrics["test"]["both"]}
+        row |= {"test_seen_only": metrics["test"]["seen_only"], "best_epoch": metrics["best_epoch"], "curve": curve}
+        row["train_seconds"] = metrics["train_seconds"]
+    except TrainingError as error:
+        row["failed"] = str(error)
+    row |= {"seconds": round(time.perf_counter() - started, 2), "device": device_name(choose_device("auto"))}
+    return row | {"versions": {"dihedral": dh.__version__, "torch": str(torch.__version__)}}
 
 
 def best_of(rows: list[Row], out: Path) -> Row | None:

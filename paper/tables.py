@@ -13,7 +13,7 @@ from dihedral.graph.benchmarks import find_benchmark
 from dihedral.io.jsonl import read_lines
 from dihedral.learn import Recipe, load_recipe
 from dihedral.models import build_model
-from dihedral.tune.grid import PAPER_GRIDS
+from dihedral.tune.space import PAPER_GRIDS
 from paper.plan import SAME_SETUP_EPOCHS, available, recipes_of, reduced, same_setup
 from paper.reported import BASELINES, NAMES, REPORTED, TABLES
 from paper.runs import Record, Run, find_record

@@ -20,7 +20,7 @@ from typing import Any
 
 import dihedral as dh
 from dihedral.objectives.recipe import load_recipe
-from dihedral.tune.optuna_search import Search, search
+from dihedral.tune.search import Search, search
 from soak.children import Child, Ending, command, run_child
 from soak.folders import SETTINGS
 from soak.kills import TUNING, digest, random_predictor, small_graph, trials

@@ -30,11 +30,10 @@ from dihedral.cli.main import app
 from dihedral.graph.benchmarks import BENCHMARKS, Benchmark, locate, verify
 from dihedral.graph.readers import write_folder
 from dihedral.graph.triples import SPLITS
-from dihedral.io.jsonl import read_lines
 from dihedral.models import build_model
 from dihedral.objectives.recipe import load_recipe
 from dihedral.store.manifest import holds_model
-from dihedral.tune.optuna_search import Search, search
+from dihedral.tune.search import Search, search
 from soak.children import Child, Ending, command, run_child
 from soak.tally import Tally
 
@@ -316,30 +315,28 @@ def _serve(files: dict[str, bytes], port_file: Path) -> None:
 
 
 def kill_grid(killer: Killer, *, folder: Path, data: Path) -> None:
-    """`dihedral tune --grid`: its log must contain each combination once, as without kills."""
+    """`dihedral tune --grid`: each combination must be trained once, with the results of a search without kills."""
     words = ["tune", data, "--grid", "--recipe", "demo/family", "--device", "cpu", "--choose", "K=4,6", "--choose",
              "lr=0.1,0.5", "--choose", "seed=0,1"]  # fmt: skip
     words += [word for key, value in TUNING.items() for word in ("--set", f"{key}={value}")]
 
-    def rows(log: Path) -> list[dict[str, Any]]:
-        ignored = ("seconds", "train_seconds")
-        return [{key: value for key, value in row.items() if key not in ignored} for row in read_lines(log)]
+    def rows(out: Path) -> list[str]:
+        found = json.loads((out / "trials.json").read_text())["trials"]
+        return sorted(json.dumps([row["changes"], row["valid_mrr"], row["best_epoch"]]) for row in found)
 
     started = time.monotonic()
-    ending = run_child(command(*words, "--log", folder / "uninterrupted.jsonl"))
+    ending = run_child(command(*words, "--out", folder / "uninterrupted"))
     seconds = time.monotonic() - started
-    expected = rows(folder / "uninterrupted.jsonl")
-    if not killer.check(ending.how == "done" and len(expected) == 8, f"did not complete: {ending}"):
+    if not killer.check(ending.how == "done", f"did not complete: {ending}"):
         return
+    expected = rows(folder / "uninterrupted")
+    killer.check(len(expected) == 8, f"trained {len(expected)} of 8 combinations")
     number = 0
     while killer.left or ending.how == "killed":
-        log = folder / f"{number}.jsonl"
-        before = len(rows(log))
-        ending = killer.start(command(*words, "--log", log), seconds / 2)
-        found = rows(log)
-        killer.check(found == expected[: len(found)], f"left a different log after {killer.killed}")
-        killer.check(len(found) >= before, f"lost {before - len(found)} of {before} rows")
+        out = folder / str(number)
+        ending = killer.start(command(*words, "--out", out), seconds / 2)
         if ending.how != "killed":
+            found = rows(out)
             killer.check(found == expected, f"completed with {len(found)} rows that differ")
             killer.tally.count("grid searches identical to an uninterrupted one", found == expected)
             number += 1

@@ -11,9 +11,7 @@ from contextlib import closing
 import pytest
 
 import dihedral as dh
-from dihedral.cli.tune import Retraining, retrain
 from dihedral.graph.readers import write_folder
-from dihedral.io.jsonl import read_lines
 
 SMALL = ("--set", "dimension=8", "--set", "batch_size=64", "--set", "epochs=2", "--set", "validate_every=1")
 CHOICES = ("--choose", "K=4,6", "--choose", "lr=0.1,0.5")
@@ -26,61 +24,39 @@ def data(family, tmp_path, monkeypatch):
     return "people"
 
 
-def test_the_table_is_sorted_by_valid_mrr_and_the_last_line_trains_the_best(cli, data, tmp_path):
-    done = cli("tune", data, "--grid", *CHOICES, *SMALL, "--seed", 3)
+def test_a_grid_is_sorted_by_valid_mrr_and_the_last_line_trains_the_best(cli, data, tmp_path):
+    done = cli("tune", data, "--grid", *CHOICES, "--choose", "seed=0,3", *SMALL)
     assert done.code == 0
-    assert "default settings, seed 3" in done.err
-    assert "4 combinations, logged in out/tune/people.jsonl" in done.err
+    assert "recipe default settings, seed 0; searching K, lr, seed" in done.err
+    assert "the trials are in out/tune/people-grid" in done.err
     lines = done.out.splitlines()
-    assert re.split(r"\s{2,}", lines[0]) == [
-        "K",
-        "lr",
-        "valid MRR",
-        "test MRR",
-        "seen-only MRR",
-        "best epoch",
-        "seconds",
-    ]
-    scores = [float(line.split()[2]) for line in lines[1:5]]
-    assert scores == sorted(scores, reverse=True)
-    assert {tuple(line.split()[:2]) for line in lines[1:5]} == {("4", "0.1"), ("4", "0.5"), ("6", "0.1"), ("6", "0.5")}
+    assert re.split(r"\s{2,}", lines[0]) == ["settings", "valid MRR", "state", "best epoch", "seconds", "trial"]
+    scores = [float(found) for found in re.findall(r" (0\.\d{4}) +complete ", done.out)]
+    assert len(scores) == 8 and scores == sorted(scores, reverse=True)
     words = shlex.split(lines[-1])
-    assert words[:3] == ["dihedral", "train", "people"] and words[-2:] == ["--out", "out/tune/people-best"]
+    assert words[:3] == ["dihedral", "train", "people"] and words[-2:] == ["--out", "out/tune/people-grid/model"]
     assert cli(*words[1:]).code == 0
-    best = max(read_lines(tmp_path / "out/tune/people.jsonl"), key=lambda row: row["valid"]["mrr"])
-    again = dh.load(tmp_path / "out/tune/people-best")
-    assert again.metrics["valid"]["both"] == best["valid"] and again.metrics["seed"] == 3
+    best = json.loads((tmp_path / "out/tune/people-grid/trials.json").read_text())["trials"][0]
+    again = dh.load(tmp_path / "out/tune/people-grid/model")
+    assert again.metrics["valid"]["both"]["mrr"] == best["valid_mrr"]
+    assert again.metrics["seed"] == best["changes"]["seed"]
 
 
-def test_the_same_command_trains_only_the_missing_combinations(cli, data, tmp_path):
-    words = ("tune", data, "--grid", *CHOICES, *SMALL, "--log", "log.jsonl", "--json")
+def test_the_same_command_trains_no_combination_twice(cli, data):
+    words = ("tune", data, "--grid", *CHOICES, *SMALL, "--out", "study", "--json")
     first = cli(*words)
-    log = tmp_path / "log.jsonl"
-    before = log.read_text()
     second = cli(*words)
-    assert second.code == 0 and second.out == first.out and log.read_text() == before
-    assert "4 of 4 combinations are already in log.jsonl" in second.err
-    log.write_text("".join(before.splitlines(keepends=True)[:3]))
-    third = cli(*words)
-    assert "3 of 4 combinations are already in log.jsonl" in third.err and len(read_lines(log)) == 4
+    assert second.code == 0 and second.out == first.out
+    assert "the trials are in study (4 found)" in second.err
 
 
 def test_json_has_all_rows_and_top_limits_the_table(cli, data):
     words = ("tune", data, "--grid", "--choose", "seed=0,1,1", *SMALL, "--set", "model=dihedral-ste")
     rows = cli(*words, "--top", 1, "--json").rows
-    assert sorted(row["seed"] for row in rows) == [0, 1]
-    assert {"changes", "recipe", "valid", "test", "test_seen_only", "best_epoch", "versions"} <= set(rows[0])
+    assert sorted(row["changes"]["seed"] for row in rows) == [0, 1]
+    assert {"changes", "recipe", "valid_mrr", "best_epoch", "state"} <= set(rows[0])
     lines = cli(*words, "--top", 1).out.splitlines()
-    assert lines[0].split()[0] == "seed" and lines[1].split()[0] == str(rows[0]["seed"]) and lines[2] == ""
-
-
-def test_failed_runs_are_shown_as_failed(cli, data):
-    done = cli("tune", data, "--grid", "--choose", "lr=1e20,0.1", *SMALL)
-    assert done.code == 0 and "1 of 2 runs failed; the first: the loss became nan" in done.err
-    assert done.out.splitlines()[2].split()[:2] == ["1e+20", "failed"]
-    none = cli("tune", data, "--grid", "--choose", "lr=1e20", *SMALL)
-    assert none.code == 1 and "no run completed; the first of 1 errors: the loss became nan" in none.err
-    assert "to train the best settings" not in none.out
+    assert lines[1].split()[0] == f"seed={rows[0]['changes']['seed']}" and lines[2] == ""
 
 
 def test_a_benchmark_of_the_paper_starts_from_its_recipe(cli, family, tmp_path, monkeypatch):
@@ -89,27 +65,14 @@ def test_a_benchmark_of_the_paper_starts_from_its_recipe(cli, family, tmp_path, 
     write_folder(family, tmp_path / "data" / "WN18RR")
     done = cli("tune", "data/WN18RR", "--grid", "--choose", "epochs=1", *SMALL[:2])
     assert done.code == 0 and "recipe paper/wn18rr-d4-gumbel, seed 0" in done.err
-    assert done.out.splitlines()[-1] == (
-        "dihedral train data/WN18RR --recipe paper/wn18rr-d4-gumbel --set dimension=8 --set epochs=1 "
-        "--out out/tune/WN18RR-best"
-    )
-
-
-def test_the_printed_command_sets_every_setting_that_differs_from_the_recipe(tmp_path):
-    recipe = dh.load_recipe("demo/umls").replace(relation_scale=True, K=6).to_dict()
-    train = Retraining("my data.csv", columns="a,b,c", device="cpu")
-    command = retrain(train, "demo/umls", {"recipe": recipe, "seed": 0}, tmp_path / "log.jsonl")
-    assert command == (
-        "dihedral train 'my data.csv' --recipe demo/umls --set K=6 --set relation_scale=true --columns a,b,c "
-        f"--device cpu --out {tmp_path}/log-best"
-    )
+    best = dh.load_recipe(tmp_path / "out/tune/WN18RR-grid/best.toml")
+    expected = dh.load_recipe("paper/wn18rr-d4-gumbel").replace(dimension=8, epochs=1)
+    assert best.replace(name="", about="") == expected.replace(name="", about="")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--grid", "--trials", "3"], "--trials works only without --grid: --grid trains every combination"),
-        (["--log", "x.jsonl"], "--log works only with --grid: without it, --out names the folder of the search"),
         (["--trials", "0"], "trials is 0; it must be more than 0"),
         (["--workers", "0"], "workers is 0; it must be more than 0"),
         (["--choose", "seed=0,1"], "seed is among the choices"),
@@ -134,16 +97,6 @@ def test_invalid_calls_exit_with_2_and_write_nothing(cli, data, tmp_path, option
     assert done.code == 2 and done.out == ""
     assert message in done.err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
-
-
-def test_ctrl_c_keeps_the_finished_runs_and_prints_how_to_resume(interrupted, data, tmp_path):
-    log = tmp_path / "log.jsonl"
-    words = ["tune", data, "--grid", *SMALL, "--choose", "epochs=1,100000", "--log", log]
-
-    done = interrupted(words, lambda: read_lines(log))
-    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
-    assert f"interrupted; 1 of 2 combinations are in {log}: resume with the same command" in done.stderr
-    assert [row["recipe"]["epochs"] for row in read_lines(log)] == [1]
 
 
 # --- without --grid ---------------------------------------------------------------------------------

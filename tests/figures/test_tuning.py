@@ -6,7 +6,7 @@ import pytest
 
 from dihedral.figures.tuning import draw_search
 from dihedral.objectives.recipe import Recipe
-from dihedral.tune.optuna_search import Search, open_study, search
+from dihedral.tune.search import Search, open_study, search
 
 
 def drawn(family, tmp_path, trials):

@@ -1,1 +1,1 @@
-"""Hyper-parameter search: `grid` trains every combination, `optuna_search` lets Optuna propose and prune trials."""
+"""Hyper-parameter search: `space` has the values to search, and `search` trains them with Optuna."""

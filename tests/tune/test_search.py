@@ -14,7 +14,7 @@ import dihedral as dh
 from dihedral import DihedralError, Graph
 from dihedral.errors import TrainingError
 from dihedral.objectives.recipe import Recipe
-from dihedral.tune.optuna_search import Search, default_space, make_space, open_study, search
+from dihedral.tune.search import Search, open_study, search
 
 SMALL = Recipe(objective="softmax", dimension=8, epochs=4, validate_every=1, batch_size=64, entity_init=0.01)
 SPACE = {"entity_lr": (0.01, 1.0), "K": [4, 6]}
@@ -64,7 +64,7 @@ def test_ctrl_c_keeps_finished_trials_and_the_interrupted_one_is_resumed_first(t
         search(task, trials=3, callback=stop_in_the_second)
     study = open_study(task)
     stopped = study.trials[1]
-    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "FAIL", "WAITING"]
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "FAIL"]
     assert task.best.exists()
     rows = search(task, trials=3)
     assert len(rows) == 3
@@ -118,6 +118,50 @@ def test_a_jump_of_the_wall_clock_does_not_end_a_search(task, monkeypatch):
     assert len(search(task, trials=3, minutes=10)) == 3
 
 
+# --- grids ------------------------------------------------------------------------------------------
+
+CHOICES = {"entity_lr": [0.1, 0.5], "seed": [0, 1]}
+
+
+@pytest.fixture
+def grid(task, tmp_path):
+    return replace(task, space=CHOICES, folder=tmp_path / "grid", grid=True)
+
+
+def test_every_combination_is_trained_once_and_rows_are_sorted_by_valid_mrr(grid):
+    rows = search(grid)
+    assert sorted((row["recipe"]["entity_lr"], row["changes"]["seed"]) for row in rows) == [
+        (0.1, 0), (0.1, 1), (0.5, 0), (0.5, 1),
+    ]  # fmt: skip
+    scores = [row["valid_mrr"] for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    best = dh.train(
+        grid.graph, dh.load_recipe(grid.best), seed=rows[0]["changes"]["seed"], device="cpu", progress=False
+    )
+    assert best.metrics["valid"]["both"]["mrr"] == scores[0]
+
+
+def test_a_grid_resumes_and_trains_only_the_missing_combinations(grid, tmp_path):
+    expected = search(replace(grid, folder=tmp_path / "uninterrupted"))
+    search(grid, trials=2)
+    open_study(grid).ask()  # a killed process leaves a running trial
+    counts = []
+    rows = search(grid, on_tick=lambda rows: counts.append(len(rows)))
+    assert counts == [2, 3, 4]
+    assert measured(rows) == measured(expected)
+
+
+def measured(rows):
+    return sorted((*row["changes"].values(), row["valid_mrr"]) for row in rows)
+
+
+def test_no_trial_of_a_grid_is_pruned_and_a_failed_one_is_reported(family, tmp_path):
+    task = Search(family, SMALL, {"entity_lr": [1e20, 0.1, 0.2, 0.3, 0.5, 0.01]}, tmp_path / "study", grid=True)
+    rows = search(task)
+    assert [row["state"] for row in rows] == ["complete"] * 5 + ["failed"]
+    assert "the loss became nan" in rows[-1]["failed"] and rows[-1]["changes"] == {"entity_lr": 1e20}
+
+
 # --- killed processes and damaged files -------------------------------------------------------------
 
 
@@ -137,15 +181,15 @@ def test_a_killed_and_resumed_search_runs_the_trials_of_an_uninterrupted_one(tas
     assert states.count("FAIL") == 1 and "RUNNING" not in states
 
 
-def test_running_trials_of_a_concurrent_search_are_kept(task):
+def test_a_folder_holds_one_search_at_a_time(task):
     def search_concurrently(event):
-        if event["event"] == "epoch" and not concurrent:
-            concurrent.append(search(task, trials=1))
-            running.extend(trial.number for trial in open_study(task).get_trials() if trial.state.name == "RUNNING")
+        with pytest.raises(DihedralError, match=r"folder '.*' is used by another search"):
+            search(task, trials=1)
+        errors.append(event)
 
-    concurrent, running = [], []
+    errors = []
     search(task, trials=1, callback=search_concurrently)
-    assert running == [0]
+    assert errors
 
 
 def test_a_study_that_is_not_a_database_is_rejected(task):
@@ -175,32 +219,7 @@ def test_a_graph_without_valid_triples_is_rejected(tmp_path):
     assert not (tmp_path / "study").exists()
 
 
-# --- the space --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["demo/umls", "demo/family", "best/wn18-d4-ste", "best/wn18rr-d4-gumbel"])
-def test_the_default_space_surrounds_its_recipe_and_is_valid(name):
-    recipe = dh.load_recipe(name)
-    space = default_space(recipe)
-    for key, values in space.items():
-        value = getattr(recipe, key)
-        assert value in values if isinstance(values, list) else values[0] < value < values[1]
-        for each in values:
-            recipe.adapt(**{key: each})
-    assert ("K" in space) == ("cooling" in space) == name.endswith(("umls", "family", "gumbel"))
-    assert {"epochs", "model", "levels"} <= space.keys()
-    assert ("dropout" in space) == (recipe.objective == "softmax")
-
-
-def test_choices_replace_defaults_and_fixed_settings_are_not_searched():
-    space = make_space(SMALL, {"K": ["4", "8", "4"], "dropout": ["0", "0.1"]}, fixed=("dimension",))
-    assert space["K"] == [4, 8] and space["dropout"] == [0.0, 0.1]
-    assert "dimension" not in space and "entity_lr" in space
-
-
 def test_lr_sets_both_learning_rates(family, tmp_path):
-    space = make_space(SMALL, {"lr": ["0.05", "0.5"]})
-    assert space["lr"] == [0.05, 0.5] and "entity_lr" not in space and "relation_lr" not in space
     (row,) = search(Search(family, SMALL, {"lr": [0.5]}, tmp_path / "study"), trials=1)
     assert row["recipe"]["entity_lr"] == row["recipe"]["relation_lr"] == 0.5
 
@@ -216,7 +235,7 @@ def test_a_missing_extra_is_named(python):
     script = (
         "import sys; sys.modules['optuna'] = None\n"
         "import dihedral as dh, pathlib\n"
-        "from dihedral.tune.optuna_search import Search, search\n"
+        "from dihedral.tune.search import Search, search\n"
         "try: search(Search(dh.make_family(40), dh.Recipe(), {}, pathlib.Path('never')), trials=1)\n"
         "except dh.DihedralError as error: print(error)"
     )
