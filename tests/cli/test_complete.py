@@ -36,11 +36,6 @@ def test_queries_with_unknown_names_are_left_out_on_request(cli, model_folder, t
     assert {row["question"] for row in done.rows} == {1}
 
 
-def test_without_queries_the_command_for_missing_facts_is_named(cli, model_folder):
-    done = cli("complete", model_folder)
-    assert done.code == 2 and "`dihedral missing` lists the most likely missing facts" in done.err
-
-
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_answers_are_read_back_as_a_graph_with_the_same_names(cli, tmp_path, suffix):
     names = ['"quoted"', '"a', "x\x85y", "x\u2028y", "x\x0by", "plain"]

@@ -92,33 +92,6 @@ def test_info_of_an_rdf_file_notes_the_number_of_literals(cli, tmp_path):
     assert "note: facts.ttl: 1 triples with a literal left out\n" in done.err
 
 
-def test_info_all_has_the_columns_of_table_2(cli, benchmark_path, tmp_path, monkeypatch):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for name in ("umls", "family-neural-lp"):
-        path = benchmark_path(name)
-        (folder / path.name).symlink_to(path)
-    monkeypatch.setenv("DIHEDRAL_DATA", str(folder))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    rows = cli("data", "info", "--all", "--json").rows
-    assert [(row["name"], row["entities"], row["test"]) for row in rows] == [
-        ("umls", 135, 661),
-        ("family-neural-lp", 3007, 2835),
-    ]
-    lines = cli("data", "info", "--all").out.splitlines()
-    assert lines[0].split() == ["dataset", "|E|", "|R|", "train", "valid", "test"]
-    assert lines[1].split() == ["umls", "135", "46", "5216", "652", "661"]
-    assert (
-        lines[3] == "not available: WN18, WN18RR, FB15k, FB15k-237, YAGO3-10 (`dihedral data fetch NAME` downloads one)"
-    )
-
-
-@pytest.mark.parametrize("arguments", [(), ("umls", "--all")], ids=["neither", "both"])
-def test_info_requires_either_a_graph_or_all(cli, arguments):
-    done = cli("data", "info", *arguments)
-    assert (done.code, done.err) == (2, "error: give either a graph or --all\n")
-
-
 def test_fetch_prints_the_location_of_an_available_benchmark(cli, benchmark_path):
     path = benchmark_path("umls")
     done = cli("data", "fetch", "UMLS")

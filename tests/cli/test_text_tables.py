@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from dihedral.cli import output
-from dihedral.cli.text_tables import cut, fit
+from dihedral.cli.output import cut, fit
 
 HEADER = ["rank", "head", "relation", "tail", "score"]
 ROWS = [["1", "a short head", "/people/person/place_of_birth" * 2, "a very long name of a tail entity (Q42)", "0.1234"]]

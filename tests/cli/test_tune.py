@@ -143,6 +143,12 @@ def test_failed_trials_are_reported(cli, data):
     assert none.code == 1 and "no trial completed; the first of 1 errors: the loss became nan" in none.err
 
 
+def test_a_missing_extra_is_named(python):
+    script = "import sys; sys.modules['optuna'] = None; from dihedral.cli.main import main; main()"
+    done = python("-c", script, "tune", "umls")
+    assert done.returncode == 2 and "error: a search needs optuna: pip install 'dihedral[tune]'" in done.stderr
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_keeps_the_finished_trials(interrupted, data, tmp_path, workers):
     words = ["tune", data, *SMALL, "--set", "epochs=20", "--set", "dimension=8", "--trials", "500", "--out", "study"]

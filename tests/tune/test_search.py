@@ -195,7 +195,7 @@ def test_a_folder_holds_one_search_at_a_time(task):
 def test_a_study_that_is_not_a_database_is_rejected(task):
     task.folder.mkdir()
     (task.folder / "study.db").write_bytes(b"not a database" * 100)
-    with pytest.raises(TrainingError, match=r"the study in '.*' cannot be used: file is not a database; finished"):
+    with pytest.raises(TrainingError, match=r"the study in '.*' cannot be used: .*file is not a database; finished"):
         search(task, trials=1)
 
 
@@ -229,14 +229,3 @@ def test_optuna_can_load_the_study(task):
     study = optuna.load_study(study_name=None, storage=f"sqlite:///{task.folder / 'study.db'}")
     assert len(study.trials) == 2 and study.best_value > 0
     assert set(study.trials[0].intermediate_values) == {1, 2, 3, 4}
-
-
-def test_a_missing_extra_is_named(python):
-    script = (
-        "import sys; sys.modules['optuna'] = None\n"
-        "import dihedral as dh, pathlib\n"
-        "from dihedral.tune.search import Search, search\n"
-        "try: search(Search(dh.make_family(40), dh.Recipe(), {}, pathlib.Path('never')), trials=1)\n"
-        "except dh.DihedralError as error: print(error)"
-    )
-    assert python("-c", script).stdout == "a search needs optuna: pip install 'dihedral[tune]'\n"

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dihedral.cli.options import Columns, Json, Seed, Wide
+from dihedral.cli import options as opt
 from dihedral.cli.output import print_found, print_json, print_table, read_data, say
-from dihedral.errors import DihedralError
 from dihedral.evaluation.metrics import relation_categories
 from dihedral.graph import Graph, make_family
 from dihedral.graph.benchmarks import BENCHMARKS, find_benchmark, locate
@@ -23,7 +22,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_command(wide: Wide = False, json: Json = False) -> None:
+def list_command(wide: opt.Wide = False, json: opt.Json = False) -> None:
     """List the named benchmarks and whether they are on this machine.
 
     Example: dihedral data list
@@ -35,31 +34,12 @@ def list_command(wide: Wide = False, json: Json = False) -> None:
 
 
 @app.command("info")
-def info_command(
-    name: Annotated[
-        str | None, typer.Argument(help="A benchmark, a folder, an archive or a file (text, JSON lines, Parquet, RDF).")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Describe all available benchmarks.")] = False,
-    columns: Columns = None,
-    wide: Wide = False,
-    json: Json = False,
-) -> None:
+def info_command(data: opt.Data, columns: opt.Columns = None, wide: opt.Wide = False, json: opt.Json = False) -> None:
     """Show statistics of a graph.
 
     Example: dihedral data info WN18RR
     """
-    if every == (name is not None):
-        raise DihedralError("give either a graph or --all")
-    if every:
-        rows = [_statistics(read_data(b.name)) for b in BENCHMARKS.values() if locate(b)]
-        missing = [b.name for b in BENCHMARKS.values() if not locate(b)]
-        header = ["dataset", "|E|", "|R|", "train", "valid", "test"]
-        print_found(json, rows, header, [list(row.values())[:6] for row in rows])
-        if missing and not json:
-            say(f"not available: {', '.join(missing)} (`dihedral data fetch NAME` downloads one)")
-        return
-    assert name is not None
-    row = _statistics(read_data(name, columns))
+    row = _statistics(read_data(data, columns))
     if json:
         print_json(row)
         return
@@ -101,7 +81,7 @@ def make_family_command(
     out: Annotated[Path, typer.Argument(help="The folder for train.txt, valid.txt and test.txt.")],
     people: Annotated[int, typer.Option(help="Number of people, a multiple of 4.")] = 1200,
     parents: Annotated[int, typer.Option(help="Parents per person: 1 or 2.")] = 2,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
 ) -> None:
     """Generate the synthetic FAMILY graph of the paper's case studies.
 

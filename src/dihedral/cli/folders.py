@@ -1,27 +1,34 @@
-"""Commands about a model folder: `dihedral info`, `evaluate`, `label` and `export`."""
+"""Commands about a model folder: `dihedral info`, `evaluate`, `label`, `export`, `update` and `fold-in`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Columns, Device, Json, Language, ModelFolder, Threads, Wide
-from dihedral.cli.output import METRICS, metric_rows, print_json, print_metrics, print_table, read_data, say
+from dihedral.cli import options as opt
+from dihedral.cli import output
+from dihedral.cli.output import print_json, print_metrics, print_table, read_data, remark, say
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
+from dihedral.learn import Interrupted
 from dihedral.store.folder import describe, relabel_model
 from dihedral.store.history import History, Version
+from dihedral.store.manifest import holds_model, read_manifest
+from dihedral.store.reviews import Fact
+from dihedral.update.folding import new_names
 from dihedral.update.lineage import versions_of
+from dihedral.update.update import update_folder
 
 SPLITS = ("valid", "test")  # that are measured
 
 
-def info_command(model: ModelFolder, wide: Wide = False, json: Json = False) -> None:
+def info_command(model: opt.ModelFolder, wide: opt.Wide = False, json: opt.Json = False) -> None:
     """Show the model, data, recipe and metrics of a model folder.
 
     Example: dihedral info out/umls
@@ -44,7 +51,7 @@ def _print(content: dict[str, Any]) -> None:
     for split in SPLITS:
         if split in content["metrics"]:
             report = content["metrics"][split]
-            print_metrics(f"{split}, filtered", metric_rows(report), report.get("standard_error"))
+            print_metrics(f"{split}, filtered", output.metric_rows(report), report.get("standard_error"))
     _print_calibration(content["calibration"])
     if len(versions := History.from_dict(content).versions) > 1:
         _print_versions(versions)
@@ -83,29 +90,23 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
 
 
 def evaluate_command(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     data: Annotated[
-        str | None,
-        typer.Option(help="Evaluate on this graph instead; all triples of a file without splits are ranked."),
+        str | None, typer.Option(help="Evaluate on this graph; without splits, on all its triples.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split to rank: train, valid or test.")] = "test",
     sample: Annotated[int, typer.Option(help="Rank a random sample of this many triples; 0 ranks all.")] = 0,
     seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
-    order: Annotated[
-        str,
-        typer.Option(
-            help="Rank by `score`, as published metrics do, by `probability`, or as answers are shown (`auto`)."
-        ),
-    ] = "score",
+    order: Annotated[str, typer.Option(help="Rank by score, by probability, or as answers are shown: auto.")] = "score",
     memory_mb: Annotated[int, typer.Option(help="Memory for scores, in megabytes.")] = 256,
     since: Annotated[
-        int | None, typer.Option(metavar="VERSION", help="Compare with what was measured for a version of this model.")
+        int | None, typer.Option(metavar="VERSION", help="Compare with this version of the model.")
     ] = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    columns: Columns = None,
-    wide: Wide = False,
-    json: Json = False,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    columns: opt.Columns = None,
+    wide: opt.Wide = False,
+    json: opt.Json = False,
 ) -> None:
     """Rank each head and tail of a split against all entities, with other known answers filtered out.
 
@@ -141,13 +142,14 @@ def _print_report(report: dict[str, Any], split: str, order: str, graph: Graph) 
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     ordered = f", answers in order of {report['order']}" if order != "score" else ""
     print_metrics(
-        f"{split}{size}, filtered, realistic ties{ordered}", metric_rows(report), report.get("standard_error")
+        f"{split}{size}, filtered, realistic ties{ordered}", output.metric_rows(report), report.get("standard_error")
     )
     print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
     print_metrics("by relation category", {name: row["both"] for name, row in report["per_category"].items()})
     relations = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]
     header = ["relation", "category", "triples", "MRR", "Hits@1", "Hits@10", "mean rank"]
-    rows = [[row[key] for key in ("relation", "category", "triples", *METRICS) if key != "hits@3"] for row in relations]
+    shown = ("relation", "category", "triples", "mrr", "hits@1", "hits@10", "mr")
+    rows = [[row[key] for key in shown] for row in relations]
     print_table("by relation (the 20 most frequent)", header, rows, graph)
 
 
@@ -167,15 +169,15 @@ def _compare(versions: Sequence[Version], since: int, split: str) -> dict[str, A
 
 
 def label_command(
-    model: ModelFolder,
+    model: opt.ModelFolder,
     labels: Annotated[
         Path,
         typer.Argument(
             metavar="FILE", help="TSV, CSV, JSON, Parquet or RDF: id, label and optionally description, type, language."
         ),
     ],
-    language: Language = "en",
-    json: Json = False,
+    language: opt.Language = "en",
+    json: opt.Json = False,
 ) -> None:
     """Store labels of entities and relations in a model folder; the model itself does not change.
 
@@ -187,17 +189,14 @@ def label_command(
     if json:
         found = {names.kind: names.labels.count if names.labels else 0 for names in (graph.entities, graph.relations)}
         print_json({"entities": found["entity"], "relations": found["relation"]})
-        return
-    say(f"labels: {count_labels(graph.entities, graph.relations)}")
+    else:
+        say(f"labels: {count_labels(graph.entities, graph.relations)}")
 
 
 def export_command(
-    model: ModelFolder,
-    out: Annotated[
-        Path,
-        typer.Option(help="NAME.npz, or NAME.parquet or NAME.txt (word2vec) with relations in NAME.relations.*."),
-    ],
-    json: Json = False,
+    model: opt.ModelFolder,
+    out: Annotated[Path, typer.Option(help="NAME.npz; NAME.parquet or NAME.txt add relations in NAME.relations.*.")],
+    json: opt.Json = False,
 ) -> None:
     """Write entity vectors and relation codes as NPZ, Parquet or word2vec text; the extension selects the format.
 
@@ -206,5 +205,129 @@ def export_command(
     written = dh.load(model).export(out)
     if json:
         print_json({"files": [str(path) for path in written]})
-        return
-    say(f"wrote {', '.join(map(str, written))}")
+    else:
+        say(f"wrote {', '.join(map(str, written))}")
+
+
+def update_command(
+    model: opt.ModelFolder,
+    add: Annotated[str | None, typer.Option(help="A file of facts to add; their names may be new.")] = None,
+    remove: Annotated[str | None, typer.Option(help="A file of facts to remove.")] = None,
+    reviews: Annotated[bool, typer.Option("--reviews", help="Add facts accepted with `dihedral review`.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the model to this folder; by default it is replaced.")] = None,
+    relations: Annotated[bool, typer.Option("--relations", help="Train known relations (--keep-optimiser).")] = False,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the facts of the update; chosen by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the same update after it was stopped.")] = False,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    columns: opt.Columns = None,
+    json: opt.Json = False,
+) -> None:
+    """Add facts to a model and remove facts from it, without training it again from the start.
+
+    Example: dihedral update out/umls --add new.tsv --remove old.tsv
+
+    Example: dihedral update out/umls --add new.tsv --out out/umls-2
+
+    Example: dihedral update out/umls --reviews
+    """
+    if add is None and remove is None and not reviews:
+        raise DihedralError("there is nothing to change; give --add, --remove or --reviews")
+    added, removed = _read(add, columns), _read(remove, columns)
+    before = read_manifest(model) if holds_model(model) else None
+    try:
+        updated = update_folder(
+            model, out=out, device=device, seed=seed, resume=resume, relations=relations, epochs=epochs, add=added,
+            remove=removed, reviews=reviews,
+        )  # fmt: skip
+    except Interrupted:
+        remark(f"interrupted; the model in {model} is as it was. To continue, repeat the command with --resume")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        state = "as it was" if read_manifest(model) == before else "already updated"
+        remark(f"interrupted; the model in {model} is {state}")
+        raise typer.Exit(1) from None
+    version = updated.history.latest
+    if json:
+        print_json(asdict(version))
+    else:
+        print_version(version)
+        remark(f"wrote the model to {out or model}")
+
+
+def _read(source: str | None, columns: str | None) -> list[Fact]:
+    if source is None:
+        return []
+    graph = read_data(source, columns, all_as="train")
+    return list(graph.names_of(graph.known))
+
+
+def print_version(version: Version) -> None:
+    """What an update did, measured and advises."""
+    counts = {name: getattr(version, name) for name in ("added", "removed", "new_entities", "new_relations")}
+    changed = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count)
+    say(f"version {version.version}: {changed}")
+    if version.known_already:
+        say(f"facts that the graph had already: {version.known_already:,}")
+    if version.trained_again:
+        why = "most rows are new or learned from removed facts"
+        say(f"a new model was trained in {version.train_seconds:.1f} s: {why}")
+    else:
+        new = f"{version.new_entities:,} entity rows added, " if version.new_entities else ""
+        rows = f"{version.rows_changed:,} of {version.rows:,}"
+        say(f"{new}{rows} entity rows changed in {version.train_seconds:.1f} s")
+    for split in ("valid", "test"):
+        before, after = version.mrr(split)
+        if before is not None and after is not None:
+            say(f"{split} MRR {before:.4f} before, {after:.4f} after")
+    drift = version.drift
+    if drift["added_mrr_before"] is not None:
+        say(f"added facts: MRR {drift['added_mrr_before']:.4f} before, {drift['added_known_mrr_after']:.4f} after")
+    if drift["added_mrr_after"] != drift["added_known_mrr_after"]:
+        say(f"added facts, also those with new names: MRR {drift['added_mrr_after']:.4f} after")
+    if version.not_undone is not None:
+        say(f"not undone: {version.not_undone}")
+    say("retraining is not needed" if version.advice is None else f"retraining is recommended: {version.advice}")
+
+
+def fold_in_command(
+    model: opt.ModelFolder,
+    facts: Annotated[str, typer.Option(help="A file of facts that name the new entities.")],
+    head: opt.Head = None,
+    relation: opt.Relation = None,
+    tail: opt.Tail = None,
+    top: opt.Top = 10,
+    known: opt.Known = "include",
+    out: Annotated[Path | None, typer.Option(help="Write the model with the new entities to this folder.")] = None,
+    seed: opt.Seed = 0,
+    columns: opt.Columns = None,
+    json: opt.Json = False,
+) -> None:
+    """Place entities that a model does not know by their facts, without training, and predict with them.
+
+    Example: dihedral fold-in out/umls --facts new.tsv --head new_virus --relation causes
+
+    Example: dihedral fold-in out/umls --facts new.tsv --out out/umls-grown
+    """
+    asked = sum(part is not None for part in (head, relation, tail))
+    if asked in (1, 3) or (not asked and out is None):
+        raise DihedralError(f"{asked} of --head, --relation and --tail are given; give two of them, or only --out")
+    if out is not None and holds_model(out):
+        raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
+    predictor = dh.load(model)
+    triples = _read(facts, columns)
+    names = new_names(predictor.graph, triples)
+    if not names:
+        raise DihedralError(
+            f"the facts in {facts!r} name no entity that the model does not know; use `dihedral update`"
+        )
+    listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    remark(f"{len(names)} new {'entity' if len(names) == 1 else 'entities'}: {listed}")
+    grown = predictor.fold_in(names, triples, seed=seed)
+    if out is not None:
+        grown.save(out)
+        remark(f"wrote the model to {out}")
+    if asked:
+        found = grown.predict(head=head, relation=relation, tail=tail, top=top, known=known)  # type: ignore[arg-type]
+        output.print_predictions(found, grown.graph, json)

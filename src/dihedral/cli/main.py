@@ -17,11 +17,11 @@ from dihedral.errors import DihedralError, TrainingError
 from dihedral.io.text import visible
 
 COMMANDS = {
-    "train": "training", "update": "updating", "tune": "tune", "evaluate": "folders", "predict": "predict",
-    "missing": "predict", "review": "review", "complete": "predict", "classify": "predict", "similar": "predict",
-    "explain": "explain", "rules": "rules", "query": "ask", "ask": "ask", "fold-in": "updating",
+    "train": "training", "update": "folders", "tune": "training", "evaluate": "folders", "predict": "answers",
+    "missing": "answers", "review": "review", "complete": "answers", "classify": "answers", "similar": "answers",
+    "explain": "answers", "rules": "rules", "query": "answers", "ask": "answers", "fold-in": "folders",
     "materialise": "rules", "label": "folders", "serve": "serve", "info": "folders", "export": "folders",
-    "recipes": "training", "demo": "demo", "data": "data",
+    "recipes": "training", "demo": "training", "data": "data",
 }  # fmt: skip
 """The module of each command, in the order of the help text. It holds a function NAME_command, or a Typer `app`."""
 

@@ -29,37 +29,26 @@ def _check_table_file(path: Path | None) -> Path | None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one line per result.")]
-Wide = Annotated[
-    bool, typer.Option("--wide", help="Print tables in full, wider than the terminal.", callback=_use_wide)
-]
+Wide = Annotated[bool, typer.Option("--wide", help="Print tables wider than the terminal.", callback=_use_wide)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_use_verbose)]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 Data = Annotated[
-    str,
-    typer.Argument(
-        help="A benchmark, a folder with train/valid/test, an archive, or a file (text, JSON lines, Parquet, RDF)."
-    ),
+    str, typer.Argument(help="A benchmark, a folder, an archive, or a file (text, JSON lines, Parquet, RDF).")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-Columns = Annotated[
-    str | None, typer.Option(help="Names of the head, relation and tail columns, such as subject,predicate,object.")
-]
-Labels = Annotated[
-    Path | None,
-    typer.Option(help="Labels of entities and relations: TSV, CSV, JSON, Parquet or RDF with ids and labels."),
-]
+Columns = Annotated[str | None, typer.Option(help="Columns of head, relation and tail, such as source,kind,target.")]
+Labels = Annotated[Path | None, typer.Option(help="TSV, CSV, JSON, Parquet or RDF with ids and labels.")]
 Language = Annotated[str, typer.Option(help="Languages of labels, the preferred one first, such as en,de.")]
 TableFile = Annotated[
     Path | None,
     typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.", callback=_check_table_file),
 ]
 SpreadsheetSafe = Annotated[
-    bool,
-    typer.Option("--spreadsheet-safe", help="In .csv and .tsv files, put ' before names that start with = + - or @."),
+    bool, typer.Option("--spreadsheet-safe", help="In .csv and .tsv, put ' before names that start with = + - or @.")
 ]
-HeadOption = Annotated[str | None, typer.Option("--head", help="The head entity.")]
-RelationOption = Annotated[str | None, typer.Option("--relation", help="The relation.")]
-TailOption = Annotated[str | None, typer.Option("--tail", help="The tail entity.")]
+Head = Annotated[str | None, typer.Option("--head", help="The head entity.")]
+Relation = Annotated[str | None, typer.Option("--relation", help="The relation.")]
+Tail = Annotated[str | None, typer.Option("--tail", help="The tail entity.")]
 Relations = Annotated[list[str] | None, typer.Option("--relation", help="Only facts of this relation; repeatable.")]
 Top = Annotated[int, typer.Option(help="Number of answers.")]
 Among = Annotated[str, typer.Option(help="Candidate entities: all, signature, range, or RELATION=ENTITY.")]
@@ -69,7 +58,4 @@ Base = Annotated[str, typer.Option(help="In RDF, what comes before names that ar
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="CPU threads; by default one per core that this process may use.", callback=use_threads),
-]
+Threads = Annotated[int | None, typer.Option(help="CPU threads (default: one per core).", callback=use_threads)]

@@ -1,9 +1,10 @@
-"""Shared by the commands: output as JSON or tables, progress bars, and reading a graph."""
+"""Shared by the commands: JSON, tables that fit the terminal, progress bars, and reading a graph."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 from rich.text import Text
 
-from dihedral.cli.text_tables import fit
 from dihedral.elements.shares import ComponentShare
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.archives import ARCHIVES
@@ -40,6 +41,11 @@ settings = Settings()
 
 MAX_CELL = 1000  # characters of a cell in a table
 LEAST = ("precision_high", "precision_low", "score", "question", "relation")  # columns, the least important first
+GAP = "  "
+MIN_TEXT, MIN_TEXTS = 14, 36  # that a column of text, and all of them, should have before others are left out
+MIN_CUT = 5  # the narrowest column
+_LABELLED = re.compile(r"([^()]*\S) (\([^\s()]+\))", re.DOTALL)  # a label with its id
+_NUMBER = re.compile(r"-?[\d.,]*%?|yes|no|true|false")
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 
@@ -63,15 +69,8 @@ def print_json(content: Any, graph: Graph | None = None) -> None:
     """Print JSON: one line, or one per item of a list. graph: add the labels of the names in each line."""
     for each in content if isinstance(content, list) else [content]:
         labels = {} if graph is None else graph.labels_in(each)
-        _print_line(each | {"labels": labels} if labels else each)
-
-
-def _print_line(content: Any) -> None:
-    try:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # NaN or infinity
-        text = json.dumps(_without_nan(content), ensure_ascii=False)
-    print(visible_json(text))
+        line = _without_nan(each | {"labels": labels} if labels else each)
+        print(visible_json(json.dumps(line, ensure_ascii=False)))
 
 
 def _without_nan(content: Any) -> Any:
@@ -106,8 +105,67 @@ def print_table(
         remark(f"not shown: {', '.join(dropped)}; --wide shows all")
 
 
+def fit(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, least: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """The lines of a table, the header first, and the names of columns that are left out.
+
+    width: of the terminal; None shows everything. least: columns by importance, the least important first: text in
+    them is cut first, and those of numbers are left out if the text would become too short.
+    """
+    places = list(range(len(header)))
+    dropped: list[str] = []
+    widths = [max(cell_len(row[i]) for row in [header, *rows]) for i in places]
+    texts = [i for i in places if any(not _NUMBER.fullmatch(row[i]) for row in rows)]
+
+    def excess() -> int:
+        return 0 if width is None else sum(widths[i] for i in places) + len(GAP) * (len(places) - 1) - width
+
+    for name in least:
+        room = sum(max(0, widths[i] - max(MIN_TEXT, MIN_TEXTS // len(texts))) for i in texts)
+        i = header.index(name) if name in header else -1
+        if i in places and i not in texts and excess() > room:
+            places.remove(i)
+            dropped.append(name)
+    order = [header.index(name) for name in least if name in header]
+    order = [i for i in order if i in texts] + [i for i in reversed(texts) if i not in order]
+    for narrowest in (MIN_TEXT, MIN_CUT):
+        for i in order:
+            widths[i] -= max(0, min(excess(), widths[i] - max(narrowest, min(cell_len(header[i]), MIN_TEXT))))
+    lines = [_line([row[i] for i in places], [widths[i] for i in places]) for row in [header, *rows]]
+    return lines, dropped
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells side by side: the first to the left, the others to the right of their column."""
+    shown = [cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    padded = [" " * (width - cell_len(cell)) for cell, width in zip(shown, widths, strict=True)]
+    parts = [shown[0] + padded[0], *(space + cell for space, cell in zip(padded[1:], shown[1:], strict=True))]
+    return GAP.join(parts).rstrip() if len(parts) == 1 else GAP.join(parts)
+
+
+def cut(text: str, width: int) -> str:
+    """Text of at most this width: a label is cut before its id, a path at its beginning, other text at its end.
+
+    >>> cut("Douglas Noel Adams (Q42)", 16), cut("/people/person/profession", 14), cut("a long text", 8)
+    ('Douglas N… (Q42)', '…on/profession', 'a long …')
+    """
+    if cell_len(text) <= width:
+        return text
+    labelled = _LABELLED.fullmatch(text)
+    if labelled and cell_len(labelled[2]) + 8 <= width:
+        return f"{cut(labelled[1], width - cell_len(labelled[2]) - 1)} {labelled[2]}"
+    if "/" in text and " " not in text:
+        return "…" + text[-(width - 1) :]
+    return set_cell_size(text, width - 1) + "…"
+
+
 def _cell_text(value: Any, shown: Callable[[str], str]) -> str:
-    """A cell as it is shown; very long text is cut unless --wide is given."""
+    """A cell as it is shown: a share as its kappa, if significant; very long text is cut unless --wide is given."""
+    if value is None or isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, ComponentShare):
+        value = value.kappa if value.significant else ""
     if isinstance(value, float):
         return f"{value:.4f}"
     text = " · ".join(map(shown, value)) if isinstance(value, tuple) else shown(str(value))
@@ -115,14 +173,15 @@ def _cell_text(value: Any, shown: Callable[[str], str]) -> str:
 
 
 def print_found(
-    as_json: bool, content: list[Any], header: Sequence[str], rows: Iterable[Sequence[Any]],
+    as_json: bool, content: list[Any], header: Sequence[str], rows: Iterable[Sequence[Any]] | None = None,
     graph: Graph | None = None, least: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Print content as lines of JSON, or its rows as a table without a title."""
+    """Print content as lines of JSON, or as a table without a title; its rows are those of content if not given."""
     if as_json:
         print_json(content, graph)
     else:
-        print_table("", header, rows, graph, least)
+        shown = [[each[name] for name in header] for each in content] if rows is None else rows
+        print_table("", header, shown, graph, least)
 
 
 def print_answers(found: pa.Table, graph: Graph, out: Path | None, spreadsheet_safe: bool, as_json: bool) -> None:
@@ -132,7 +191,7 @@ def print_answers(found: pa.Table, graph: Graph, out: Path | None, spreadsheet_s
         remark(f"wrote {len(found)} rows to {out}")
         return
     rows = found.to_pylist()
-    cells = [[_verdict(value) if name == "true" else cell(value) for name, value in row.items()] for row in rows]
+    cells = [["no" if name == "true" and not value else value for name, value in row.items()] for row in rows]
     print_found(as_json, rows, found.column_names, cells, graph, LEAST)
 
 
@@ -140,24 +199,7 @@ def print_predictions(found: Sequence[Prediction], graph: Graph, as_json: bool, 
     """Print the answers to a question; least: as for `print_table`."""
     calibrated = bool(found) and found[0].probability is not None
     header = ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"]
-    rows = [[cell(getattr(each, name)) for name in header] for each in found]
-    print_found(as_json, [each._asdict() for each in found], header, rows, graph, least)
-
-
-def _verdict(true: bool) -> str:
-    return "yes" if true else "no"
-
-
-def cell(value: Any) -> Any:
-    """A value as a table shows it: "yes" or nothing for a bool, nothing for None."""
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    return "" if value is None else value
-
-
-def shown_kappa(share: ComponentShare) -> float | str:
-    """The kappa of a share as a table shows it: nothing if it is not significant."""
-    return share.kappa if share.significant else ""
+    print_found(as_json, [each._asdict() for each in found], header, None, graph, least)
 
 
 def print_metrics(
@@ -188,12 +230,16 @@ def progress_bar(*columns: str | ProgressColumn, **options: Any) -> Progress:
 
 
 @contextmanager
-def counted_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar; yield a function that takes the done and total counts."""
+def counted_bar(description: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function that takes the done and total counts, and shows them as a progress bar."""
     columns = "{task.description}", BarColumn(), "{task.completed} of {task.total}", TimeRemainingColumn()
     with progress_bar(*columns, transient=True) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def show(done: int, total: int | None) -> None:
+            task = bar.task_ids[0] if bar.task_ids else bar.add_task(description)
+            bar.update(task, completed=done, total=total)
+
+        yield show
 
 
 def read_data(
@@ -205,20 +251,13 @@ def read_data(
     all_as: put all triples of a single file into this split, unless it has its own splits.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
-    columns_of_bar = "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with progress_bar(*columns_of_bar, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(f"downloading {name}", total=total)
-            bar.update(tasks[name], completed=done)
-
-        unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
-        share = 0.0 if unsplit else 0.1
+    unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
+    share = 0.0 if unsplit else 0.1
+    with counted_bar("downloading") as show:
         graph = load_graph(
-            source, columns=names, valid=share, test=share, seed=seed, labels=labels, language=language, progress=show
-        )
+            source, columns=names, valid=share, test=share, seed=seed, labels=labels, language=language,
+            progress=lambda name, done, total: show(done, total),
+        )  # fmt: skip
     if unsplit and not len(graph.valid) + len(graph.test):
         graph.split(str(all_as))  # raises an error for an unknown split
         notes_left = tuple(note for note in graph.notes if not note.startswith("split with seed"))

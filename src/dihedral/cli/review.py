@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Base, ModelFolder, Relations, SpreadsheetSafe
+from dihedral.cli import options as opt
 from dihedral.cli.output import counted_bar, remark, say
 from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
@@ -23,7 +23,6 @@ from dihedral.predict.reviewing import (
     check_min_probability,
     fact_of,
     find_proposals,
-    left_open,
     make_decision,
 )
 from dihedral.store.folder import replace_metrics
@@ -31,32 +30,28 @@ from dihedral.store.manifest import MANIFEST, holds_model, read_manifest
 from dihedral.store.review_files import read_decisions, write_reviews
 from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 
-# Besides the commands and their first letters.
-WORDS = {"y": "accept", "yes": "accept", "n": "reject", "no": "reject"}
 COMMANDS = ("accept", "reject", "skip", "undo", "evidence", "quit")
+WORDS = {word: command for command in COMMANDS for word in (command, command[0])}
+WORDS |= {"y": "accept", "yes": "accept", "n": "reject", "no": "reject"}
 QUESTION = "accept, reject, skip, undo, evidence or quit? A note may follow. [a/r/s/u/e/q] "
 
 
 def review_command(
-    model: ModelFolder,
-    relation: Relations = None,
-    type: Annotated[
-        str | None, typer.Option(help="Only facts with an entity of this type: of its label, or by an isa relation.")
-    ] = None,
+    model: opt.ModelFolder,
+    relation: opt.Relations = None,
+    type: Annotated[str | None, typer.Option(help="Only facts with an entity of this type, by label or isa.")] = None,
     min_probability: Annotated[float | None, typer.Option(help="Only facts with at least this probability.")] = None,
     top: Annotated[int, typer.Option(help="Number of facts to review.")] = 100,
     reviewer: Annotated[str | None, typer.Option(help="Who decides; by default your login name.")] = None,
-    export: Annotated[
-        Path | None, typer.Option(help="Write the decisions to a .tsv, .csv, .parquet, .nt or .nq file.")
-    ] = None,
+    export: Annotated[Path | None, typer.Option(help="Write decisions to .tsv, .csv, .parquet, .nt or .nq.")] = None,
     import_: Annotated[
-        Path | None, typer.Option("--import", help="Import decisions from a .tsv or .csv file, and exit.")
+        Path | None, typer.Option("--import", help="Import decisions from .tsv or .csv, and exit.")
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Correct the model's probabilities by the decisions, and exit.")
+        bool, typer.Option("--calibrate", help="Correct probabilities by decisions, and exit.")
     ] = False,
-    base: Base = BASE,
-    spreadsheet_safe: SpreadsheetSafe = False,
+    base: opt.Base = BASE,
+    spreadsheet_safe: opt.SpreadsheetSafe = False,
 ) -> None:
     """Accept or reject missing facts one by one; decisions are kept beside the model, in reviews.jsonl.
 
@@ -84,7 +79,7 @@ def review_command(
             found = find_proposals(
                 predictor, reviews, reviewer=who, relations=relation or (), type=type, top=top, on_progress=on_progress
             )
-        Session(predictor, reviews, who).run(left_open(at_least(found, min_probability), reviews, who))
+        Session(predictor, reviews, who).run(at_least(found, min_probability))
 
 
 def _login() -> str:
@@ -141,39 +136,44 @@ class Session:
         self.counts: Counter[str] = Counter()
 
     def run(self, proposals: list[Proposal]) -> None:
+        if not proposals:
+            say("no facts are left to review")
+            return
         place = 0
-        shown = -1
         while place < len(proposals):
-            if shown != place:
-                if (other := self._decided(proposals[place])) is not None:
-                    decided = f"in the meantime, {other.reviewer} {PAST[other.decision]} it"
-                    remark(f"{self._text(fact_of(proposals[place]))}: {decided}")
-                    place += 1
-                    continue
-                self._show(proposals[place], place + 1, len(proposals))
-                shown = place
-            line = _read_line()
-            if line is None:
-                break
-            word, _, note = line.strip().partition(" ")
-            chosen = WORDS.get(word.lower()) or next((each for each in COMMANDS if each in _spelled(word)), None)
-            if chosen == "quit":
-                break
-            if chosen is None:
-                remark(f"command {word!r:.80} is not known; write {', '.join(COMMANDS[:-1])} or quit")
-            elif chosen == "evidence":
-                self._explain(proposals[place])
-            elif chosen == "undo":
-                place = self._undo(proposals, place)
-                shown = -1
-            elif self._decide(proposals[place], chosen, note):
+            proposal = proposals[place]
+            if (other := self._decided(proposal)) is not None:
+                remark(f"{self._text(fact_of(proposal))}: in the meantime, {other.reviewer} {PAST[other.decision]} it")
                 place += 1
-        self._finish(proposals)
+                continue
+            likely = proposal["probability"]
+            value = f"score {proposal['score']:.2f}" if likely is None else f"probability {_shown(likely)}"
+            say(f"{place + 1} of {len(proposals)}: {self._text(fact_of(proposal))}, {value}")
+            place = self._next_place(proposals, place)
+        counts = ", ".join(f"{self.counts[name]} {word}" for name, word in PAST.items())
+        say(f"{counts}; decisions are in {self.reviews.path}")
 
-    def _show(self, proposal: Proposal, number: int, total: int) -> None:
-        likely = proposal["probability"]
-        value = f"score {proposal['score']:.2f}" if likely is None else f"probability {_shown(likely)}"
-        say(f"{number} of {total}: {self._text(fact_of(proposal))}, {value}")
+    def _next_place(self, proposals: list[Proposal], place: int) -> int:
+        """Follow commands about a fact until one leads to another; the place after the last ends the session."""
+        graph, fact = self.predictor.graph, fact_of(proposals[place])
+        while True:
+            word, _, note = _read_line().strip().partition(" ")
+            chosen = WORDS.get(word.lower())
+            try:
+                if chosen == "quit":
+                    return len(proposals)
+                if chosen == "undo":
+                    return self._undo(proposals, place)
+                if chosen == "evidence":
+                    say(explain(self.predictor, *fact).text(graph.entities.shown, graph.relations.shown))
+                elif chosen is None:
+                    remark(f"command {word!r:.80} is not known; write {', '.join(COMMANDS[:-1])} or quit")
+                else:
+                    self.reviews.add(make_decision(self.predictor, fact, chosen, self.reviewer, note))
+                    self.counts[chosen] += 1
+                    return place + 1
+            except DihedralError as error:
+                remark(str(error))
 
     def _decided(self, proposal: Proposal) -> Decision | None:
         """What another reviewer has decided since the facts were found."""
@@ -185,43 +185,13 @@ class Session:
         head, relation, tail = fact
         return f"{graph.entities.shown(head)}  {graph.relations.shown(relation)}  {graph.entities.shown(tail)}"
 
-    def _decide(self, proposal: Proposal, decision: str, note: str) -> bool:
-        """Keep a decision; returns whether it was valid."""
-        try:
-            self.reviews.add(make_decision(self.predictor, fact_of(proposal), decision, self.reviewer, note))
-        except DihedralError as error:
-            remark(str(error))
-            return False
-        self.counts[decision] += 1
-        return True
-
     def _undo(self, proposals: list[Proposal], place: int) -> int:
         """Take back the latest decision; returns the place of its fact, if that is among those shown."""
-        try:
-            undone = self.reviews.undo(self.reviewer)
-        except DihedralError as error:
-            remark(str(error))
-            return place
+        undone = self.reviews.undo(self.reviewer)
         say(f"undone: {undone.decision} {self._text(undone.fact)}")
         self.counts[undone.decision] = max(0, self.counts[undone.decision] - 1)  # it may be of an earlier session
         places = [number for number, each in enumerate(proposals) if fact_of(each) == undone.fact]
         return places[0] if places else place
-
-    def _explain(self, proposal: Proposal) -> None:
-        graph = self.predictor.graph
-        try:
-            found = explain(self.predictor, *fact_of(proposal))
-        except DihedralError as error:
-            remark(str(error))
-        else:
-            say(found.text(graph.entities.shown, graph.relations.shown))
-
-    def _finish(self, proposals: list[Proposal]) -> None:
-        if not proposals:
-            say("no facts are left to review")
-            return
-        counts = ", ".join(f"{self.counts[name]} {word}" for name, word in PAST.items())
-        say(f"{counts}; decisions are in {self.reviews.path}")
 
 
 def _shown(probability: float) -> str:
@@ -229,14 +199,9 @@ def _shown(probability: float) -> str:
     return "< 0.01" if probability < 0.01 else "> 0.99" if probability > 0.99 else f"{probability:.2f}"
 
 
-def _spelled(word: str) -> set[str]:
-    """The commands that a word may mean: its own name or its first letter."""
-    return {each for each in COMMANDS if word.lower() in (each, each[0])}
-
-
-def _read_line() -> str | None:
-    """The next line; None at the end of the input, and after Ctrl-C."""
+def _read_line() -> str:
+    """The next line; `quit` at the end of the input, and after Ctrl-C."""
     try:
         return input(QUESTION if sys.stdin.isatty() else "")
     except (EOFError, KeyboardInterrupt):
-        return None
+        return "quit"

@@ -11,18 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import dihedral as dh
-from dihedral.cli.options import Base, Columns, Csv, Device, Json, Wide
-from dihedral.cli.output import (
-    cell,
-    counted_bar,
-    print_found,
-    print_json,
-    print_table,
-    read_data,
-    remark,
-    say,
-    shown_kappa,
-)
+from dihedral.cli import options as opt
+from dihedral.cli.output import counted_bar, print_found, print_json, print_table, read_data, remark, say
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.constants import find_constant_rules
@@ -34,11 +24,6 @@ from dihedral.io.iris import BASE
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
 LEAST = ("95 % interval", "order matters", "kappa", "PCA conf.", "head cov.")  # columns, the least important first
-
-Constants = Annotated[
-    str | None,
-    typer.Option(help="head or tail: mine rules h(c,Y) <= r(Y,d), or h(X,c) <= r(X,d), with constants c and d."),
-]
 
 
 def rules_command(
@@ -52,17 +37,17 @@ def rules_command(
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
     min_score: Annotated[float, typer.Option(help="Leave out rules that the model scores lower.")] = MIN_SCORE,
-    constants: Constants = None,
-    device: Device = "cpu",
-    read: Annotated[
-        Path | None, typer.Option(help="Count the rules of this file by AMIE or AnyBURL instead of mining rules.")
+    constants: Annotated[
+        str | None, typer.Option(help="head or tail: mine rules with constants, h(c,Y) <= r(Y,d) or h(X,c) <= r(X,d).")
     ] = None,
+    device: opt.Device = "cpu",
+    read: Annotated[Path | None, typer.Option(help="Count the rules of this file by AMIE or AnyBURL instead.")] = None,
     format: Annotated[str | None, typer.Option(help=f"Print the rules as {', '.join(FORMATS)}.")] = None,
-    base: Base = BASE,
-    as_csv: Csv = False,
-    columns: Columns = None,
-    wide: Wide = False,
-    json: Json = False,
+    base: opt.Base = BASE,
+    as_csv: opt.Csv = False,
+    columns: opt.Columns = None,
+    wide: opt.Wide = False,
+    json: opt.Json = False,
 ) -> None:
     """Mine symmetric relations, inverses and compositions, with the model's score and the graph's support for each.
 
@@ -135,20 +120,18 @@ def _print_kind(title: str, rules: list[MinedRule], graph: Graph) -> None:
     if not rules:
         say(f"no {title}")
         return
+    ordered, sampled = rules[0].kind == "composition", any(rule.interval for rule in rules)
     header = ["rule", "score", "kappa", "support", "head cov.", "confidence", "PCA conf."]
-    rows = [
-        [rule.text(graph.relations.shown), rule.score, shown_kappa(rule.agreement), rule.support, rule.head_coverage,
-         rule.confidence, rule.pca_confidence]
-        for rule in rules
-    ]  # fmt: skip
-    if rules[0].kind == "composition":
-        header.append("order matters")
-        rows = [[*row, "yes" if rule.order_matters else "no"] for row, rule in zip(rows, rules, strict=True)]
-    if any(rule.interval for rule in rules):
-        header.append("95 % interval")
-        rows = [[*row, _interval(rule)] for row, rule in zip(rows, rules, strict=True)]
+    header += ["order matters"] * ordered + ["95 % interval"] * sampled
+    rows = []
+    for rule in rules:
+        row = [rule.text(graph.relations.shown), rule.score, rule.agreement, rule.support]
+        row += [rule.head_coverage, rule.confidence, rule.pca_confidence]
+        row += ["yes" if rule.order_matters else "no"] * ordered
+        interval = "exact" if rule.interval is None else f"{rule.interval.low:.4f} to {rule.interval.high:.4f}"
+        rows.append(row + [interval] * sampled)
     print_table(f"\n{title}", header, rows, graph, LEAST)
-    if any(rule.interval for rule in rules):
+    if sampled:
         say("counts with an interval, which is that of the confidence, are estimates from a sample of paths")
 
 
@@ -163,10 +146,6 @@ def _print_constants(rules: list[HornRule], format: str | None, base: str, graph
         for rule in rules
     ]  # fmt: skip
     print_table("\nrules with constants", header, rows, graph, LEAST)
-
-
-def _interval(rule: MinedRule) -> str:
-    return "exact" if rule.interval is None else f"{rule.interval.low:.4f} to {rule.interval.high:.4f}"
 
 
 def _print_csv(rules: list[MinedRule]) -> None:
@@ -185,14 +164,14 @@ def materialise_command(
     rules: Annotated[Path, typer.Argument(help="A file of rules by AMIE, AnyBURL or `dihedral rules --format json`.")],
     data: Annotated[str, typer.Argument(metavar="GRAPH", help="The graph: anything that `train` reads.")],
     out: Annotated[
-        Path | None, typer.Option(help="Write .tsv, .csv, .parquet, .nt or .nq (with provenance) instead of printing.")
+        Path | None, typer.Option(help="Write .tsv, .csv, .parquet, .nt or .nq instead of printing.")
     ] = None,
     min_confidence: Annotated[float, typer.Option(help="Leave out rules with a lower confidence in the graph.")] = 0.0,
     min_support: Annotated[int, typer.Option(help="Leave out rules with a lower support in the graph.")] = 1,
-    base: Base = BASE,
-    columns: Columns = None,
-    wide: Wide = False,
-    json: Json = False,
+    base: opt.Base = BASE,
+    columns: opt.Columns = None,
+    wide: opt.Wide = False,
+    json: opt.Json = False,
 ) -> None:
     """Derive new facts from a graph with rules, each with the confidence of its best rule and one reason.
 
@@ -213,6 +192,5 @@ def materialise_command(
         remark(f"wrote {len(found)} facts that {len(found.rules)} of {len(known)} rules derive to {out}")
         return
     table = found.to_arrow()
-    rows = table.to_pylist()
     header = [name for name in table.column_names if name not in ("pca_confidence", "support")]
-    print_found(json, rows, header, [[cell(row[name]) for name in header] for row in rows], graph)
+    print_found(json, table.to_pylist(), header, None, graph)

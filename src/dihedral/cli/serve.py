@@ -16,21 +16,13 @@ def serve_command(
     models: Annotated[list[str], typer.Argument(help="Model folders, each DIR or NAME=DIR; the first is the default.")],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
-    fd: Annotated[
-        int | None, typer.Option(min=0, help="File descriptor of a listening socket, instead of host and port.")
-    ] = None,
+    fd: Annotated[int | None, typer.Option(min=0, help="A listening socket's descriptor, for host and port.")] = None,
     api_key: Annotated[
         str | None, typer.Option(help="Require this key in the X-API-Key header; by default DIHEDRAL_API_KEY, if set.")
     ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Name by which requests may address the server; repeatable."),
-    ] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Name of the server in requests; repeatable.")] = None,
     max_seconds: Annotated[float, typer.Option(min=1, help="Maximum time for one request.")] = 60,
-    max_per_client: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximum requests of one address at a time; by default unlimited."),
-    ] = None,
+    max_per_client: Annotated[int | None, typer.Option(min=1, help="Maximum concurrent requests per address.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the explorer in a browser.")] = False,
 ) -> None:
     """Serve models over an HTTP API, with a web explorer; Ctrl-C stops the server, SIGHUP reloads the models.
@@ -48,7 +40,7 @@ def serve_command(
         if open_browser:
             webbrowser.open(address)
 
-    key = os.environ.get("DIHEDRAL_API_KEY") if api_key is None else api_key
+    key = os.environ.get("DIHEDRAL_API_KEY") if api_key is None else api_key  # not envvar, which ignores an empty key
     serve(
         models, host=host, port=port, fd=fd, api_key=key, allow_hosts=allow_host or (), max_seconds=max_seconds,
         max_per_client=max_per_client, on_ready=ready, note=remark,

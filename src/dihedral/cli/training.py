@@ -1,29 +1,26 @@
-"""`dihedral train`: train a model from data and a recipe; `dihedral recipes`: list the built-in recipes."""
+"""Commands that train models: `dihedral train`, `tune` and `demo`; `dihedral recipes` lists the recipes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import shlex
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, TimeElapsedColumn
 
-from dihedral.cli.options import Columns, Data, Device, Json, Labels, Language, Seed, Settings, Threads, Verbose, Wide
-from dihedral.cli.output import (
-    console,
-    detail,
-    metric_rows,
-    notes,
-    print_found,
-    print_json,
-    print_metrics,
-    read_data,
-    remark,
-)
-from dihedral.errors import DihedralError
+import dihedral as dh
+from dihedral.cli import options as opt
+from dihedral.cli import output
+from dihedral.cli.output import detail, print_found, print_json, read_data, remark, say
+from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
+from dihedral.graph.patterns import Reversals, find_reversals
+from dihedral.interpretation import Algebra
 from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, recipe_names
 from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
 from dihedral.learn.estimates import duration, seconds_per_epoch
@@ -33,51 +30,45 @@ from dihedral.predict.train import train
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
 from dihedral.store.manifest import holds_model
+from dihedral.tune.space import make_space, paper_grid
 
-RecipeOption = Annotated[
-    str | None,
-    typer.Option(help="A recipe (see `dihedral recipes`) or a TOML file; by default chosen by the graph's size."),
-]
-Minutes = Annotated[
-    float | None,
-    typer.Option(
-        help=f"Stop training after this time; by default {DEFAULT_MINUTES:.0f} without a recipe, no limit with one."
-    ),
-]
-Compare = Annotated[bool, typer.Option("--compare", help="Also train ComplEx with the same settings, and compare.")]
-KeepOptimiser = Annotated[
-    bool, typer.Option("--keep-optimiser", help="Also store the optimiser's state, for `dihedral update`.")
-]
-Mlflow = Annotated[
-    str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment (at MLFLOW_TRACKING_URI).")
-]
+if TYPE_CHECKING:
+    from dihedral.tune.search import Row, Search
+
+TRIALS = 20  # of a search without another limit
+STOPPED_BY = {"minutes": "; the time was up: --minutes gives more", "patience": "; valid MRR no longer improved"}
 
 
 def train_command(
-    data: Data,
+    data: opt.Data,
     out: Annotated[Path, typer.Option(help="The folder of the model.")],
-    recipe: RecipeOption = None,
-    set_: Settings = None,
-    seed: Seed = 0,
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe or a TOML file; by default chosen by the graph's size.")
+    ] = None,
+    set_: opt.Settings = None,
+    seed: opt.Seed = 0,
     split_seed: Annotated[int, typer.Option(help="Random seed for splitting a single file 80/10/10.")] = 0,
-    device: Device = "auto",
-    threads: Threads = None,
-    minutes: Minutes = None,
-    compare: Compare = False,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help=f"Stop after this time (default: {DEFAULT_MINUTES:.0f}, or none with a recipe)."),
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Also train ComplEx with the same settings.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",
     shard_mb: Annotated[float | None, typer.Option(help="Store entity vectors in files of this many MB.")] = None,
     keep_latents: Annotated[bool, typer.Option("--keep-latents", help="Also store the training parameters.")] = False,
-    keep_optimiser: KeepOptimiser = False,
+    keep_optimiser: Annotated[bool, typer.Option("--keep-optimiser", help="Also store the optimiser's state.")] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints; 0: every epoch.")] = 1.0,
     tensorboard: Annotated[Path | None, typer.Option(help="Write TensorBoard logs to this folder.")] = None,
-    mlflow: Mlflow = None,
-    columns: Columns = None,
-    labels: Labels = None,
-    language: Language = "en",
-    verbose: Verbose = False,
-    json: Json = False,
+    mlflow: Annotated[str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment.")] = None,
+    columns: opt.Columns = None,
+    labels: opt.Labels = None,
+    language: opt.Language = "en",
+    verbose: opt.Verbose = False,
+    json: opt.Json = False,
 ) -> None:
     """Train a model and evaluate it on valid and test.
 
@@ -87,7 +78,7 @@ def train_command(
     """
     if compare and world_size() > 1:
         raise DihedralError(f"--compare trains two models in one process; this run has {world_size()} processes")
-    console.quiet = notes.quiet = rank() > 0  # only rank zero prints
+    output.console.quiet = output.notes.quiet = rank() > 0  # only rank zero prints
     settings = parse_settings(set_ or [])
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
@@ -100,27 +91,21 @@ def train_command(
     remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
     detail(f"{graph!r}, recipe {chosen.name}")
     finished = resume and holds_model(out) and not overwrite
-    with ExitStack() as stack, resumable(out):
-        loggers = [stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)]
-        predictor = train(
-            graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
-            checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
-            keep_optimiser=keep_optimiser, minutes=minutes, callback=loggers,
-        )  # fmt: skip
+    try:
+        with ExitStack() as stack:
+            loggers = [stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)]
+            predictor = train(
+                graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
+                checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
+                keep_optimiser=keep_optimiser, minutes=minutes, callback=loggers,
+            )  # fmt: skip
+    except Interrupted:
+        remark(f"interrupted; a checkpoint is in {out / 'training'}: resume with the same command and --resume")
+        raise typer.Exit(1) from None
     baseline = chosen.adapt(model="complex") if compare else None
     other = train(graph, baseline, seed=seed, device=device, minutes=minutes) if baseline else None
     if rank() == 0:
         _report(predictor, other, out, finished, json)
-
-
-@contextmanager
-def resumable(out: Path) -> Iterator[None]:
-    """After Ctrl-C, say how to resume."""
-    try:
-        yield
-    except Interrupted:
-        remark(f"interrupted; a checkpoint is in {out / 'training'}: resume with the same command and --resume")
-        raise typer.Exit(1) from None
 
 
 def _loggers(tensorboard: Path | None, mlflow: str | None) -> list[Logger]:
@@ -139,25 +124,19 @@ def _report(predictor: Predictor, other: Predictor | None, out: Path, finished: 
         return
     for split in ("valid", "test"):
         if split in metrics:
-            print_metrics(f"{split}, filtered", metric_rows(metrics[split]))
+            output.print_metrics(f"{split}, filtered", output.metric_rows(metrics[split]))
     if "test" in metrics:
         first, ten = (100 * metrics["test"]["both"][name] for name in ("hits@1", "hits@10"))
         remark(f"the right answer is first for {first:.0f} % of the test questions, and among ten for {ten:.0f} %")
     if not finished:
-        remark(f"wrote the model to {out} (best epoch {metrics['best_epoch']} of {metrics['epochs']}{_ended(metrics)})")
+        why = STOPPED_BY.get(metrics.get("stopped_by", ""), "")
+        remark(f"wrote the model to {out} (best epoch {metrics['best_epoch']} of {metrics['epochs']}{why})")
     if other is not None and "test" in metrics:
         mrr, theirs = (each["test"]["both"]["mrr"] for each in (metrics, other.metrics))
         remark(
             f"ComplEx with the same settings has a test MRR of {theirs:.4f}, this model {mrr:.4f}: "
             f"relations that can be read cost {theirs - mrr:+.4f}"
         )
-
-
-def _ended(metrics: Mapping[str, Any]) -> str:
-    """Why training ended before its last epoch."""
-    reasons = {"minutes": "the time was up: --minutes gives more", "patience": "valid MRR no longer improved"}
-    reason = reasons.get(metrics.get("stopped_by", ""))
-    return f"; {reason}" if reason else ""
 
 
 def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: float | None = None) -> Recipe:
@@ -169,18 +148,12 @@ def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: 
     tuned = best_recipe(graph)
     remark("settings chosen for a graph of this size" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")
-    if minutes is not None:
-        _announce_time(graph, chosen, device, minutes)
+    seconds = None if minutes is None else seconds_per_epoch(graph, chosen, choose_device(device))
+    if minutes is not None and seconds is not None:
+        total, limit = seconds * chosen.epochs, 60 * minutes
+        ends = f"; training ends after {duration(limit)}, or earlier" if total > limit else ", or less"
+        remark(f"{chosen.epochs} epochs take about {duration(total)} here{ends} if valid MRR stops improving")
     return chosen
-
-
-def _announce_time(graph: Graph, recipe: Recipe, device: str, minutes: float) -> None:
-    seconds = seconds_per_epoch(graph, recipe, choose_device(device))
-    if seconds is None:
-        return
-    epochs = f"{recipe.epochs} epochs take about {duration(seconds * recipe.epochs)} here"
-    limit = f"; training ends after {duration(60 * minutes)}, or earlier if valid MRR stops improving"
-    remark(epochs + (limit if seconds * recipe.epochs > 60 * minutes else ", or less if valid MRR stops improving"))
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:
@@ -196,8 +169,8 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 
 def recipes_command(
     name: Annotated[str | None, typer.Argument(help="The recipe or TOML file to show.")] = None,
-    wide: Wide = False,
-    json: Json = False,
+    wide: opt.Wide = False,
+    json: opt.Json = False,
 ) -> None:
     """List the built-in recipes, or show all settings of one.
 
@@ -211,3 +184,176 @@ def recipes_command(
     rows = [[r.name, r.model, r.K, r.dimension, r.objective, r.epochs] for r in found]
     header = ["recipe", "model", "K", "2L", "objective", "epochs"]
     print_found(json, [recipe.to_dict() for recipe in found], header, rows)
+
+
+def tune_command(
+    data: opt.Data,
+    grid: Annotated[bool, typer.Option("--grid", help="Train every combination of the choices.")] = False,
+    recipe: Annotated[
+        str | None, typer.Option(help="The recipe to start from; by default as `train`, or the paper's with --grid.")
+    ] = None,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V1,V2,...", help="Values to search, also of lr and, with --grid, seed; repeatable."),
+    ] = None,
+    set_: opt.Settings = None,
+    trials: Annotated[int | None, typer.Option(help=f"Total number (default: {TRIALS} without --minutes).")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Start no trial after this many minutes.")] = None,
+    workers: Annotated[int, typer.Option(help="Number of concurrent trials.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="The folder of the search (default: out/tune/DATA).")] = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    top: Annotated[int, typer.Option(min=1, help="Number of rows in the table.")] = 20,
+    columns: opt.Columns = None,
+    verbose: opt.Verbose = False,
+    wide: opt.Wide = False,
+    json: opt.Json = False,
+) -> None:
+    """Search settings by valid MRR; the same command resumes an interrupted search.
+
+    Example: dihedral tune umls --trials 20 --workers 2
+
+    Example: dihedral tune umls --grid --choose K=4,6 --choose lr=0.1,0.5 --set epochs=40
+    """
+    try:
+        from dihedral.figures.tuning import draw_search
+        from dihedral.tune.search import Search, open_study
+    except ModuleNotFoundError:
+        raise DihedralError("a search needs optuna: pip install 'dihedral[tune]'") from None
+    choices, settings = _parse_choices(choose or []), parse_settings(set_ or [])
+    named = load_recipe(recipe).changed(settings) if recipe is not None else None
+    graph = read_data(data, columns)
+    if named is None:
+        named = _paper_recipe(graph).changed(settings) if grid else choose_for(graph, settings, device)
+    chosen = choices or (paper_grid(named) if grid else {})
+    space = make_space(named, chosen, fixed=tuple(settings), grid=grid)
+    folder = out or Path("out/tune") / (f"{graph.name}-grid" if grid else graph.name)
+    task = Search(graph, named, space, folder, seed=seed, device=device, grid=grid)
+    trials = TRIALS if trials is None and minutes is None and not grid else trials
+    rows = _search(task, trials, minutes, workers)
+    _print_rows(rows, top, json)
+    remark(f"figures: {', '.join(map(str, draw_search(open_study(task), folder)))}")
+    if not json:
+        words = ["dihedral", "train", data, "--recipe", str(task.best)]
+        words += ["--columns", columns] if columns else []
+        best_seed = rows[0]["changes"].get("seed", seed)
+        words += ["--seed", str(best_seed)] if best_seed else []
+        words += ["--device", device] if device != "auto" else []
+        say(f"\nto train the best settings:\n{shlex.join([*words, '--out', str(folder / 'model')])}")
+
+
+def _paper_recipe(graph: Graph) -> Recipe:
+    """The paper's D4-Gumbel recipe for a benchmark, or the default settings."""
+    name = f"paper/{graph.name.lower()}-d4-gumbel"
+    return load_recipe(name) if name in recipe_names() else Recipe(name="default settings")
+
+
+def _parse_choices(choices: list[str]) -> dict[str, list[str]]:
+    """Parse KEY=V1,V2,... strings; a repeated key collects all its values."""
+    parsed: dict[str, list[str]] = {}
+    for choice in choices:
+        key, equals, values = choice.partition("=")
+        if not equals:
+            raise DihedralError(f"--choose got {choice!r}; write KEY=V1,V2,..., such as K=4,6")
+        parsed.setdefault(key.strip(), []).extend(value.strip() for value in values.split(","))
+    return parsed
+
+
+def _search(task: Search, trials: int | None, minutes: float | None, workers: int) -> list[Row]:
+    """Search with a progress bar; after Ctrl-C, print how to resume."""
+    from dihedral.tune.search import search
+
+    remark(f"{task.graph!r}, recipe {task.recipe.name}, seed {task.seed}; searching {', '.join(task.space)}")
+    columns = "{task.completed} trials", BarColumn(), "best valid MRR {task.fields[best]}", TimeElapsedColumn()
+    with output.progress_bar(*columns) as bar:
+        shown = bar.add_task("", total=min(trials or task.size, task.size), best="-", start=False)
+
+        def on_tick(rows: list[Row]) -> None:
+            if not bar.tasks[0].started:
+                remark(f"the trials are in {task.folder}" + (f" ({len(rows)} found)" if rows else ""))
+                bar.start_task(shown)
+            best = rows[0]["valid_mrr"] if rows else None
+            bar.update(shown, completed=len(rows), best="-" if best is None else f"{best:.4f}")
+
+        try:
+            return search(task, trials=trials, minutes=minutes, workers=workers, on_tick=on_tick)
+        except KeyboardInterrupt:
+            done = f"{bar.tasks[0].completed:.0f} finished trials are in {task.folder}"
+            remark(f"interrupted; {done}: resume with the same command")
+            raise typer.Exit(1) from None
+
+
+def _print_rows(rows: list[Row], top: int, json: bool) -> None:
+    """Print one line per trial, at most `top`, or all of them as JSON."""
+    failed = [row for row in rows if row["state"] == "failed"]
+    if not rows or rows[0]["state"] != "complete":
+        reason = f"; the first of {len(failed)} errors: {failed[0]['failed']}" if failed else ""
+        raise TrainingError(f"no trial completed{reason}")
+    shown: list[list[Any]] = []
+    for row in rows[:top]:
+        settings = " ".join(f"{key}={value}" for key, value in row["changes"].items())
+        seconds = f"{row.get('seconds', 0):.1f}"
+        shown.append([settings, row["valid_mrr"], row["state"], row.get("best_epoch"), seconds, row["trial"]])
+    print_found(json, rows, ["settings", "valid MRR", "state", "best epoch", "seconds", "trial"], shown)
+    if failed:
+        remark(f"{len(failed)} of {len(rows)} trials failed; the first: {failed[0]['failed']}")
+
+
+def demo_command(
+    out: Annotated[Path, typer.Option(help="The folder for the model and the figure.")] = Path("out/demo"),
+    seed: opt.Seed = 0,
+) -> None:
+    """Generate the FAMILY graph, train D4-Gumbel, and show what the model learned.
+
+    Example: dihedral demo --out out/demo
+    """
+    started = time.perf_counter()
+    graph = dh.make_family(seed=seed)
+    say(f"1. Synthetic graph: {graph!r}")
+    say("2. Training D4-Gumbel: each relation becomes 200 elements of D4")
+    # the extra negatives (t, r, h) keep parent and child from becoming symmetric
+    predictor = dh.train(graph, "demo/family", seed=seed, out=out, overwrite=True, skew_probability=0.5)
+    output.print_metrics("3. Test metrics, ranking against all people", output.metric_rows(predictor.metrics["test"]))
+    algebra = dh.algebra(predictor)
+    say("\n   Shares of components are shown as kappa: 0 is the chance level, 1 is all; blank is not significant.")
+    _print_inverses(algebra, find_reversals(graph.train_index))
+    _print_compositions(algebra)
+    say("\n6. Predictions: the top three answers with their probabilities; 'held out' marks the test fact")
+    for head, relation, tail in list(graph.names_of(graph.test))[:3]:
+        best = predictor.predict(head=head, relation=relation, top=3)
+        answers = ", ".join(f"{p.tail} ({_sure(p)}{', held out' if p.tail == tail else ''})" for p in best)
+        say(f"   ({head}, {relation}, ?)  {answers}")
+    say(f"\n   model: {out}")
+    try:
+        from dihedral.figures.relations import draw_relations
+    except ModuleNotFoundError:
+        say("   (no figure: pip install 'dihedral[plots]')")
+    else:
+        figure = out / "relations.png"
+        draw_relations(algebra, figure, title="FAMILY: what D4-Gumbel learned")
+        say(f"   figure: {figure}")
+    say(f"   finished in {time.perf_counter() - started:.0f} s")
+
+
+def _sure(answer: dh.Prediction) -> str:
+    return f"score {answer.score:.1f}" if answer.probability is None else f"{answer.probability:.0%}"
+
+
+def _print_inverses(algebra: Algebra, counted: Reversals) -> None:
+    rows = []
+    for rule in algebra.inverse_pairs(5):
+        first, second = map(algebra.names.id, rule.body)
+        rows.append([" · ".join(rule.body), rule.share, float(counted.confidence[first, second])])
+    title = "4. Inverses: products that are the identity"
+    output.print_table(title, ["pair", "kappa", "confidence in the graph"], rows)
+
+
+def _print_compositions(algebra: Algebra) -> None:
+    rules = [rule for rule in algebra.compositions(60) if len({*rule.body, rule.head}) == 3][:6]
+    rows = []
+    for rule in rules:
+        first, second = (algebra[name] for name in rule.body)
+        swapped = (second @ first).agreement(algebra[rule.head]).among(rule.share.comparisons)
+        rows.append([str(rule), rule.share, swapped])
+    title = "\n5. Compositions: products, and swapped products, that equal a relation"
+    output.print_table(title, ["product", "kappa", "swapped"], rows)

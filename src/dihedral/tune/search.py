@@ -20,7 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import optuna
 import torch
+from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
@@ -31,10 +34,11 @@ from dihedral.learn.interrupts import catch_interrupt, on_interrupt
 from dihedral.learn.loop import Callback, Event, Trainer
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.runtime.device import choose_device
-from dihedral.tune.space import Space, combinations, with_both_lr
+from dihedral.tune.space import Space, Values, combinations, with_both_lr
 
 Row = dict[str, Any]
 
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # the rows say which trials failed
 RANDOM_TRIALS = 6  # TPE needs some results to start from
 TRIALS_BEFORE_PRUNING = 4
 POLL_SECONDS = 0.5
@@ -133,38 +137,30 @@ def _check(task: Search, **limits: float | None) -> None:
 @contextmanager
 def _clear_storage_errors(task: Search) -> Iterator[None]:
     """Turn a full disk, a read-only folder or a damaged file into a one-sentence error."""
-    optuna = _optuna()
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
     except (optuna.exceptions.StorageInternalError, SQLAlchemyError) as error:
-        causes = (getattr(found, "orig", None) for found in (error, error.__cause__))
-        reason = str(next((cause for cause in causes if cause), error)).splitlines()[0]
+        reason = str(error.__cause__ or error).splitlines()[0]
         raise TrainingError(
             f"the study in {str(task.folder)!r} cannot be used: {reason}; finished trials are kept: "
             "fix this, then resume with the same command"
         ) from None
 
 
-def open_study(task: Search) -> Any:
+def open_study(task: Search) -> optuna.Study:
     """Open the study in the folder of a search, or create it."""
-    optuna = _optuna()
-    make_folder(task.folder)
+    url, connection = f"sqlite:///{task.folder / 'study.db'}", {"timeout": 60}
     median = optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, n_warmup_steps=task.recipe.epochs // 4)
-    with _clear_storage_errors(task):
-        return optuna.create_study(
-            study_name="dihedral",
-            storage=optuna.storages.RDBStorage(
-                f"sqlite:///{task.folder / 'study.db'}", engine_kwargs={"connect_args": {"timeout": 60}}
-            ),
-            direction="maximize",
-            load_if_exists=True,
-            pruner=optuna.pruners.NopPruner() if task.grid else median,
-        )
+    return optuna.create_study(
+        study_name="dihedral",
+        storage=optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": connection}),
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.NopPruner() if task.grid else median,
+    )
 
 
-def _begin(study: Any, task: Search) -> None:
+def _begin(study: optuna.Study, task: Search) -> None:
     """Refuse a study of another search, and enqueue the combinations of a grid, or the recipe itself as first trial."""
     identity = task.identity()
     if part := find_difference(study.user_attrs.get("identity", identity), identity):
@@ -172,10 +168,9 @@ def _begin(study: Any, task: Search) -> None:
             f"folder {str(task.folder)!r} holds a search with another {part}; give the same one, or another folder"
         )
     study.set_user_attr("identity", identity)
-    states = _optuna().trial.TrialState
-    for killed in study.get_trials(deepcopy=False, states=(states.RUNNING,)):  # the folder is locked, so none runs
-        study.tell(killed.number, state=states.FAIL)
-    waiting = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=(states.WAITING,))]
+    for killed in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # the folder is locked, so none runs
+        study.tell(killed.number, state=TrialState.FAIL)
+    waiting = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=(TrialState.WAITING,))]
     known = waiting + [trial.params for trial in _finished(study)]
     if task.grid:
         wanted = [settings for settings in combinations(task.space) if settings not in known]
@@ -188,7 +183,7 @@ def _begin(study: Any, task: Search) -> None:
 
 def _work(
     task: Search,
-    study: Any,
+    study: optuna.Study,
     trials: int,
     deadline: float,
     stop: threading.Event,
@@ -198,7 +193,6 @@ def _work(
     on_trial: Callable[[], object] = lambda: None,
 ) -> None:
     """Train this many trials, until the deadline or until `stop` is set."""
-    optuna = _optuna()
     for _ in range(trials):
         if stop.is_set() or time.monotonic() >= deadline:
             return
@@ -209,14 +203,13 @@ def _work(
         on_trial()
 
 
-def _train_trial(task: Search, stop: threading.Event, callback: Callback | None, trial: Any) -> float:
+def _train_trial(task: Search, stop: threading.Event, callback: Callback | None, trial: optuna.Trial) -> float:
     """Train one trial and return its best valid MRR; Optuna notes interrupted trials as failed."""
-    optuna = _optuna()
     settings = with_both_lr({key: _suggest(trial, key, values) for key, values in task.space.items()})
     for other in _finished(trial.study):
         if other.params == trial.params:
             trial.set_user_attr("same_as", other.number)
-            if other.state == optuna.trial.TrialState.PRUNED:
+            if other.state == TrialState.PRUNED:
                 raise optuna.TrialPruned
             return other.value
     started = time.perf_counter()
@@ -251,7 +244,7 @@ def _train_trial(task: Search, stop: threading.Event, callback: Callback | None,
     return trainer.state.best_mrr
 
 
-def trial_rows(study: Any, task: Search) -> list[Row]:
+def trial_rows(study: optuna.Study, task: Search) -> list[Row]:
     """Return one row per trained trial: complete trials by valid MRR, best first, then pruned and failed ones."""
     rows = []
     for trial in _finished(study):
@@ -311,30 +304,20 @@ def _orphaned() -> bool:
 # --- settings ---------------------------------------------------------------------------------------
 
 
-def _holds(values: list[Any] | tuple[float, float], value: Any) -> bool:
+def _holds(values: Values, value: Any) -> bool:
     return value in values if isinstance(values, list) else values[0] <= value <= values[1]
 
 
-def _suggest(trial: Any, key: str, values: list[Any] | tuple[float, float]) -> Any:
+def _suggest(trial: optuna.Trial, key: str, values: Values) -> Any:
     if isinstance(values, list):
         return trial.suggest_categorical(key, values)
     return _rounded(trial.suggest_float(key, *values, log=True), values)
 
 
-def _rounded(value: Any, values: list[Any] | tuple[float, float]) -> Any:
+def _rounded(value: Any, values: Values) -> Any:
     """Round a value of a range to three significant digits, which are precise enough and easy to read."""
     return value if isinstance(values, list) else float(f"{value:.3g}")
 
 
-def _finished(study: Any) -> list[Any]:
-    states = _optuna().trial.TrialState
-    return study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise DihedralError("a search needs optuna: pip install 'dihedral[tune]'") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna
+def _finished(study: optuna.Study) -> list[Any]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))

@@ -11,8 +11,8 @@ from dihedral.models import MODELS
 from dihedral.objectives.recipe import Recipe
 
 Choices = Mapping[str, Sequence[Any]]
-Space = dict[str, list[Any] | tuple[float, float]]
-"""The values to search per setting: a list holds choices, a pair the bounds of a log-uniform range."""
+Values = list[Any] | tuple[float, float]  # a list holds choices, a pair the bounds of a log-uniform range
+Space = dict[str, Values]
 
 # the grids of Xu & Li (ACL 2019), from their section on the experimental setup
 PAPER_GRIDS: dict[str, dict[str, list[Any]]] = {
