@@ -14,11 +14,7 @@ from dihedral.graph import Graph, make_family
 from dihedral.graph.benchmarks import BENCHMARKS, find_benchmark, locate
 from dihedral.graph.readers import write_folder
 
-app = typer.Typer(
-    help="List, describe and download benchmarks, and generate the FAMILY graph.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 
 @app.command("list")

@@ -170,12 +170,7 @@ def _compare(versions: Sequence[Version], since: int, split: str) -> dict[str, A
 
 def label_command(
     model: opt.ModelFolder,
-    labels: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="TSV, CSV, JSON, Parquet or RDF: id, label and optionally description, type, language."
-        ),
-    ],
+    labels: Annotated[Path, typer.Argument(metavar="FILE", help="TSV, CSV, JSON, Parquet or RDF with ids and labels.")],
     language: opt.Language = "en",
     json: opt.Json = False,
 ) -> None:

@@ -32,16 +32,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one line per res
 Wide = Annotated[bool, typer.Option("--wide", help="Print tables wider than the terminal.", callback=_use_wide)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_use_verbose)]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
-Data = Annotated[
-    str, typer.Argument(help="A benchmark, a folder, an archive, or a file (text, JSON lines, Parquet, RDF).")
-]
+Data = Annotated[str, typer.Argument(help="A benchmark, folder, archive or file (text, JSON lines, Parquet, RDF).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Columns = Annotated[str | None, typer.Option(help="Columns of head, relation and tail, such as source,kind,target.")]
 Labels = Annotated[Path | None, typer.Option(help="TSV, CSV, JSON, Parquet or RDF with ids and labels.")]
 Language = Annotated[str, typer.Option(help="Languages of labels, the preferred one first, such as en,de.")]
 TableFile = Annotated[
-    Path | None,
-    typer.Option(help="Write a .parquet, .csv or .tsv file instead of printing.", callback=_check_table_file),
+    Path | None, typer.Option(help="Write .parquet, .csv or .tsv instead of printing.", callback=_check_table_file)
 ]
 SpreadsheetSafe = Annotated[
     bool, typer.Option("--spreadsheet-safe", help="In .csv and .tsv, put ' before names that start with = + - or @.")

@@ -17,14 +17,8 @@ from dihedral.cli.output import counted_bar, remark, say
 from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
 from dihedral.io.iris import BASE
-from dihedral.predict.reviewing import (
-    Proposal,
-    at_least,
-    check_min_probability,
-    fact_of,
-    find_proposals,
-    make_decision,
-)
+from dihedral.predict import reviewing
+from dihedral.predict.reviewing import Proposal, fact_of, make_decision
 from dihedral.store.folder import replace_metrics
 from dihedral.store.manifest import MANIFEST, holds_model, read_manifest
 from dihedral.store.review_files import read_decisions, write_reviews
@@ -44,12 +38,8 @@ def review_command(
     top: Annotated[int, typer.Option(help="Number of facts to review.")] = 100,
     reviewer: Annotated[str | None, typer.Option(help="Who decides; by default your login name.")] = None,
     export: Annotated[Path | None, typer.Option(help="Write decisions to .tsv, .csv, .parquet, .nt or .nq.")] = None,
-    import_: Annotated[
-        Path | None, typer.Option("--import", help="Import decisions from .tsv or .csv, and exit.")
-    ] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Correct probabilities by decisions, and exit.")
-    ] = False,
+    import_: Annotated[Path | None, typer.Option("--import", help="Import decisions from .tsv or .csv.")] = None,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Correct probabilities by the decisions.")] = False,
     base: opt.Base = BASE,
     spreadsheet_safe: opt.SpreadsheetSafe = False,
 ) -> None:
@@ -74,12 +64,12 @@ def review_command(
         _calibrate(reviews, model)
     if import_ is None and export is None and not calibrate:
         predictor = dh.load(model)
-        check_min_probability(predictor, min_probability)
+        reviewing.check_min_probability(predictor, min_probability)
         with counted_bar("relations") as on_progress:
-            found = find_proposals(
+            found = reviewing.find_proposals(
                 predictor, reviews, reviewer=who, relations=relation or (), type=type, top=top, on_progress=on_progress
             )
-        Session(predictor, reviews, who).run(at_least(found, min_probability))
+        Session(predictor, reviews, who).run(reviewing.at_least(found, min_probability))
 
 
 def _login() -> str:

@@ -151,13 +151,12 @@ def _print_constants(rules: list[HornRule], format: str | None, base: str, graph
 def _print_csv(rules: list[MinedRule]) -> None:
     fields = [name for name in MinedRule.__dataclass_fields__ if name not in ("agreement", "examples", "interval")]
     compared = ["share", "chance", "kappa", "p", "sample", "low", "high"]
-    writer = csv.writer(sys.stdout)
-    writer.writerow([*fields, *compared, "example"])
+    writer = csv.DictWriter(sys.stdout, [*fields, *compared, "example"], extrasaction="ignore")
+    writer.writeheader()
     for rule in rules:
-        content = rule.to_dict() | rule.agreement.to_dict() | {"body": " · ".join(rule.body)}
-        content |= rule.interval._asdict() if rule.interval else {"sample": "", "low": "", "high": ""}
-        example = " · ".join(rule.examples[0]) if rule.examples else ""
-        writer.writerow([*(content[name] for name in [*fields, *compared]), example])
+        row = rule.to_dict() | rule.agreement.to_dict() | (rule.interval._asdict() if rule.interval else {})
+        examples = [" · ".join(example) for example in rule.examples[:1]]
+        writer.writerow(row | {"body": " · ".join(rule.body), "example": "".join(examples)})
 
 
 def materialise_command(

@@ -42,18 +42,13 @@ STOPPED_BY = {"minutes": "; the time was up: --minutes gives more", "patience": 
 def train_command(
     data: opt.Data,
     out: Annotated[Path, typer.Option(help="The folder of the model.")],
-    recipe: Annotated[
-        str | None, typer.Option(help="A recipe or a TOML file; by default chosen by the graph's size.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe or a TOML file (default: by the graph's size).")] = None,
     set_: opt.Settings = None,
     seed: opt.Seed = 0,
     split_seed: Annotated[int, typer.Option(help="Random seed for splitting a single file 80/10/10.")] = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help=f"Stop after this time (default: {DEFAULT_MINUTES:.0f}, or none with a recipe)."),
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(help=f"Time limit ({DEFAULT_MINUTES:.0f} without a recipe).")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Also train ComplEx with the same settings.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
@@ -79,7 +74,7 @@ def train_command(
     if compare and world_size() > 1:
         raise DihedralError(f"--compare trains two models in one process; this run has {world_size()} processes")
     output.console.quiet = output.notes.quiet = rank() > 0  # only rank zero prints
-    settings = parse_settings(set_ or [])
+    settings = dict(_parse("--set", set_))
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
     graph = read_data(data, columns, split_seed, labels=labels, language=language)
@@ -156,15 +151,13 @@ def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: 
     return chosen
 
 
-def parse_settings(settings: list[str]) -> dict[str, str]:
+def _parse(option: str, texts: list[str] | None) -> list[tuple[str, str]]:
     """Parse KEY=VALUE strings."""
-    parsed = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
+    pairs = [text.partition("=") for text in texts or []]
+    for key, equals, _ in pairs:
         if not equals:
-            raise DihedralError(f"--set got {setting!r}; write KEY=VALUE, such as epochs=40")
-        parsed[key.strip()] = value.strip()
-    return parsed
+            raise DihedralError(f"{option} got {key!r}; write KEY=VALUE, such as epochs=40")
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
 def recipes_command(
@@ -189,9 +182,7 @@ def recipes_command(
 def tune_command(
     data: opt.Data,
     grid: Annotated[bool, typer.Option("--grid", help="Train every combination of the choices.")] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help="The recipe to start from; by default as `train`, or the paper's with --grid.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Where to start (default: as `train`, or the paper's).")] = None,
     choose: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=V1,V2,...", help="Values to search, also of lr and, with --grid, seed; repeatable."),
@@ -220,13 +211,16 @@ def tune_command(
         from dihedral.tune.search import Search, open_study
     except ModuleNotFoundError:
         raise DihedralError("a search needs optuna: pip install 'dihedral[tune]'") from None
-    choices, settings = _parse_choices(choose or []), parse_settings(set_ or [])
+    settings = dict(_parse("--set", set_))
+    choices: dict[str, list[Any]] = {}
+    for key, values in _parse("--choose", choose):
+        choices.setdefault(key, []).extend(value.strip() for value in values.split(","))
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
     graph = read_data(data, columns)
     if named is None:
         named = _paper_recipe(graph).changed(settings) if grid else choose_for(graph, settings, device)
-    chosen = choices or (paper_grid(named) if grid else {})
-    space = make_space(named, chosen, fixed=tuple(settings), grid=grid)
+    choices = choices or (paper_grid(named) if grid else {})
+    space = make_space(named, choices, fixed=tuple(settings), grid=grid)
     folder = out or Path("out/tune") / (f"{graph.name}-grid" if grid else graph.name)
     task = Search(graph, named, space, folder, seed=seed, device=device, grid=grid)
     trials = TRIALS if trials is None and minutes is None and not grid else trials
@@ -246,17 +240,6 @@ def _paper_recipe(graph: Graph) -> Recipe:
     """The paper's D4-Gumbel recipe for a benchmark, or the default settings."""
     name = f"paper/{graph.name.lower()}-d4-gumbel"
     return load_recipe(name) if name in recipe_names() else Recipe(name="default settings")
-
-
-def _parse_choices(choices: list[str]) -> dict[str, list[str]]:
-    """Parse KEY=V1,V2,... strings; a repeated key collects all its values."""
-    parsed: dict[str, list[str]] = {}
-    for choice in choices:
-        key, equals, values = choice.partition("=")
-        if not equals:
-            raise DihedralError(f"--choose got {choice!r}; write KEY=V1,V2,..., such as K=4,6")
-        parsed.setdefault(key.strip(), []).extend(value.strip() for value in values.split(","))
-    return parsed
 
 
 def _search(task: Search, trials: int | None, minutes: float | None, workers: int) -> list[Row]:

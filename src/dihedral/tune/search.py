@@ -284,9 +284,7 @@ def _run_workers(
             process.join()
     failed = [process.exitcode for process in processes if process.exitcode]
     if failed and not stop.is_set():
-        raise TrainingError(
-            f"{len(failed)} of {workers} workers exited with code {failed[0]}; finished trials are kept"
-        )
+        raise TrainingError(f"{len(failed)} of {workers} workers exited with {failed[0]}; finished trials are kept")
 
 
 def _worker(task: Search, number: int, trials: int, deadline: float, threads: int) -> None:
