@@ -32,7 +32,10 @@ def test_the_model_with_new_entities_is_written_to_another_folder(cli, model_fol
 
 
 def test_invalid_input_is_one_sentence(cli, model_folder, facts, tmp_path):
-    assert "no question was given" in cli("fold-in", model_folder, "--facts", facts).err
+    assert (
+        "0 of --head, --relation and --tail are given; give two of them, or only --out"
+        in cli("fold-in", model_folder, "--facts", facts).err
+    )
     (tmp_path / "known.tsv").write_text("man_0000\tspouse\tman_0001\n")
     done = cli("fold-in", model_folder, "--facts", tmp_path / "known.tsv", "--out", tmp_path / "out")
     assert done.code == 2 and "name no entity that the model does not know" in done.err

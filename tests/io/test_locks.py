@@ -1,4 +1,4 @@
-"""The lock on a folder: one writer, or several users that know whether they are alone."""
+"""The lock on a folder: one user at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from dihedral.io.locks import lock_folder
 
 
 def test_a_locked_folder_is_refused_with_the_given_message(tmp_path):
-    with lock_folder(tmp_path, "in use") as alone:
-        assert alone
-        with pytest.raises(DihedralError, match=r"^in use$"), lock_folder(tmp_path, "in use"):
-            pass
+    with (
+        lock_folder(tmp_path, "in use"),
+        pytest.raises(DihedralError, match=r"^in use$"),
+        lock_folder(tmp_path, "in use"),
+    ):
+        pass
     with lock_folder(tmp_path, "in use"):
         pass
     assert os.listdir(tmp_path) == []
@@ -28,17 +30,8 @@ def test_a_locked_folder_is_refused_with_the_given_message(tmp_path):
 def test_an_error_in_the_block_releases_the_lock(tmp_path):
     with pytest.raises(ZeroDivisionError), lock_folder(tmp_path, "in use"):
         raise ZeroDivisionError
-    with lock_folder(tmp_path, "in use") as alone:
-        assert alone
-
-
-def test_only_the_first_user_of_a_shared_lock_is_alone(tmp_path):
-    with lock_folder(tmp_path, shared=True) as first, lock_folder(tmp_path, shared=True) as second:
-        assert first and not second
-        with pytest.raises(DihedralError, match="in use"), lock_folder(tmp_path, "in use"):
-            pass
-    with lock_folder(tmp_path, shared=True) as alone:
-        assert alone
+    with lock_folder(tmp_path, "in use"):
+        pass
 
 
 HOLD = """
@@ -58,23 +51,25 @@ def test_the_lock_of_a_killed_process_is_released(tmp_path):
         with pytest.raises(DihedralError, match="in use"), lock_folder(tmp_path, "in use"):
             pass
         process.send_signal(signal.SIGKILL)
-    with lock_folder(tmp_path, "in use") as alone:
-        assert alone
+    with lock_folder(tmp_path, "in use"):
+        pass
 
 
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF])
-def test_a_file_system_without_locks_lets_everyone_through(tmp_path, monkeypatch, shared, number):
+def test_a_file_system_without_locks_lets_everyone_through(tmp_path, monkeypatch, number):
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with lock_folder(tmp_path, "in use", shared=shared) as alone:
-        assert not alone
+    with lock_folder(tmp_path, "in use"), lock_folder(tmp_path, "in use"):
+        pass
 
 
 def test_a_missing_folder_and_a_file_are_errors(tmp_path):
     (tmp_path / "file").write_text("")
     for name, reason in (("nowhere", "No such file or directory"), ("file", "Not a directory")):
-        with pytest.raises(DihedralError, match=f"{name}' cannot be opened: {reason}"), lock_folder(tmp_path / name):
+        with (
+            pytest.raises(DihedralError, match=f"{name}' cannot be opened: {reason}"),
+            lock_folder(tmp_path / name, "in use"),
+        ):
             pass

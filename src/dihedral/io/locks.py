@@ -12,15 +12,13 @@ from dihedral.errors import DihedralError
 
 
 @contextmanager
-def lock_folder(folder: Path, taken: str = "", *, shared: bool = False, follow: bool = True) -> Iterator[bool]:
-    """Lock a folder; yields whether this process is known to be its only user.
+def lock_folder(folder: Path, taken: str, *, follow: bool = True) -> Iterator[None]:
+    """Lock a folder. File systems without locks let everyone through.
 
     The lock is on the folder's own descriptor: no lock file is written, and nothing is left behind. A second lock
-    within the same process conflicts too. File systems without locks let everyone through and yield False.
+    within the same process conflicts too.
 
-    taken: the error message if somebody else holds the lock.
-    shared: never fail; several processes hold the lock, and the first of them is alone.
-    follow: whether the folder may be a symbolic link.
+    taken: the error message if somebody else holds the lock. follow: whether the folder may be a symbolic link.
     """
     if not follow and folder.is_symlink():
         raise DihedralError(f"folder {str(folder)!r} is a symbolic link, which is not followed; remove it")
@@ -29,22 +27,12 @@ def lock_folder(folder: Path, taken: str = "", *, shared: bool = False, follow: 
     except OSError as error:
         raise DihedralError(f"folder {str(folder)!r} cannot be opened: {error.strerror}") from None
     try:
-        yield _acquire(descriptor, taken, shared)
-    finally:
-        os.close(descriptor)
-
-
-def _acquire(descriptor: int, taken: str, shared: bool) -> bool:
-    try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = True
         except BlockingIOError:
-            if not shared:
-                raise DihedralError(taken) from None
-            alone = False
-        if shared:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        return alone
-    except OSError:  # a file system without locks
-        return False
+            raise DihedralError(taken) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
