@@ -192,10 +192,8 @@ def missing_command(
         int | None, typer.Option(help="Number of facts (default: 10, or 1000 with --min-precision).")
     ] = None,
     among: opt.Among = "signature",
-    min_precision: Annotated[float | None, typer.Option(help="Minimum share of the list that should hold.")] = None,
-    missing: Annotated[
-        int | None, typer.Option(help="Facts that the graph lacks (default: the size of valid).")
-    ] = None,
+    min_precision: Annotated[float | None, typer.Option(help="Minimum share of facts expected to hold.")] = None,
+    missing: Annotated[int | None, typer.Option(help="Number of missing facts (default: the size of valid).")] = None,
     out: opt.TableFile = None,
     spreadsheet_safe: opt.SpreadsheetSafe = False,
     wide: opt.Wide = False,

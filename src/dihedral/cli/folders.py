@@ -210,7 +210,9 @@ def update_command(
     remove: Annotated[str | None, typer.Option(help="A file of facts to remove.")] = None,
     reviews: Annotated[bool, typer.Option("--reviews", help="Add facts accepted with `dihedral review`.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the model to this folder; by default it is replaced.")] = None,
-    relations: Annotated[bool, typer.Option("--relations", help="Train known relations (--keep-optimiser).")] = False,
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Train relations too; needs --keep-optimiser.")
+    ] = False,
     epochs: Annotated[int | None, typer.Option(help="Passes over the facts of the update; chosen by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the same update after it was stopped.")] = False,
     seed: opt.Seed = 0,

@@ -16,11 +16,11 @@ def serve_command(
     models: Annotated[list[str], typer.Argument(help="Model folders, each DIR or NAME=DIR; the first is the default.")],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
-    fd: Annotated[int | None, typer.Option(min=0, help="A listening socket's descriptor, for host and port.")] = None,
+    fd: Annotated[int | None, typer.Option(min=0, help="Descriptor of a listening socket, not a port.")] = None,
     api_key: Annotated[
         str | None, typer.Option(help="Require this key in the X-API-Key header; by default DIHEDRAL_API_KEY, if set.")
     ] = None,
-    allow_host: Annotated[list[str] | None, typer.Option(help="Name of the server in requests; repeatable.")] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Host name that requests may use; repeatable.")] = None,
     max_seconds: Annotated[float, typer.Option(min=1, help="Maximum time for one request.")] = 60,
     max_per_client: Annotated[int | None, typer.Option(min=1, help="Maximum concurrent requests per address.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the explorer in a browser.")] = False,
