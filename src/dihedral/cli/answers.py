@@ -45,10 +45,6 @@ def predict_command(
 
     Example: dihedral predict out/umls --head virus --relation causes --known exclude
     """
-    if head is not None and relation is not None and tail is not None:
-        raise DihedralError(
-            "head, relation and tail are all given; leave out the one to predict, or use `dihedral classify`"
-        )
     predictor = dh.load(model)
     candidates = read_among(predictor, among)
     found = predictor.predict(

@@ -182,9 +182,7 @@ def recipes_command(
 def tune_command(
     data: opt.Data,
     grid: Annotated[bool, typer.Option("--grid", help="Train every combination of the choices.")] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help="The recipe to start from (--grid: by default the paper's).")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="The recipe to start from (--grid: the paper's).")] = None,
     choose: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=V1,V2,...", help="Values to search, also of lr and, with --grid, seed; repeatable."),
