@@ -29,9 +29,9 @@ def test_json_equals_the_predictions_of_the_library(cli, model_folder, predictor
     assert rows == expected
 
 
-def test_a_complete_triple_is_for_classify(cli, model_folder):
+def test_a_complete_triple_is_refused(cli, model_folder):
     done = cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
-    assert done.code == 2 and "or use `dihedral classify`" in done.err
+    assert done.code == 2 and "3 of head, relation and tail are given; give two" in done.err
 
 
 def test_prints_a_table(cli, model_folder, predictor):
