@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral.graph.patterns import find_reversals
 from dihedral.interpretation import find_rules
 from dihedral.interpretation.mining import Pruning
 from dihedral.models import Model
@@ -19,7 +18,7 @@ L = 24
 
 
 def pruning(graph, min_support=2):
-    return Pruning(graph.train_index, find_reversals(graph.train_index), min_support)
+    return Pruning(graph.train_index, min_support)
 
 
 def steps(graph, *names):

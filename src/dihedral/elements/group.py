@@ -58,8 +58,6 @@ class DihedralGroup:
         """All element ids, rotations first."""
         return np.arange(2 * self.K, dtype=self.dtype)
 
-    # --- algebra -------------------------------------------------------------------------------
-
     def product(self, left: ArrayLike, right: ArrayLike) -> Elements:
         """left · right: the product of the matrices of Eq. 1 in that order.
 
@@ -95,8 +93,6 @@ class DihedralGroup:
         a = self._ids(elements)
         return (a < self.K) & (4 * a % self.K == 0) & (2 * a % self.K != 0)
 
-    # --- matrices ------------------------------------------------------------------------------
-
     @property
     def matrices(self) -> NDArray[np.float64]:
         """The 2x2 matrices of Eq. 1, one per element: [2K, 2, 2]."""
@@ -105,8 +101,6 @@ class DihedralGroup:
         rotations = np.stack([cos, -sin, sin, cos], axis=-1)
         reflections = np.stack([cos, sin, sin, -cos], axis=-1)
         return np.concatenate([rotations, reflections]).reshape(-1, 2, 2) + 0.0  # no -0.0
-
-    # --- names ---------------------------------------------------------------------------------
 
     def name(self, element: int | np.integer[Any] | Elements) -> str:
         """O4^1 is the rotation by a quarter turn, F4^0 the reflection across the first axis."""

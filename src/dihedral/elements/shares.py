@@ -58,12 +58,8 @@ class ComponentShare(float):
         compared = f"kappa {self.kappa:.2f}" if self.significant else "not significant"
         return f"{float(self):.2f} (chance {self.chance:.2f}, {compared})"
 
-    def __reduce__(self) -> Any:
-        return _share, (float(self), self.count, self.chance, self.p, self.comparisons)
-
-
-def _share(weighted: float, count: float, chance: float, p: float, comparisons: int) -> ComponentShare:
-    return ComponentShare(weighted, count, chance=chance, p=p, comparisons=comparisons)
+    def __getnewargs_ex__(self) -> tuple[tuple[float, float], dict[str, Any]]:
+        return (float(self), self.count), {"chance": self.chance, "p": self.p}
 
 
 def chernoff(used: NDArray[Any], probability: NDArray[Any], total: float) -> float:

@@ -1,15 +1,8 @@
 """Joins: following signed steps through a graph, in tiles that bound memory.
 
-A body is a sequence of steps. A path along it follows one fact per step: h → m → … → t. Everything that walks the facts
-of a graph does so here:
-
-- `follow` leads from many entities along one step; `reach` along a body, to the distinct ends
-- `count_paths` says how many paths along a body lead from each head to its tail; `paths_between` lists them
-- `bodies_between` finds the steps that join two entities; `facts_among` the facts that join any of several
-- `Body` says which pairs a body joins
-
-A hub has many facts, and the number of paths through it grows with the square of its degree. So the cost of each item
-is counted first, and items are processed in tiles of at most TILE facts. Steps and entities are ids: int64 arrays.
+A body is a sequence of steps. A path along it follows one fact per step: h → m → … → t. A hub has many facts, and the
+number of paths through it grows with the square of its degree. So the cost of each item is counted first, and items are
+processed in tiles of at most TILE facts. Steps and entities are ids: int64 arrays.
 """
 
 from __future__ import annotations
@@ -126,11 +119,6 @@ class StepPairs:
         codes: Ids = self.heads * self.num_entities + self.tails
         return codes
 
-    @cached_property
-    def matrix(self) -> Any:
-        """The pairs as a sparse 0/1 matrix [N, N]."""
-        return ones(self.heads, self.tails, (self.num_entities, self.num_entities))
-
     def places(self, heads: Ids) -> tuple[Ids, Ids]:
         """Where the pairs of each head start and end."""
         return np.searchsorted(self.heads, heads), np.searchsorted(self.heads, heads, side="right")
@@ -190,7 +178,7 @@ def reach(index: GraphIndex, body: Sequence[int], starts: Ids) -> Ids:
 def are_joined(index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids) -> Mask:
     """Whether a body leads from each head [n] to its tail [n], along any facts."""
     forwards = [IndexedStep(index, step) for step in body]
-    backwards = [IndexedStep(index, step) for step in _inverses(index, body)]
+    backwards = [IndexedStep(index, int(inverse_ids(step, index.num_relations))) for step in body]
     return count_paths(forwards, backwards, heads, tails) > 0
 
 
@@ -244,7 +232,7 @@ class Body:
     """
 
     def __init__(self, index: GraphIndex, steps: Sequence[int], without: Triple | None = None) -> None:
-        back = _inverses(index, steps)
+        back = [int(inverse_ids(step, index.num_relations)) for step in steps]
         pairs = {step: StepPairs.of(index, step, without) for step in {*steps, *back}}
         self.num_entities = index.num_entities
         self.forwards, self.backwards = [pairs[step] for step in steps], [pairs[step] for step in back]
@@ -268,7 +256,8 @@ class Body:
 
     def joined(self) -> Iterator[tuple[Ids, Ids]]:
         """The distinct (head, tail) of different entities that the body joins, in tiles of heads."""
-        matrices = [step.matrix for step in self.forwards[1:]]
+        shape = self.num_entities, self.num_entities
+        matrices = [ones(step.heads, step.tails, shape) for step in self.forwards[1:]]
         for heads, tails, counts in multiply(self.forwards[0], matrices, self.onwards[0]):
             kept = (heads != tails) & (counts > self.repeats(heads, tails))
             yield heads[kept], tails[kept]
@@ -389,10 +378,6 @@ def _has_loops(index: GraphIndex, entity: int) -> bool:
     steps = torch.arange(index.num_relations)
     there = torch.full_like(steps, entity)
     return bool((index.locate(there, steps, there) >= 0).any())
-
-
-def _inverses(index: GraphIndex, steps: Sequence[int]) -> list[int]:
-    return [int(inverse_ids(step, index.num_relations)) for step in steps]
 
 
 def _numpy(tensor: torch.Tensor) -> Ids:

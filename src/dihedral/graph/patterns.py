@@ -14,12 +14,11 @@ number, sampled paths therefore stand for distinct pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dihedral.graph.index import GraphIndex
@@ -68,6 +67,12 @@ class Reversals:
     size: Counts  # [R]: pairs of each relation
 
     @property
+    def mutual(self) -> Counts:
+        """[R]: pairs that a relation also holds reversed."""
+        mutual: Counts = self.support.diagonal()
+        return mutual
+
+    @property
     def confidence(self) -> Shares:
         """[R, R]: the share of the row relation's pairs that the column relation holds reversed."""
         shares: Shares = self.support.toarray() / np.maximum(self.size, 1)[:, None]
@@ -75,8 +80,7 @@ class Reversals:
 
     def symmetric(self, confidence: float = 0.8, support: int = 10) -> list[int]:
         """Relations that hold most of their own pairs in both directions."""
-        mutual = self.support.diagonal()
-        held = (mutual / np.maximum(self.size, 1) >= confidence) & (mutual >= support)
+        held = (self.mutual / np.maximum(self.size, 1) >= confidence) & (self.mutual >= support)
         return np.flatnonzero(held).tolist()
 
     def inverse_pairs(self, confidence: float = 0.8, support: int = 10) -> list[tuple[int, int]]:
@@ -109,18 +113,10 @@ def find_reversals(index: GraphIndex, *, min_support: int = 1) -> Reversals:
     return Reversals(support, np.bincount(relation, minlength=index.num_relations))
 
 
-def count_mutual(index: GraphIndex) -> tuple[Counts, Counts]:
-    """The pairs of each relation that it also holds reversed, and all its pairs: [R] each."""
-    head, relation, tail = map(torch.from_numpy, _between_two(*index.facts()))
-    both = index.locate(tail, relation, head) >= 0
-    mutual, size = (torch.bincount(each, minlength=index.num_relations) for each in (relation[both], relation))
-    return mutual.numpy(), size.numpy()
-
-
 def skew_relations(index: GraphIndex) -> Mask:
     """Definitely skew-symmetric relations [R]: they have pairs, and not one of them reversed."""
-    mutual, size = count_mutual(index)
-    return (size > 0) & (mutual == 0)
+    found = find_reversals(index)
+    return (found.size > 0) & (found.mutual == 0)
 
 
 # --- chains ------------------------------------------------------------------------------------
@@ -128,15 +124,11 @@ def skew_relations(index: GraphIndex) -> Mask:
 
 @dataclass(frozen=True)
 class Chains:
-    """Rules r₁ · r₂ ⇒ r₃ and how often they hold, one entry per rule."""
+    """Rules r₁ · r₂ ⇒ r₃ and how often they hold, one entry per rule; those of sampled bodies are estimates."""
 
     rules: NDArray[np.int32]  # [n, 3]: r₁, r₂, r₃
     support: Counts  # [n]: pairs joined by r₁ then r₂ that r₃ also holds
     body: Counts  # [n]: pairs joined by r₁ then r₂
-    pca_body: Counts  # [n]: those whose head has any r₃ fact
-    sample: Counts  # [n]: the paths that were sampled to estimate the counts; 0 if they are exact
-    low: Shares  # [n]: the 95 % confidence interval of the confidence; its ends are equal if it is exact
-    high: Shares  # [n]
     joined: Any  # sparse [R, R]: pairs joined by r₁ then r₂, rule or not; 0 if fewer than the minimum support
 
     def __len__(self) -> int:
@@ -145,15 +137,6 @@ class Chains:
     @property
     def confidence(self) -> Shares:
         return self.support / self.body
-
-    def counts(self) -> list[RuleCount]:
-        """The counts of each rule."""
-        columns = (self.support, self.body, self.pca_body, self.sample, self.low, self.high)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [
-            RuleCount(support, body, pca_body, Interval(sample, low, high) if sample else None)
-            for support, body, pca_body, sample, low, high in rows
-        ]
 
 
 def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = False) -> Chains:
@@ -169,7 +152,7 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
     paths = list(map(counter.paths, range(counter.num_steps)))
     sizes = np.sort(np.concatenate([counts for _, counts in paths]))
     exact = sizes[(sizes.cumsum() <= MAX_TOTAL) & (sizes <= MAX_PATHS)].max(initial=0)
-    found: list[tuple[Counts, Shares]] = []
+    found: list[tuple[Counts, Counts]] = []
 
     def count(r1: int) -> None:
         steps, counts = paths[r1]
@@ -182,14 +165,13 @@ def find_chains(index: GraphIndex, *, min_support: int = 10, inverses: bool = Fa
     first, second, pairs = joined[joined[:, 2] >= min_support].T
     table = sparse.csr_array((pairs, (first, second)), shape=(counter.num_steps, counter.num_steps))
     rules = rules[np.lexsort(rules[:, 2::-1].T)]
-    support, body, pca_body, sample = rules[:, 3:7].astype(np.int64).T
-    return Chains(rules[:, :3].astype(np.int32), support, body, pca_body, sample, rules[:, 7], rules[:, 8], table)
+    return Chains(rules[:, :3].astype(np.int32), rules[:, 3], rules[:, 4], table)
 
 
 class _ChainCounter:
     """Counts the rules of two steps that begin with one step.
 
-    The results are two tables: r₁, r₂, the pairs that they join; and r₁, r₂, r₃, then the columns of `Chains`.
+    The results are two tables: r₁, r₂ and the pairs that they join; r₁, r₂, r₃, the support and the pairs of the body.
     """
 
     def __init__(self, index: GraphIndex, inverses: bool, min_support: int) -> None:
@@ -197,8 +179,6 @@ class _ChainCounter:
         head, relation, tail = _between_two(*index.facts())
         self.pairs, pair_of = np.unique(head * self.num_entities + tail, return_inverse=True)
         self.holds = ones(pair_of, relation, (len(self.pairs), index.num_relations))
-        self.heads_of = ones(head, relation, (self.num_entities, index.num_relations))
-        self.heads_of.data[:] = 1  # whether an entity is a head of r₃
         self.num_steps = index.num_relations
         if inverses:
             self.num_steps = 2 * index.num_relations
@@ -222,40 +202,23 @@ class _ChainCounter:
         steps = np.flatnonzero(paths >= self.min_support)  # there are at least as many paths as pairs
         return steps, paths[steps]
 
-    def count(self, r1: int, skipped: Counts) -> tuple[Counts, Shares]:
+    def count(self, r1: int, skipped: Counts) -> tuple[Counts, Counts]:
         """The pairs and rules of the bodies that begin with r₁, but for those with the second steps `skipped`."""
-        joined = np.zeros(self.num_steps, np.int64)
-        support, parts, last = None, 0, (joined, joined, joined)
-        for last in self._joined_pairs(r1, skipped):
-            start, r2, end = last
-            joined += np.bincount(r2, minlength=self.num_steps)
-            known, place = self._held(start, end)
-            here = ones(r2[known], place, (self.num_steps, len(self.pairs))) @ self.holds
-            support, parts = here if support is None else support + here, parts + 1
-        seconds = np.flatnonzero(joined)
-        bodies = _table(r1, seconds, joined[seconds])
-        if support is None:
-            return bodies, np.zeros((0, 9))
-        entries = support.tocoo()
-        enough = entries.data >= self.min_support
-        r2s, r3s, counts = (each[enough].astype(np.int64) for each in (*entries.coords, entries.data))
-        wanted, (heads, column) = np.unique(r2s), np.unique(r3s, return_inverse=True)
-        heads_of, pca = self.heads_of[:, heads], np.zeros(len(r2s), np.int64)
-        for start, r2, _ in [last] if parts == 1 or not len(r2s) else self._joined_pairs(r1, skipped):
-            kept = np.isin(r2, wanted)
-            by_head = ones(r2[kept], start[kept], (self.num_steps, self.num_entities))
-            pca += (by_head @ heads_of)[r2s, column]
-        body = joined[r2s]
-        return bodies, _table(r1, r2s, r3s, counts, body, pca, 0, counts / body, counts / body)
-
-    def _joined_pairs(self, r1: int, skipped: Counts) -> Iterator[tuple[Counts, Counts, Counts]]:
-        """The distinct (h, r₂, t) that r₁ and r₂ join, in tiles of heads."""
         first, second, (step, tail) = self.steps[r1], self.second, self.columns
         if len(skipped):
             kept = np.flatnonzero(~np.isin(step, skipped))
             second, step, tail = second[:, kept], step[kept], tail[kept]
-        for start, column, _ in multiply(first, [second], np.diff(second.indptr).astype(np.int64)[first.tails]):
-            yield _between_two(start, step[column], tail[column])
+        joined = np.zeros(self.num_steps, np.int64)
+        support = ones(joined[:0], joined[:0], (self.num_steps, self.index.num_relations))
+        for heads, column, _ in multiply(first, [second], np.diff(second.indptr).astype(np.int64)[first.tails]):
+            start, r2, end = _between_two(heads, step[column], tail[column])
+            joined += np.bincount(r2, minlength=self.num_steps)
+            known, place = self._held(start, end)
+            support += ones(r2[known], place, (self.num_steps, len(self.pairs))) @ self.holds
+        entries, seconds = support.tocoo(), np.flatnonzero(joined)
+        enough = entries.data >= self.min_support
+        r2s, r3s, counts = (each[enough].astype(np.int64) for each in (*entries.coords, entries.data))
+        return _table(r1, seconds, joined[seconds]), _table(r1, r2s, r3s, counts, joined[r2s])
 
     def _held(self, heads: Counts, tails: Counts) -> tuple[Counts, Counts]:
         """Which pairs [n] any relation holds, and their places in `pairs`."""
@@ -264,22 +227,18 @@ class _ChainCounter:
         known = np.flatnonzero(self.pairs[place] == keys)
         return known, place[known]
 
-    def estimate(self, r1: int, r2: int) -> tuple[Counts, Shares]:
+    def estimate(self, r1: int, r2: int) -> tuple[Counts, Counts]:
         """The pairs and rules of one body, estimated from a sample of paths."""
         sample = sample_paths(Body(self.index, [r1, r2]))
-        weights, size = sample.weights, len(sample.weights)
-        known, place = self._held(sample.heads, sample.tails)
-        supported = weights[known] @ self.holds[place]  # [R]
-        low, _ = wilson_interval(supported / size, size)
-        r3s = np.flatnonzero((supported > 0) & (low * sample.num_paths >= self.min_support))
-        held, has_any = supported[r3s], weights @ self.heads_of[sample.heads][:, r3s]
-        support, pca_body = (np.rint(each * sample.num_paths / size) for each in (held, has_any))
-        interval = wilson_interval(held / max(weights.sum(), 1e-300), sample.effective_size)
-        pairs = round(sample.pairs())
-        return np.array([[r1, r2, pairs]]), _table(r1, r2, r3s, support, pairs, pca_body, size, *interval)
+        size, (known, place) = len(sample.weights), self._held(sample.heads, sample.tails)
+        shares = sample.weights[known] @ self.holds[place] / size  # [R]
+        low, _ = wilson_interval(shares, size)
+        r3s = np.flatnonzero((shares > 0) & (low * sample.num_paths >= self.min_support))
+        support, pairs = np.rint(shares[r3s] * sample.num_paths).astype(np.int64), round(sample.pairs())
+        return _table(r1, r2, np.array([pairs])), _table(r1, r2, r3s, support, pairs)
 
 
-def _table(*columns: Any) -> Any:
+def _table(*columns: Any) -> Counts:
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 

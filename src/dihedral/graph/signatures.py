@@ -60,7 +60,9 @@ class Signatures:
             return self.facts.members(step).cpu().numpy()
         if step not in self._candidates:
             members = self.facts.members(step).cpu().numpy()
-            fit, others = self.fit(step), self._num_properties - self._own_properties(step)
+            properties, _, relation = self._regression
+            foreign = np.flatnonzero(~self._twins[step % self.facts.num_relations][relation])
+            fit, others = self.fit(step), np.diff(properties[:, foreign].indptr)
             described = members[others[members] > 0]
             allowed = (others == 0) | (self.facts.num_entities < ALL)
             if len(described):
@@ -112,16 +114,3 @@ class Signatures:
         held.data[:] = 1
         shared = (held @ held.T).toarray()
         return (shared >= TWIN * shared.diagonal()[:, None]) | np.eye(len(shared), dtype=bool)
-
-    @cached_property
-    def _num_properties(self) -> NDArray[np.int64]:
-        return np.diff(self._regression[0].indptr)
-
-    @cached_property
-    def _by_property(self) -> Any:
-        return self._regression[0].tocsc()
-
-    def _own_properties(self, step: int) -> NDArray[np.int64]:
-        relation = self._regression[2]
-        mine = np.flatnonzero(self._twins[step % self.facts.num_relations][relation])
-        return np.bincount(self._by_property[:, mine].indices, minlength=self.facts.num_entities)

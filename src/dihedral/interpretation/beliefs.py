@@ -12,9 +12,9 @@ Only single training facts are used: which entities a relation joins, and their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,15 +34,7 @@ NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
 MAX_ROWS = 1024  # starts followed together: larger tables do not fit into a CPU's cache
 
-Candidates = list[tuple[Tensor, Tensor | None]]
-
-
-class Lead(NamedTuple):
-    """Where a body leads from m starts."""
-
-    begin: Tensor  # vectors of the starts [m, 2L]
-    ends: Tensor  # vectors of the most probable entities [m, ends, 2L]
-    probability: Tensor  # [m, ends]
+Candidates = list[tuple[Tensor, Tensor | None]]  # ids and vectors in parts; None: too many vectors to keep
 
 
 class Beliefs:
@@ -116,13 +108,14 @@ class Beliefs:
 
         @torch.no_grad()
         def follow(same: NDArray[np.int64]) -> None:
-            candidates = self._candidates(int(bodies[same[0], -1]))
+            parts = self.ranges[bodies[same[0], -1]].split(CHUNK)  # where the last step leads
+            candidates = [(part, self.scorer.entities[part] if len(parts) == 1 else None) for part in parts]
             for part in tiles(sizes[same], MAX_ROWS):
                 interruption.check()
                 here = same[part]
-                for body, lead in zip(here, self._lead(bodies[here], candidates, starts), strict=True):
+                for body, *lead in zip(here, *self._lead(bodies[here], candidates, starts), strict=True):
                     wanted = every if heads is None else heads.indices[heads.indptr[body] : heads.indptr[body + 1]]
-                    scores[body, wanted] = self._believe(lead, wanted, backwards)
+                    scores[body, wanted] = self._believe(*lead, wanted, backwards)
 
         possible = (sizes > 0) & [len(self.ranges[step]) > 0 for step in bodies[:, -1]]
         order = np.flatnonzero(possible if heads is None else possible & (np.diff(heads.indptr) > 0))
@@ -132,13 +125,11 @@ class Beliefs:
         for_each(follow, sorted(groups, key=len, reverse=True), on_done, max_threads=max_threads)
         return scores
 
-    def _candidates(self, step: int) -> Candidates:
-        """The entities that a step leads to, in parts of ids and vectors; None: too many vectors to keep."""
-        parts = self.ranges[step].split(CHUNK)
-        return [(part, self.scorer.entities[part] if len(parts) == 1 else None) for part in parts]
+    def _lead(self, bodies: NDArray[np.int64], candidates: Candidates, starts: int | None) -> list[Sequence[Tensor]]:
+        """Where each body leads from m starts; all end with the same step.
 
-    def _lead(self, bodies: NDArray[np.int64], candidates: Candidates, starts: int | None) -> Iterator[Lead]:
-        """Where each body leads; all end with the same step."""
+        For each body: vectors of the starts [m, 2L], those of the most probable ends [m, ends, 2L], probabilities.
+        """
         from_each = [self.starts[step][:starts] for step in bodies[:, 0].tolist()]
         own, sizes = torch.cat(from_each), [len(each) for each in from_each]
         begin = self.scorer.entities[own]
@@ -146,16 +137,17 @@ class Beliefs:
         products = reduce(block_product, steps.unbind(1))  # [n, 4, L]
         number = torch.repeat_interleave(torch.tensor(sizes)).to(own.device)
         probability, best = self._ends(block_queries(products, number, begin, True), own, candidates)
-        parts = (each.split(sizes) for each in (begin, self.scorer.entities[best], probability))
-        return map(Lead, *parts)
+        return [each.split(sizes) for each in (begin, self.scorer.entities[best], probability)]
 
-    def _believe(self, lead: Lead, relations: Any, backwards: bool) -> NDArray[np.float32]:
+    def _believe(
+        self, begins: Tensor, ends: Tensor, probability: Tensor, relations: Any, backwards: bool
+    ) -> NDArray[np.float32]:
         """The mean belief in relations where one body leads."""
-        begins, ends = lead.begin[:, None].expand_as(lead.ends).flatten(0, 1), lead.ends.flatten(0, 1)
+        begins, ends = begins[:, None].expand_as(ends).flatten(0, 1), ends.flatten(0, 1)
         head, tail = (ends, begins) if backwards else (begins, ends)
         scores = self.scorer.blocks.relation_scores(self.scorer.operators[relations], head, tail)  # [m * ends, n]
         belief = (scores - self.level[relations]).clamp_(max=0).exp_()
-        weights = lead.probability.flatten()
+        weights = probability.flatten()
         mean: NDArray[np.float32] = (weights @ belief / weights.sum().clamp(min=1e-30)).float().cpu().numpy()
         return mean
 

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.joins import TILE, ones, tiles
-from dihedral.graph.patterns import find_reversals
 from dihedral.graph.steps import SIDES, Fact, Side, Step
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
-from dihedral.interpretation.mining import MIN_SCORE, Pruning
+from dihedral.interpretation.mining import MIN_SCORE, Pruning, check_limits
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 
@@ -49,9 +48,7 @@ def find_constant_rules(
     """
     if side not in SIDES:
         raise DihedralError(f"constants is {side!r}; choose head or tail")
-    for name, value in (("min_support", min_support), ("top", top)):
-        if value < 1:
-            raise DihedralError(f"{name} is {value}; it must be 1 or more")
+    check_limits(min_support, top, min_score)
     facts = predictor.graph if graph is None else predictor.align(graph)
     properties = Properties.of(facts, min_support)
     heads = (properties.step < facts.num_relations) == (side == "tail")
@@ -91,8 +88,7 @@ class Properties:
 
     def pairs(self, bodies: Ids, heads: Ids, min_support: int, top: int) -> tuple[Ids, Ids]:
         """Bodies and heads that enough entities have together, those with the highest smoothed confidence first."""
-        reversals = find_reversals(self.graph.train_index, min_support=min_support)
-        same = Pruning(self.graph.train_index, reversals, min_support).step[self.step] * self.graph.num_entities
+        same = Pruning(self.graph.train_index, min_support).step[self.step] * self.graph.num_entities
         same += self.end  # a rule without constants says that these are the same property
         size = self.members.sum(axis=0)
         with_head, num_properties = self.members[:, heads], np.diff(self.members.indptr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.triples import Triples, sort_triples
+from dihedral.graph.triples import Triples
 from dihedral.interpretation.horn import HornRule, RuleCounter
 from dihedral.io.files import make_folder, write_text
 from dihedral.io.iris import BASE, check_base, to_statement
@@ -153,22 +152,14 @@ def _best(graph: Graph, rules: list[HornRule], triples: Triples, bindings: list[
     """Put the derivations of each fact together; facts are ordered by their best rule."""
     sizes = [len(binding) for binding in bindings]
     rule = np.repeat(np.arange(len(bindings)), sizes)
-    order = sort_triples(triples, graph.num_entities, graph.num_relations)  # stable: best rule first
-    same = (triples[order[1:]] == triples[order[:-1]]).all(axis=1)
-    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else np.zeros(0, np.int64)
-    group = np.zeros(len(order), np.int64)
-    group[order] = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
-    facts, best = triples[order[first]], rule[order[first]]
-    counts = np.bincount(group, minlength=len(first))
-    ranked = np.argsort(best, kind="stable")
-    place = np.empty_like(ranked)
-    place[ranked] = np.arange(len(ranked))
-    stops = np.cumsum([0, *sizes])
-    reasons = [
-        np.concatenate([place[group[a:b]][:, None], binding], axis=1)
-        for (a, b), binding in zip(pairwise(stops.tolist()), bindings, strict=True)
-    ]
-    return Derived(graph, rules, facts[ranked], best[ranked], counts[ranked], reasons)
+    facts, first, group, counts = np.unique(
+        triples, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )  # the first derivation of a fact is that of its best rule
+    ranked = np.argsort(rule[first], kind="stable")
+    place = np.argsort(ranked)[group.reshape(-1)]
+    parts = np.split(place, np.cumsum(sizes)[:-1]) if sizes else []
+    reasons = [np.column_stack(each) for each in zip(parts, bindings, strict=True)]
+    return Derived(graph, rules, facts[ranked], rule[first[ranked]], counts[ranked], reasons)
 
 
 def _grounded(rule: HornRule, entities: Sequence[int], graph: Graph) -> str:

@@ -116,7 +116,8 @@ class Row:
     def commutation(self, other: Row) -> ComponentShare:
         """Share of components in which the order of the product does not matter."""
         self._check(other)
-        return self._compare(other, self.algebra.commuting, sizes=(self @ other).sizes)
+        commuting = self.algebra.products == self.algebra.products.T
+        return self._compare(other, commuting, sizes=(self @ other).sizes)
 
     def identity(self) -> ComponentShare:
         """Share of components that are the identity, up to their size."""
@@ -174,14 +175,11 @@ class Row:
 
     def _shuffled(self) -> NDArray[np.float64]:
         """Frequencies of the elements of the product if the components of its factors were shuffled: [2K]."""
-        group, size = self.algebra.monoid.group, 2 * self.algebra.monoid.K
-        products = group.product(group.elements[:, None], group.elements[None])
+        size, weights = 2 * self.algebra.monoid.K, self._weights(self.relations)
         found = np.eye(size)[0]
-        for step in self.steps:
-            row = self.algebra.step(step)
-            used = self._weights(self.relations) * row.sizes
-            factor = _frequencies(row.parts, used, size)
-            found = np.bincount(products.ravel(), np.outer(found, factor).ravel(), minlength=size)
+        for row in map(self.algebra.step, self.steps):
+            factor = _frequencies(row.parts, weights * row.sizes, size)
+            found = np.bincount(self.algebra.products.ravel(), np.outer(found, factor).ravel(), minlength=size)
         return found
 
     def elements(self) -> dict[str, int]:
@@ -242,12 +240,10 @@ class Algebra:
         return ~row if backwards else row
 
     @cached_property
-    def commuting(self) -> NDArray[np.bool_]:
-        """Whether g h = h g, for all elements of D_K: [2K, 2K]."""
+    def products(self) -> Elements:
+        """The products of all elements of D_K: [2K, 2K]."""
         group = self.monoid.group
-        products = group.product(group.elements[:, None], group.elements[None])
-        found: NDArray[np.bool_] = products == products.T
-        return found
+        return group.product(group.elements[:, None], group.elements[None])
 
     def __iter__(self) -> Iterator[Row]:
         return map(self.step, range(len(self)))

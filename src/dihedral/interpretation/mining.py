@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import matmul
 from typing import Any, Literal
 
@@ -20,17 +20,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.joins import TILE, Body, Ids, ones, paths_between, ranges, tiles
-from dihedral.graph.patterns import (
-    Chains,
-    Interval,
-    Reversals,
-    RuleCount,
-    count_mutual,
-    count_rule,
-    draw_paths,
-    find_chains,
-    find_reversals,
-)
+from dihedral.graph.patterns import Interval, RuleCount, count_rule, draw_paths, find_chains, find_reversals
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.interpretation.beliefs import Beliefs
@@ -118,7 +108,12 @@ def find_rules(
     on_progress: called with the number of bodies scored so far and the total.
     """
     kinds = (kinds,) if isinstance(kinds, str) else kinds
-    _check(kinds, min_support, top, length, min_score)
+    if length not in (2, 3):
+        raise DihedralError(f"length is {length}; bodies have 2 or 3 steps")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise DihedralError(f"kind is {kind!r}; choose {', '.join(KINDS)}")
+    check_limits(min_support, top, min_score)
     facts = predictor.graph if graph is None else predictor.align(graph)
     miner = RuleMiner(
         predictor, facts, min_support, top, examples, min_score, on_progress or (lambda done, total: None)
@@ -132,15 +127,10 @@ def find_rules(
     return Results(compared, facts)
 
 
-def _check(kinds: tuple[Kind, ...], min_support: int, top: int, length: int, min_score: float) -> None:
-    if length not in (2, 3):
-        raise DihedralError(f"length is {length}; bodies have 2 or 3 steps")
+def check_limits(min_support: int, top: int, min_score: float) -> None:
     for name, value in (("min_support", min_support), ("top", top)):
         if value < 1:
             raise DihedralError(f"{name} is {value}; it must be 1 or more")
-    for kind in kinds:
-        if kind not in KINDS:
-            raise DihedralError(f"kind is {kind!r}; choose {', '.join(KINDS)}")
     if not 0 <= min_score <= 1:
         raise DihedralError(f"min_score is {min_score}; it must be between 0 and 1")
 
@@ -162,8 +152,8 @@ class RuleMiner:
         scorer = need_embeddings(self.predictor.scorer, "the model's belief in rules")
         self.beliefs = Beliefs(scorer, self.predictor.graph)
         self.index, self.num_relations = self.facts.train_index, self.facts.num_relations
-        self.reversals = find_reversals(self.index, min_support=self.min_support)
-        self.mutual, _ = count_mutual(self.index)
+        self.pruning = Pruning(self.index, self.min_support)
+        self.size = self.pruning.reversals.size
 
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
@@ -171,24 +161,24 @@ class RuleMiner:
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
     def of_reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
-        first, second, _ = self.reversals.pairs(self.min_support)
-        every = np.arange(self.num_relations)
-        own, both = self._mutual_beliefs(every, every), self._mutual_beliefs(first, second)
         rules: list[MinedRule] = []
+        every, mutual = np.arange(self.num_relations), self.pruning.reversals.mutual
+        own = self._mutual_beliefs(every, every)
         of_one: tuple[tuple[Kind, Any, Any], ...] = (
-            ("symmetric", own, self.mutual),
-            ("skew-symmetric", 1 - own, self.reversals.size - self.mutual),
+            ("symmetric", own, mutual),
+            ("skew-symmetric", 1 - own, self.size - mutual),
         )
         for kind, share, support in of_one:
-            here = (support >= self.min_support) & (share >= max(0.5, self.min_score))
-            best = np.flatnonzero(here)[np.argsort(-share[here], kind="stable")][: self.top if kind in kinds else 0]
+            enough = np.flatnonzero((support >= self.min_support) & (share >= max(0.5, self.min_score)))
+            best = enough[np.argsort(-share[enough], kind="stable")][: self.top if kind in kinds else 0]
             rules += [self._reversal(kind, r, r, float(share[r])) for r in best.tolist()]
-        if "inverse" not in kinds:
-            return rules
-        best = np.argsort(-both, kind="stable")[: self.top]
-        best = best[both[best] >= self.min_score]
-        found = zip(first[best].tolist(), second[best].tolist(), both[best].tolist(), strict=True)
-        return rules + [self._reversal("inverse", r1, r2, score) for r1, r2, score in found]
+        if "inverse" in kinds:
+            first, second, _ = self.pruning.reversals.pairs(self.min_support)
+            both = self._mutual_beliefs(first, second)
+            best = np.argsort(-both, kind="stable")[: self.top]
+            found = zip(first[best].tolist(), second[best].tolist(), both[best].tolist(), strict=True)
+            rules += [self._reversal("inverse", r1, r2, score) for r1, r2, score in found if score >= self.min_score]
+        return rules
 
     def _mutual_beliefs(self, first: Ids, second: Ids) -> Matrix:
         """The lower of the belief scores of ~r₂ ⇒ r₁ and ~r₁ ⇒ r₂, for pairs of relations [n]."""
@@ -196,8 +186,7 @@ class RuleMiner:
         bodies, place = np.unique(np.concatenate([first, second]), return_inverse=True)
         heads_of = ones(place, np.concatenate([second, first]), (len(bodies), self.num_relations))
         for start in range(0, len(bodies), BATCH):
-            part = bodies[start : start + BATCH]
-            wanted = heads_of[start : start + BATCH]
+            part, wanted = bodies[start : start + BATCH], heads_of[start : start + BATCH]
             scores = self.beliefs.score(self.num_relations + part[:, None], heads=wanted)  # [part, R]
             for body, head in ((first, second), (second, first)):
                 here = np.flatnonzero((body >= part[0]) & (body <= part[-1]))
@@ -216,27 +205,25 @@ class RuleMiner:
 
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
         chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
-        counted = dict(zip(map(tuple, chains.rules.tolist()), chains.counts(), strict=True))
-        pruning = Pruning(self.index, self.reversals, self.min_support)
-        found: list[tuple[float, Steps, int, RuleCount]] = []
-        for body, head, score in self._best(*_bodies(chains, self.num_relations), CONSIDERED * self.top):
-            if len(found) < self.top and pruning.is_new(body, head):
-                numbers = counted[*body, head]
-                pruning.keep(body, head, numbers.support / numbers.pairs)
-                found.append((score, body, head, numbers))
-        if length == 3:
-            for body, head, score in self._best(
-                self._promising(self._longer(chains.joined)), None, CONSIDERED * self.top
-            ):
-                if len(found) >= self.top and score <= sorted(found, reverse=True)[self.top - 1][0]:
-                    break  # the list is full, and what follows scores less
-                if not pruning.is_new(body, head):
-                    continue
-                numbers = count_rule(self.index, body, head)
-                if numbers.support >= self.min_support and pruning.adds(body, head, numbers.support / numbers.pairs):
-                    found.append((score, body, head, numbers))
+        confidence = dict(zip(map(tuple, chains.rules.tolist()), chains.confidence.tolist(), strict=True))
+        bodies, row = np.unique(chains.rules[:, :2].astype(np.int64), axis=0, return_inverse=True)
+        heads_of = ones(row.reshape(-1), chains.rules[:, 2].astype(np.int64), (len(bodies), self.num_relations))
+        found: list[tuple[float, Steps, int]] = []
+        for body, head, score in self._best(bodies, heads_of):
+            if len(found) < self.top and self.pruning.is_new(body, head):
+                self.pruning.keep(body, head, confidence[*body, head])
+                found.append((score, body, head))
+        longer = self._best(self._promising(self._longer(chains.joined)), None) if length == 3 else []
+        for body, head, score in longer:
+            if len(found) >= self.top and score <= sorted(found, reverse=True)[self.top - 1][0]:
+                break  # the list is full, and what follows scores less
+            if not self.pruning.is_new(body, head):
+                continue
+            numbers = count_rule(self.index, body, head)
+            if numbers.support >= self.min_support and self.pruning.adds(body, head, numbers.support / numbers.pairs):
+                found.append((score, body, head))
         found = sorted(found, key=lambda rule: -rule[0])[: self.top]
-        return [self._composition(body, head, score, numbers) for score, body, head, numbers in found]
+        return [self._composition(body, head, score) for score, body, head in found]
 
     def _longer(self, joined: Any) -> Ids:
         """Bodies of three steps whose parts join enough pairs; those that join most.
@@ -269,11 +256,12 @@ class RuleMiner:
         rough = np.concatenate([scores.max(axis=1) for _, scores in self._scores(bodies, None, ROUGH_STARTS)])
         return bodies[np.sort(np.argsort(-rough, kind="stable")[:most])]
 
-    def _best(self, bodies: Ids, heads_of: Any, top: int) -> list[tuple[Steps, int, float]]:
+    def _best(self, bodies: Ids, heads_of: Any) -> list[tuple[Steps, int, float]]:
         """The best heads among all bodies: (body, head, score).
 
         heads_of: sparse [n, R], the heads that each body may have; any if None.
         """
+        top = CONSIDERED * self.top
         found: list[tuple[Ids, Ids, Matrix]] = []
         for start, scores in self._scores(bodies, heads_of):
             flat = np.argpartition(-scores, min(top, scores.size - 1), axis=None)[:top]
@@ -300,10 +288,11 @@ class RuleMiner:
             yield start, scores
             report(len(bodies[here]))
 
-    def _composition(self, body: Steps, head: int, score: float, counts: RuleCount) -> MinedRule:
+    def _composition(self, body: Steps, head: int, score: float) -> MinedRule:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         wanted = ones(np.array([0]), np.array([head]), (1, self.num_relations))
         swapped = float(self.beliefs.score(np.array([body[::-1]]), heads=wanted)[0, head])
+        counts = count_rule(self.index, body, head)
         return self._rule("composition", body, head, score, share, counts, swapped < ORDER_MATTERS * score)
 
     def _rule(
@@ -311,7 +300,7 @@ class RuleMiner:
         order_matters: bool | None = None,
     ) -> MinedRule:  # fmt: skip
         support, pairs, pca_pairs, interval = counts
-        facts = int(self.reversals.size[head])
+        facts = int(self.size[head])
         return MinedRule(
             kind, tuple(map(self.name, body)), self.name(head), score, agreement, support, pairs, pca_pairs, facts,
             support / pairs, support / pca_pairs, support / facts, interval, order_matters,
@@ -322,27 +311,16 @@ class RuleMiner:
         """Instances in the graph: entities along the body whose ends the head relation joins."""
         facts = self.facts.facts_of(head).astype(np.int64)
         facts = facts[facts[:, 0] != facts[:, 2]]
-        back = [int(inverse_ids(step, self.num_relations)) for step in reversed(steps)]
-        find = partial(paths_between, self.index, max_answers=MAX_PATHS // BATCH, max_paths=MAX_PATHS)
         found: dict[tuple[int, int], list[int]] = {}  # one path per fact of the head relation
         for start in range(0, min(len(facts), MAX_BATCHES * BATCH), BATCH):
             heads, _, tails = facts[start : start + BATCH].T
-            for path in find(steps, heads, tails).tolist():
+            paths = paths_between(self.index, steps, heads, tails, max_answers=MAX_PATHS // BATCH, max_paths=MAX_PATHS)
+            for path in paths.tolist():
                 found.setdefault((path[0], path[-1]), path)
-            if len(found) < self.examples:  # the path may start at a hub: look from its end
-                for path in find(back, tails, heads).tolist():
-                    found.setdefault((path[-1], path[0]), path[::-1])
             if len(found) >= self.examples:
                 break
         names = self.facts.entities
         return tuple(tuple(names[i] for i in path) for path in list(found.values())[: self.examples])
-
-
-def _bodies(chains: Chains, num_relations: int) -> tuple[Ids, Any]:
-    """The bodies [n, 2] of chains, and the heads that each has as a sparse matrix [n, R]."""
-    rules = chains.rules.astype(np.int64)
-    bodies, row = np.unique(rules[:, :2], axis=0, return_inverse=True)
-    return bodies, ones(row.reshape(-1), rules[:, 2], (len(bodies), num_relations))
 
 
 class Pruning:
@@ -354,12 +332,13 @@ class Pruning:
     and at least its confidence.
     """
 
-    def __init__(self, index: GraphIndex, reversals: Reversals, min_support: int) -> None:
+    def __init__(self, index: GraphIndex, min_support: int) -> None:
         self.index, relations = index, index.num_relations
+        self.reversals = find_reversals(index)
         self.step = np.arange(2 * relations)  # a step that joins the same pairs
-        for first, second in reversals.inverse_pairs(SAME, min_support):
+        for first, second in self.reversals.inverse_pairs(SAME, min_support):
             self.step[[second, second + relations]] = first + relations, first
-        self.symmetric = set(reversals.symmetric(SAME, min_support))
+        self.symmetric = set(self.reversals.symmetric(SAME, min_support))
         backwards = np.flatnonzero(np.isin(self.step % relations, list(self.symmetric)))
         self.step[backwards] %= relations
         self._seen: set[tuple[Steps, int]] = set()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 
+from dihedral.elements.group import grade_of
 from dihedral.io.html import Markup
 
 _NAME = re.compile(r"([OF])(\d+)\^(\d+)(?:·(.+))?")
-_SIZES = {"½": 1 / 2, "¼": 1 / 4, "⅛": 1 / 8}
 _FLAG = "M-4.5 7.5V-7.5H5.5M-4.5 -1H3"  # the letter F, which no symmetry leaves as it is
 _DRAWN = 'fill="none" stroke="currentColor"'
 
@@ -23,7 +23,7 @@ def element_picture(name: str, pixels: int = 26) -> Markup:
     """
     found = _NAME.fullmatch(name)
     letter, K, m = (found[1], int(found[2]), int(found[3])) if found else ("O", 4, 0)
-    size = 0.0 if found is None else _size(found[4])
+    size = 2.0 ** -grade_of(found[4] or "1") if found else 0.0
     angle = 2 * math.pi * m / K
     cos, sin = math.cos(angle), math.sin(angle)
     moved = (cos, -sin, -sin, -cos) if letter == "F" else (cos, -sin, sin, cos)  # Eq. 1, with the y axis down
@@ -40,9 +40,3 @@ def element_picture(name: str, pixels: int = 26) -> Markup:
         inside += (axis if letter == "F" else "") + flag
     frame = f'viewBox="-15.5 -15.5 31 31" width="{pixels}" height="{pixels}" role="img" aria-label="{name}"'
     return Markup(f'<svg {frame}><g transform="scale({math.sqrt(size or 1):.4f})">{inside}</g></svg>')
-
-
-def _size(level: str | None) -> float:
-    if level is None:
-        return 1.0
-    return _SIZES[level] if level in _SIZES else 1 / float(level.partition("/")[2])

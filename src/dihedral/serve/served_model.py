@@ -20,7 +20,7 @@ from dihedral.ask.tree import Query, check_size
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph import Graph
 from dihedral.graph.name_search import NameSearch
-from dihedral.graph.patterns import Counts, count_mutual
+from dihedral.graph.patterns import Counts, find_reversals
 from dihedral.graph.steps import SIDES, split_step
 from dihedral.graph.types import Members, types_of
 from dihedral.interpretation import Algebra, MinedRule, Row
@@ -136,7 +136,8 @@ class ServedModel:
     @cached_property
     def mutual(self) -> tuple[Counts, Counts]:
         """How many pairs of each relation are also held reversed, and how many pairs it has."""
-        return count_mutual(self.graph.train_index)
+        found = find_reversals(self.graph.train_index)
+        return found.mutual, found.size
 
     @property
     def has_rules(self) -> bool:
