@@ -63,20 +63,12 @@ class GraphIndex:
     def select(self, edges: Tensor) -> GraphIndex:
         """The index with only the edges of a mask [edges]."""
         counts = torch.bincount(self.rows[edges], minlength=len(self.keys))
-        starts = torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
-        return GraphIndex(
-            self.num_entities, self.num_relations, self.keys[counts > 0], starts, self.ends[edges], self.splits[edges]
-        )
+        keys, starts = self.keys[counts > 0], torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
+        return GraphIndex(self.num_entities, self.num_relations, keys, starts, self.ends[edges], self.splits[edges])
 
     def about(self, entities: NDArray[np.bool_]) -> GraphIndex:
         """The rows of some entities, given as a mask [N]."""
-        kept = torch.from_numpy(entities)[self.keys // (2 * self.num_relations)].nonzero()[:, 0]
-        first, counts = self.starts[kept], self.starts[kept + 1] - self.starts[kept]
-        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        edges = torch.repeat_interleave(first - starts[:-1], counts) + torch.arange(int(starts[-1]))
-        return GraphIndex(
-            self.num_entities, self.num_relations, self.keys[kept], starts, self.ends[edges], self.splits[edges]
-        )
+        return self.select(torch.from_numpy(entities)[self.sources])
 
     # --- edges ---------------------------------------------------------------------------------
 

@@ -34,8 +34,6 @@ NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
 MAX_ROWS = 1024  # starts followed together: larger tables do not fit into a CPU's cache
 
-Candidates = list[tuple[Tensor, Tensor | None]]  # ids and vectors in parts; None: too many vectors to keep
-
 
 class Beliefs:
     """Belief scores of one model."""
@@ -108,8 +106,7 @@ class Beliefs:
 
         @torch.no_grad()
         def follow(same: NDArray[np.int64]) -> None:
-            parts = self.ranges[bodies[same[0], -1]].split(CHUNK)  # where the last step leads
-            candidates = [(part, self.scorer.entities[part] if len(parts) == 1 else None) for part in parts]
+            candidates = self.ranges[bodies[same[0], -1]]  # where the last step leads
             for part in tiles(sizes[same], MAX_ROWS):
                 interruption.check()
                 here = same[part]
@@ -125,7 +122,7 @@ class Beliefs:
         for_each(follow, sorted(groups, key=len, reverse=True), on_done, max_threads=max_threads)
         return scores
 
-    def _lead(self, bodies: NDArray[np.int64], candidates: Candidates, starts: int | None) -> list[Sequence[Tensor]]:
+    def _lead(self, bodies: NDArray[np.int64], candidates: Tensor, starts: int | None) -> list[Sequence[Tensor]]:
         """Where each body leads from m starts; all end with the same step.
 
         For each body: vectors of the starts [m, 2L], those of the most probable ends [m, ends, 2L], probabilities.
@@ -151,12 +148,12 @@ class Beliefs:
         mean: NDArray[np.float32] = (weights @ belief / weights.sum().clamp(min=1e-30)).float().cpu().numpy()
         return mean
 
-    def _ends(self, vectors: Tensor, own: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
+    def _ends(self, vectors: Tensor, own: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
         """The most probable candidates other than the vector's own entity: probabilities and ids, each [m, ends]."""
         scores, ids = vectors.new_zeros(len(vectors), 0), own.new_zeros(len(vectors), 0)
         total = vectors.new_full((len(vectors),), -torch.inf)  # logarithm of the softmax's denominator
-        for part, table in candidates:
-            here = vectors @ (self.scorer.entities[part] if table is None else table).T  # [m, part]
+        for part in candidates.split(CHUNK):
+            here = vectors @ self.scorer.entities[part].T  # [m, part]
             total = torch.logaddexp(total, here.logsumexp(dim=1))
             here.masked_fill_(own[:, None] == part, -torch.inf)  # rules are about two different entities
             best, place = here.topk(min(self.num_ends, len(part)))

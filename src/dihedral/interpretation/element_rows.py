@@ -110,12 +110,10 @@ class Row:
 
     def agreement(self, other: Row) -> ComponentShare:
         """Share of components in which both hold the same element."""
-        self._check(other)
         return self._compare(other, np.eye(2 * self.algebra.monoid.K, dtype=bool))
 
     def commutation(self, other: Row) -> ComponentShare:
         """Share of components in which the order of the product does not matter."""
-        self._check(other)
         commuting = self.algebra.products == self.algebra.products.T
         return self._compare(other, commuting, sizes=(self @ other).sizes)
 
@@ -145,6 +143,7 @@ class Row:
         self, other: Row, holds: NDArray[np.bool_], sizes: NDArray[np.float64] | None = None
     ) -> ComponentShare:
         """The share of components (g, h) of two rows for which holds[g, h]; sizes: instead of those of both rows."""
+        self._check(other)
         mine, others = (self.sizes, other.sizes) if sizes is None else (sizes, sizes)
         weights = self._weights(self.relations + other.relations)
         if len({*self.relations, *other.relations}) == 1:  # a statement about one relation, such as ~r against r

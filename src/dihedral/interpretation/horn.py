@@ -104,20 +104,13 @@ class HornRule:
     @property
     def steps(self) -> list[str] | None:
         """The relations from X to Y, backwards as `~name`, if the body is such a path."""
-        here, steps = "X", []
-        for atom in self.body:
-            if atom.subject == here:
-                steps.append(atom.relation)
-            elif atom.object == here:
-                steps.append(INVERSE + atom.relation)
-            else:
+        path: list[Term] = ["X", *BETWEEN[: len(self.body) - 1], "Y"]
+        steps = []
+        for atom, start, end in zip(self.body, path[:-1], path[1:], strict=False):
+            if atom.terms not in ((start, end), (end, start)):
                 return None
-            there = atom.object if atom.subject == here else atom.subject
-            if not isinstance(there, str):
-                return None
-            here = there
-        path = [self.head.subject, *self.variables[2:], self.head.object]
-        return steps if here == "Y" and len(path) == len(steps) + 1 and self.head.subject == "X" else None
+            steps.append(atom.relation if atom.subject == start else INVERSE + atom.relation)
+        return steps if self.head.terms == ("X", "Y") and len(steps) == len(self.body) else None
 
     @property
     def confidence(self) -> float:
