@@ -110,9 +110,10 @@ class Beliefs:
             for part in tiles(sizes[same], MAX_ROWS):
                 interruption.check()
                 here = same[part]
-                for body, *lead in zip(here, *self._lead(bodies[here], candidates, starts), strict=True):
+                leads = self._lead(bodies[here], candidates, starts)
+                for body, begin, ends, probability in zip(here, *leads, strict=True):
                     wanted = every if heads is None else heads.indices[heads.indptr[body] : heads.indptr[body + 1]]
-                    scores[body, wanted] = self._believe(*lead, wanted, backwards)
+                    scores[body, wanted] = self._believe(begin, ends, probability, wanted, backwards)
 
         possible = (sizes > 0) & [len(self.ranges[step]) > 0 for step in bodies[:, -1]]
         order = np.flatnonzero(possible if heads is None else possible & (np.diff(heads.indptr) > 0))
