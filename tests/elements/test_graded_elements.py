@@ -40,15 +40,6 @@ def test_grades_of_products_add_without_limit(K, a, b):
     assert m.grades(m.product(a, b)) == m.grades(a) + m.grades(b)
 
 
-@given(ORDERS, IDS, st.integers(-5, 5))
-def test_powers_are_repeated_products(K, a, exponent):
-    m = GradedMonoid(K)
-    expected = m.identity
-    for _ in range(abs(exponent)):
-        expected = m.product(expected, a if exponent > 0 else m.transpose(a))
-    assert m.power(a, exponent) == expected
-
-
 def matrix(m: GradedMonoid, element: int) -> np.ndarray:
     """2⁻ᵉ · D_g, written out."""
     if element < 0:

@@ -166,30 +166,6 @@ def test_symmetry_and_skewness_are_those_of_the_matrix(drawn):
     assert group.is_skew(a) == np.allclose(matrix, -matrix.T)
 
 
-# --- powers ------------------------------------------------------------------------------------
-
-
-@given(elements(1), st.integers(-40, 40))
-def test_a_power_is_a_repeated_product(drawn, exponent):
-    group, a = drawn
-    factor = a if exponent >= 0 else group.inverse(a)
-    expected = group.identity
-    for _ in range(abs(exponent)):
-        expected = group.product(expected, factor)
-    assert group.power(a, exponent) == expected
-
-
-@pytest.mark.parametrize("K", [1, 3, 4, 6])
-def test_every_element_to_the_order_of_the_group_is_the_identity(K):
-    group = DihedralGroup(K)
-    assert (group.power(group.elements, len(group)) == group.identity).all()
-
-
-@pytest.mark.parametrize("exponent", [2**62, 10**30])
-def test_an_exponent_may_have_any_size(exponent):
-    assert DihedralGroup(5).power(4, exponent) == 4 * exponent % 5
-
-
 # --- arrays ------------------------------------------------------------------------------------
 
 
@@ -211,7 +187,6 @@ def test_bytes_do_not_overflow_in_products():
     group = DihedralGroup(128)
     ids = np.array([127], dtype=np.uint8)
     assert group.product(ids, ids).tolist() == [126]
-    assert group.power(ids, 3).tolist() == [125]
 
 
 # --- names -------------------------------------------------------------------------------------

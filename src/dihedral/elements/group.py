@@ -11,7 +11,6 @@ Methods accept integer arrays and work elementwise.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -72,13 +71,6 @@ class DihedralGroup:
         """The inverse of a rotation is the opposite rotation; a reflection is its own inverse."""
         a = self._ids(elements)
         return np.where(a < self.K, -a % self.K, a).astype(self.dtype)
-
-    def power(self, elements: ArrayLike, exponent: int) -> Elements:
-        """The repeated product; a negative exponent repeats the inverse."""
-        a = self._ids(elements)
-        exponent = operator.index(exponent)
-        rotated = a * (exponent % self.K) % self.K
-        return np.where(a < self.K, rotated, a if exponent % 2 else 0).astype(self.dtype)
 
     def is_rotation(self, elements: ArrayLike) -> NDArray[np.bool_]:
         return self._ids(elements) < self.K
@@ -185,15 +177,6 @@ class GradedMonoid:
         a = self._ids(elements)
         size = 2 * self.K
         return np.where(a >= 0, a // size * size + self.group.inverse(self.group_part(a)), ZERO)
-
-    def power(self, elements: ArrayLike, exponent: int) -> Elements:
-        """The repeated product; a negative exponent repeats the transpose."""
-        a = self._ids(elements)
-        exponent = operator.index(exponent)
-        parts = self.group.power(self.group_part(a), exponent).astype(np.int64)
-        if exponent == 0:
-            return parts
-        return np.where(a >= 0, a // (2 * self.K) * abs(exponent) * 2 * self.K + parts, ZERO)
 
     def matrices(self, max_grade: int = 0) -> NDArray[np.float64]:
         """The 2x2 matrices of all elements up to a grade, by id, then that of zero: [2K (max_grade + 1) + 1, 2, 2]."""

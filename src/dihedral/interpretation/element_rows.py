@@ -91,16 +91,12 @@ class Row:
         """The row of the inverse relation: the transpose, which in D_K is the inverse."""
         codes = self.algebra.monoid.transpose(self.codes)
         steps = tuple(inverse_ids(step, len(self.algebra)) for step in reversed(self.steps))
-        return Row(self.algebra, codes, f"{_bracket(self.name)}⁻¹", steps)
+        name = f"({self.name})" if "·" in self.name or self.name.endswith("⁻¹") else self.name
+        return Row(self.algebra, codes, f"{name}⁻¹", steps)
 
     def _check(self, other: Row) -> None:
         if self.algebra.monoid != other.algebra.monoid or self.codes.shape != other.codes.shape:
             raise DihedralError(f"{self.name!r} and {other.name!r} come from models with different K or dimension")
-
-    def __pow__(self, exponent: int) -> Row:
-        codes = self.algebra.monoid.power(self.codes, exponent)
-        base = self if exponent >= 0 else ~self
-        return Row(self.algebra, codes, f"{_bracket(self.name)}^{exponent}", base.steps * abs(exponent))
 
     def __repr__(self) -> str:
         shown = " ".join(self.algebra.monoid.name(code) for code in self.codes[:6])
@@ -162,7 +158,7 @@ class Row:
 
     def _weights(self, relations: tuple[int, ...]) -> NDArray[Any]:
         """The weight of a component is the geometric mean of its weights for the relations involved."""
-        log_weights = self.algebra.log_weights[list(relations)].mean(axis=0) if relations else np.zeros(len(self.codes))
+        log_weights = self.algebra.log_weights[list(relations)].mean(axis=0)
         return np.exp(log_weights - log_weights.max())
 
     def _image(self) -> Elements:
@@ -170,7 +166,7 @@ class Row:
         group = self.algebra.monoid.group
         back = [step >= len(self.algebra) for step in self.steps]
         factors = [group.inverse(group.elements) if each else group.elements for each in back]
-        return reduce(group.product, factors, np.zeros_like(group.elements))
+        return reduce(group.product, factors)
 
     def _shuffled(self) -> NDArray[np.float64]:
         """Frequencies of the elements of the product if the components of its factors were shuffled: [2K]."""
@@ -407,7 +403,3 @@ def _share(
 def _frequencies(parts: Elements, used: NDArray[Any], size: int) -> NDArray[np.float64]:
     """The weighted frequencies of the elements of a row: [2K]."""
     return np.bincount(parts, used, minlength=size) / (float(used.sum()) or 1.0)
-
-
-def _bracket(name: str) -> str:
-    return f"({name})" if "·" in name or "^" in name or name.endswith("⁻¹") else name
