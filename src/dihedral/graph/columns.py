@@ -25,6 +25,7 @@ FALSE, TRUE = {"0", "0.0", "-1", "-1.0", "false"}, {"1", "1.0", "true"}
 ROWS_AT_ONCE = 1 << 16  # most columns have many values, which a few rows show
 MAX_VALUES = 8  # distinct values of a column that may be a split or a label
 Splits = NDArray[np.int8]  # [n]: indices into SPLITS
+NO_SPLIT, NO_SPLITS = -1, np.empty(0, np.int8)
 
 
 @dataclass(frozen=True)
@@ -115,28 +116,24 @@ def _named(names: Sequence[str], columns: Sequence[str], where: str) -> list[int
     return [list(names).index(name) for name in wanted]
 
 
-def split_codes(column: pa.Array | pa.ChunkedArray, where: str) -> Splits:
-    """The values of a split column as indices into SPLITS."""
-    if isinstance(column, pa.ChunkedArray):
-        parts = [split_codes(chunk, where) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, np.int8)
-    try:
-        codes, names = distinct_names(column)
-    except pa.ArrowException:
-        raise DihedralError(f"{where}: column split is a column of {column.type}; expected names") from None
-    values = [_cleaned(name) for name in names.to_pylist()]
-    rows = codes.fill_null(-1).to_numpy()
-    missing = sum(int((rows == i).sum()) for i in (-1, *(i for i, value in enumerate(values) if not value)))
-    if missing:
-        raise DihedralError(
-            f"{where}: column split has {missing} missing values; give the split of every triple or of none"
-        )
-    for value in values:
-        if value not in SPLIT_NAMES:
-            raise DihedralError(
-                f"{where}: column split has the value {value!r}; expected train, valid or test, or another column name"
-            )
-    return np.array([SPLITS.index(SPLIT_NAMES[value]) for value in values], np.int8)[rows]
+def split_codes(column: pa.ChunkedArray, where: str) -> Splits:
+    """The values of a split column as indices into SPLITS, and NO_SPLIT where there is none."""
+    codes = [NO_SPLITS]
+    for chunk in column.chunks:
+        try:
+            rows, names = distinct_names(chunk.cast(pa.string()).fill_null(""))
+        except pa.ArrowException:
+            raise DihedralError(f"{where}: column split is a column of {column.type}; expected names") from None
+        values = [_cleaned(name) for name in names.to_pylist()]
+        for value in values:
+            if value and value not in SPLIT_NAMES:
+                raise DihedralError(
+                    f"{where}: column split has the value {value!r}; expected train, valid or test, or another column "
+                    "name"
+                )
+        known = [SPLITS.index(SPLIT_NAMES[value]) if value else NO_SPLIT for value in values]
+        codes.append(np.array(known, np.int8)[rows])
+    return np.concatenate(codes)
 
 
 def _cleaned(value: str | None) -> str:

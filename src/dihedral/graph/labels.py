@@ -138,7 +138,7 @@ def choose_labels(names: Vocabulary, table: pa.Table, languages: Sequence[str]) 
         values = table[name].combine_chunks() if name in table.column_names else pa.array([""] * len(table))
         new = pc.fill_null(_clean(values), "").cast(pa.large_string()).take(here)
         kept = old.texts[name].array.cast(pa.large_string()) if old and name in old.texts else ""
-        columns[name] = _narrow(pc.coalesce(new, kept))
+        columns[name] = narrow(pc.coalesce(new, kept))
     return Labels(columns)
 
 
@@ -149,7 +149,7 @@ def _clean(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pc.utf8_trim_whitespace(pc.replace_substring_regex(pc.fill_null(texts, ""), r"\s+", " "))
 
 
-def _narrow(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+def narrow(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array with 32-bit offsets if they suffice."""
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     return texts.cast(pa.string()) if texts.nbytes < 2**31 else texts

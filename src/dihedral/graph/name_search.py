@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
+from dihedral.graph.labels import narrow
 from dihedral.graph.numbering import NameTable
 from dihedral.graph.prefixes import expand
 from dihedral.graph.string_array import StringArray, sorted_order
@@ -63,9 +64,12 @@ class WordIndex:
     @classmethod
     def build(cls, names: Vocabulary, by_frequency: NDArray[np.int32]) -> WordIndex:
         rank_of, words = _ranks(by_frequency), NameTable()
-        parts = [np.stack([words.number(found)[codes], rank_of[rows]]) for found, codes, rows in _words_of(names)]
-        code, rank = np.concatenate(parts, axis=1) if parts else np.zeros((2, 0), np.int32)
-        texts = words.array()
+        parts = [np.zeros((2, 0), np.int32)]
+        for found, codes, rows in _words_of(names):
+            parts.append(np.stack([codes, rank_of[rows]]))
+            words.number(found, parts[-1][0])
+        texts = narrow(words.settle())
+        code, rank = np.concatenate(parts, axis=1)
         order = sorted_order(texts)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))

@@ -17,7 +17,8 @@ import pyarrow as pa
 from dihedral.errors import DihedralError
 from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.columns import (
-    MAX_VALUES,
+    NO_SPLIT,
+    NO_SPLITS,
     PARTS,
     Layout,
     LeftOver,
@@ -26,7 +27,7 @@ from dihedral.graph.columns import (
     common_columns,
     split_codes,
 )
-from dihedral.graph.numbering import Numbering, grown
+from dihedral.graph.numbering import Numbering
 from dihedral.graph.rdf import read_rdf
 from dihedral.graph.triples import Triples
 from dihedral.io.decoding import decoding_parquet
@@ -59,12 +60,9 @@ def read_triples(source: Source, columns: Sequence[str] | None, numbering: Numbe
 
 
 def number_table(table: pa.Table, columns: Sequence[str] | None, numbering: Numbering, where: str) -> NumberedTriples:
-    """Number the triples of a table in memory; a split column without values counts as none."""
-    layout = choose_columns(table.schema.names, columns, where)
-    if layout.split is not None and table.column(layout.split).null_count == len(table):
-        layout = replace(layout, split=None)
-    collector = TripleCollector(layout, numbering, where)
-    collector.add(table)
+    """Number the triples of a table in memory."""
+    collector = TripleCollector(choose_columns(table.schema.names, columns, where), numbering, where)
+    collector.add(table.rename_columns(list(map(str, range(table.num_columns)))))
     return collector.finish(where)
 
 
@@ -75,33 +73,43 @@ class TripleCollector:
         self.layout, self.numbering, self.where = layout, numbering, where
         self.left_over = LeftOver(layout)
         self.sizes = len(numbering.entities), len(numbering.relations)  # before this source
-        self._triples = NO_TRIPLES
-        self._splits = np.empty(0, np.int8)
-        self._used = 0
+        self._triples, self._splits = [NO_TRIPLES], [NO_SPLITS]
+        self._done = 0
 
-    def add(self, table: pa.Table, share: float = 1.0) -> None:
-        """Number the rows of a table, which are approximately this share of the source."""
-        layout, stop = self.layout, self._used + len(table)
-        part = self.numbering.number(table.select(list(layout.triple)), self.where, self._used)
-        if not self._used and share < 1:  # allocate for the complete source, from the size of its first block
-            self._triples = np.empty((int(1.02 * len(part) / share) + 1, 3), np.int32)
-        if not self._used and share >= 1:
-            self._triples = part
-        else:
-            self._triples = grown(self._triples, self._used, stop)
-            self._triples[self._used : stop] = part
-        if layout.split is not None:
-            self._splits = grown(self._splits, self._used, stop)
-            self._splits[self._used : stop] = split_codes(table.column(layout.split), self.where)
+    def add(self, table: pa.Table) -> None:
+        """Number the rows of a table, whose columns are named by their places in the source."""
+        columns = [table.column(str(place)) for place in self.layout.triple]
+        self._triples.append(self.numbering.number(columns, self.where, self._done))
+        self._done += len(table)
+        if self.layout.split is not None:
+            self._splits.append(split_codes(table.column(str(self.layout.split)), self.where))
         for place in list(self.left_over.values):
-            self.left_over.add(place, table.column(place))
-        self._used = stop
+            if str(place) in table.column_names:
+                self.left_over.add(place, table.column(str(place)))
 
     def finish(self, name: str, start: str = "") -> NumberedTriples:
-        """All triples. name: of the source, for notes. start: text before the note about the columns."""
-        _note_columns(self.layout, self.left_over, self.numbering, self.where, name, start)
-        triples, splits = self._triples[: self._used], self._splits[: self._used]
-        return NumberedTriples(triples, splits if self.layout.split is not None else None)
+        """All triples; a split column without values counts as none.
+
+        name: of the source, for notes. start: text before the note about the columns.
+        """
+        self.numbering.settle()
+        triples, end = np.empty((self._done, 3), np.int32), self._done
+        while self._triples:  # each block is freed when it has been copied
+            block = self._triples.pop()
+            triples[end - len(block) : end] = block
+            end -= len(block)
+        layout, splits = self.layout, np.concatenate(self._splits)
+        if layout.split is not None and (splits == NO_SPLIT).all():
+            layout = replace(layout, split=None)
+        elif missing := (splits == NO_SPLIT).sum():
+            raise DihedralError(
+                f"{self.where}: column split has {missing} missing values; give the split of every triple or of none"
+            )
+        if start or not layout.is_plain:
+            self.numbering.note(name, f"{start}{layout}")
+        for remark in self.left_over.remarks(self.where):
+            self.numbering.note(name, remark)
+        return NumberedTriples(triples, None if layout.split is None else splits)
 
     def may_start_with_header(self, triples: Triples) -> bool:
         """Whether the names of the first triple occur nowhere else, so that it may be a header."""
@@ -111,17 +119,7 @@ class TripleCollector:
         if min(head, tail) < self.sizes[0] or relation < self.sizes[1] or head == tail:
             return False
         rest = triples[1:]
-        pairs = ((1, relation), (0, head), (2, tail), (0, tail), (2, head))  # a relation usually occurs again
-        return not any((rest[:, column] == number).any() for column, number in pairs)
-
-
-def _note_columns(
-    layout: Layout, left_over: LeftOver, numbering: Numbering, where: str, name: str, start: str = ""
-) -> None:
-    if start or not layout.is_plain:
-        numbering.note(name, f"{start}{layout}")
-    for remark in left_over.remarks(where):
-        numbering.note(name, remark)
+        return not (rest[:, 1] == relation).any() and not np.isin(rest[:, [0, 2]], (head, tail)).any()
 
 
 def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
@@ -131,8 +129,8 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numberi
     header = columns is not None or common_columns(cells) is not None
     layout = choose_columns(cells if header else PARTS, columns, source.where)
     collector = TripleCollector(layout, numbering, source.where)
-    for block, share in text_blocks(source, len(layout.names), header, ", ".join(PARTS)):
-        collector.add(block, share)
+    for block in text_blocks(source, len(layout.names), header, ", ".join(PARTS)):
+        collector.add(block)
     found = collector.finish(source.name, "the first line is a header; " if header else "")
     if not header and collector.may_start_with_header(found.triples):
         first = TEXT_SUFFIXES[source.suffix].join(cells).replace("\t", " ")
@@ -175,27 +173,12 @@ def _json_cells(source: Source, layout: Layout, number: int, row: dict[str, Any]
 
 
 def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
-    """One column and some rows at a time; a split column without values counts as none."""
-    triples, done, splits = NO_TRIPLES, [0, 0, 0], list[pa.Array]()
     with decoding_parquet(source) as file:
         layout = choose_columns(file.names, columns, source.where)
-        left_over = LeftOver(layout)
-        for place, chunk in file.read(layout.used, list(left_over.values), 8 * MAX_VALUES):
-            if place in layout.triple:
-                part = list(layout.triple).index(place)
-                first, stop = done[part], done[part] + len(chunk)
-                triples = grown(triples, done[0], stop)
-                numbering.number_column(triples[first:stop], part, chunk, source.where, first)
-                done[part] = stop
-            elif place == layout.split:
-                splits.append(chunk)
-            else:
-                left_over.add(place, chunk)
-    if all(chunk.null_count == len(chunk) for chunk in splits):
-        layout = replace(layout, split=None)
-    _note_columns(layout, left_over, numbering, source.where, source.name)
-    codes = None if layout.split is None else np.concatenate([split_codes(chunk, source.where) for chunk in splits])
-    return NumberedTriples(triples[: done[0]], codes)
+        collector = TripleCollector(layout, numbering, source.where)
+        for table in file.read(layout.used, list(collector.left_over.values)):
+            collector.add(table)
+    return collector.finish(source.name)
 
 
 def _read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:

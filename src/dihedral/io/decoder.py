@@ -14,14 +14,13 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 from xml.parsers import expat
 
 MAX_DEPTH = 200  # levels of elements, objects and lists within each other
 MAX_ATTRIBUTES = 1000  # one XML element may have
-NAMES_PER_WRITE = 1 << 16
-PARQUET_ROWS = 1 << 18
+PARQUET_ROWS = 1 << 16
 MAX_BYTES_PER_NUMBER = 8  # a column with fewer refers to distinct texts by number
 REFUSED, NO_MEMORY = 3, 4  # exit statuses
 REJECTED = "review#rejected"  # the end of the IRI of a graph that holds what reviewers rejected
@@ -32,7 +31,6 @@ LABEL_IRIS = (  # properties whose values are labels, the preferred one first
     "https://schema.org/name",
     "http://xmlns.com/foaf/0.1/name",
 )
-_TOKENS = re.compile(rb'["\\\[\]{}]')
 
 
 class RefusedError(Exception):
@@ -77,38 +75,24 @@ def _lower(kind: int, limit: int) -> None:
 # --- RDF ------------------------------------------------------------------------------------------------
 
 
-class Guarded:
-    """A stream that is checked while the parser reads it."""
+class GuardedXml:
+    """XML without document types, which declare entities, and without deep nesting: checked before it is parsed."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        block = self.stream.read(size)
-        self.check(block)
-        return block
-
-    def check(self, block: bytes) -> None:
-        """Raise RefusedError if the file must not be parsed any further; an empty block is its end."""
-        raise NotImplementedError
-
-
-class GuardedXml(Guarded):
-    """XML without document types, which declare entities, and without deep nesting; errors have a line."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(stream)
         self.depth = 0
         self.expat = expat.ParserCreate("utf-8")  # the only encoding that the parser of RDF/XML accepts
         self.expat.StartDoctypeDeclHandler = self.doctype
         self.expat.StartElementHandler = self.start
         self.expat.EndElementHandler = self.end
 
-    def check(self, block: bytes) -> None:
+    def read(self, size: int = -1) -> bytes:
+        block = self.stream.read(size)
         try:
             self.expat.Parse(block, not block)
         except expat.ExpatError as error:
             raise RefusedError(expat.ErrorString(error.code), error.lineno) from None
+        return block
 
     def doctype(self, *_: object) -> None:
         raise self.refused("a document type with entities is not read; write IRIs in full and remove <!DOCTYPE ...>")
@@ -127,33 +111,6 @@ class GuardedXml(Guarded):
         return RefusedError(reason, self.expat.CurrentLineNumber)
 
 
-class GuardedJson(Guarded):
-    """JSON without deep nesting."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(stream)
-        self.depth, self.quoted = 0, False
-        self.escaped = -1  # the place of an escaped character, counted from the start of the next block
-
-    def check(self, block: bytes) -> None:
-        for found in _TOKENS.finditer(block):
-            at, token = found.start(), found[0]
-            if at == self.escaped:
-                continue
-            if token == b'"':
-                self.quoted = not self.quoted
-            elif token == b"\\":
-                self.escaped = at + 1 if self.quoted else -1
-            elif not self.quoted:
-                self.depth += 1 if token in b"[{" else -1
-                if self.depth > MAX_DEPTH:
-                    raise RefusedError(f"objects and lists are nested more than {MAX_DEPTH} deep")
-        self.escaped -= len(block)
-
-
-GUARDS: dict[str, type[Guarded]] = {"RDF_XML": GuardedXml, "JSON_LD": GuardedJson}
-
-
 def language_rank(language: str | None, wanted: Sequence[str]) -> int:
     """How far the language of a label is from the preferred one: then come labels without a language, then others.
 
@@ -167,100 +124,95 @@ def language_rank(language: str | None, wanted: Sequence[str]) -> int:
     return 2 * len(wanted) + bool(own)
 
 
-class RdfLabels:
-    """The best label of each node so far."""
+class RdfContent:
+    """The triples of a file, with names by number, and the best label of each node."""
 
-    def __init__(self, languages: Sequence[str]) -> None:
-        self.languages = languages
-        self.best: dict[Any, tuple[int, int, str, str]] = {}  # by node: ranks, label, language
-        self.count = 0
+    def __init__(self, request: dict[str, Any]) -> None:
+        import pyoxigraph as ox
 
-    def add(self, node: Any, relation: str, literal: Any) -> bool:
-        """Take note of a literal; whether it is a label."""
-        if relation not in LABEL_IRIS:
-            return False
-        self.count += 1
-        kind, language = LABEL_IRIS.index(relation), literal.language or ""
-        rank = language_rank(language, self.languages), kind
-        if node not in self.best or rank < self.best[node][:2]:
-            self.best[node] = (*rank, literal.value, language)
-        return True
+        self.request, self.named, self.blank, self.literal = request, ox.NamedNode, ox.BlankNode, ox.Literal
+        self.entities: dict[str, int] = {}
+        self.relations: dict[str, int] = {}
+        self.ids = array.array("i")  # head, relation, tail, head, ...
+        self.skipped: Counter[str] = Counter()
+        self.labels: dict[Any, tuple[int, int, str, str]] = {}  # by node: ranks, label, language
+        self.anonymous: dict[str, str] | None = None if request["format"] in ("N_TRIPLES", "N_QUADS") else {}
+
+    def add(self, head: Any, relation: Any, tail: Any, graph: Any) -> None:
+        entities, nodes = self.entities, (self.named, self.blank)
+        if type(graph) is self.named and graph.value.endswith(REJECTED):
+            self.skipped["rejected"] += 1
+        elif type(tail) in nodes and type(head) in nodes:
+            self.ids.append(entities.setdefault(self.name(head), len(entities)))
+            self.ids.append(self.relations.setdefault(relation.value, len(self.relations)))
+            self.ids.append(entities.setdefault(self.name(tail), len(entities)))
+        elif type(tail) is self.literal and type(head) in nodes and relation.value in LABEL_IRIS:
+            language = tail.language or ""
+            rank = language_rank(language, self.request["languages"]), LABEL_IRIS.index(relation.value)
+            if head not in self.labels or rank < self.labels[head][:2]:
+                self.labels[head] = (*rank, tail.value, language)
+        else:
+            self.skipped["literal" if type(tail) is self.literal else "quoted"] += 1
+
+    def name(self, node: Any) -> str:
+        label: str = node.value
+        if type(node) is self.named:
+            return label
+        if self.anonymous is not None and re.fullmatch("[0-9a-f]{20,32}", label):
+            # the parser names `[]` at random; labels in files cannot contain brackets, so this name is free
+            label = self.anonymous.setdefault(label, f"[{self.request['first'] + len(self.entities)}]")
+        return f"_:{label}"
+
+    def tables(self) -> list[Any]:
+        """The ids, the names of entities and of relations, and the labels of those names, or of all IRIs."""
+        import pyarrow as pa
+
+        every, text = self.request["all_labels"], pa.large_string()
+        rows = [
+            {"id": self.name(node), "label": label, "language": language}
+            for node, (_, _, label, language) in self.labels.items()
+            if (every and type(node) is self.named)
+            or self.name(node) in self.entities
+            or self.name(node) in self.relations
+        ]
+        return [
+            pa.table({"id": pa.Array.from_buffers(pa.int32(), len(self.ids), [None, pa.py_buffer(self.ids)])}),
+            pa.table({"name": pa.array(list(self.entities), text)}),
+            pa.table({"name": pa.array(list(self.relations), text)}),
+            pa.Table.from_pylist(rows, pa.schema([("id", text), ("label", text), ("language", text)])),
+        ]
 
 
 def decode_rdf(request: dict[str, Any], out: IO[bytes]) -> None:
-    """Write a line of JSON, the ids [n, 3] as 32-bit numbers, then the ends and the text of each list of strings.
-
-    These are the names of entities and of relations, and of those with a label their name, the label and its language.
-    """
+    """Write the prefixes and the counts of what is left out as a line of JSON, then an Arrow stream for each table."""
+    import pyarrow as pa
     import pyoxigraph as ox
 
+    content = RdfContent(request)
     set_limits(request)
-    format, first = request["format"], request["first"]
-    stream: Any = GUARDS[format](sys.stdin.buffer) if format in GUARDS else sys.stdin.buffer
-    given = {"path": request["path"]} if request["path"] and format not in GUARDS else {"input": stream}
-    anonymous: dict[str, str] | None = {} if format not in ("N_TRIPLES", "N_QUADS") else None
-    entities: dict[str, int] = {}  # numbers within this file
-    relations: dict[str, int] = {}
-    ids = array.array("i")
-    skipped: Counter[str] = Counter()
-    labels = RdfLabels(request["languages"])
+    stream: Any = GuardedXml(sys.stdin.buffer) if request["format"] == "RDF_XML" else sys.stdin.buffer
+    by_path = request["path"] and request["format"] != "RDF_XML"
+    given = {"path": request["path"]} if by_path else {"input": stream}
     prefixes: dict[str, str] | None = None
-    named, nodes = ox.NamedNode, {ox.NamedNode, ox.BlankNode}
-
-    def name(node: Any) -> str:
-        if type(node) is named:
-            return node.value
-        label: str = node.value
-        if anonymous is not None and re.fullmatch("[0-9a-f]{20,32}", label):
-            # the parser names `[]` at random; labels in files cannot contain brackets, so this name is free
-            label = anonymous.setdefault(label, f"[{first + len(entities)}]")
-        return f"_:{label}"
-
     try:
-        parser = ox.parse(**given, format=getattr(ox.RdfFormat, format))
-        for head, relation, tail, graph in parser:
+        parser = ox.parse(**given, format=getattr(ox.RdfFormat, request["format"]))
+        for quad in parser:
             if prefixes is None:
                 prefixes = parser.prefixes  # the RDF/XML parser has none at its end
-            if type(graph) is named and graph.value.endswith(REJECTED):
-                skipped["rejected"] += 1
-            elif type(tail) in nodes and type(head) in nodes:
-                ids.append(entities.setdefault(name(head), len(entities)))
-                ids.append(relations.setdefault(relation.value, len(relations)))
-                ids.append(entities.setdefault(name(tail), len(entities)))
-            elif type(tail) is not ox.Literal or type(head) not in nodes:
-                skipped["literal" if type(tail) is ox.Literal else "quoted"] += 1
-            elif not labels.add(head, relation.value, tail):
-                skipped["literal"] += 1
+            content.add(*quad)
         prefixes = (prefixes or {}) | parser.prefixes
     except SyntaxError as error:
         raise _explained(error) from None
     except OSError as error:
         raise RefusedError(error.strerror or str(error)) from None
-    columns: list[Iterable[str]] = [entities, relations]
-    columns += _label_columns(labels, {name(node): node for node in labels.best if _is_named(node, anonymous)},
-                              None if request["all_labels"] else (entities, relations))  # fmt: skip
-    header: dict[str, Any] = {"prefixes": prefixes, "skipped": skipped, "triples": len(ids) // 3}
-    ends = [_ends(texts, request["max_decoded"]) for texts in columns]
-    header["names"] = [[len(part) - 1, part[-1]] for part in ends]
-    out.write(json.dumps(header).encode() + b"\n")
-    ids.tofile(out)
-    for part, texts in zip(ends, columns, strict=True):
-        part.tofile(out)
-        _write_text(texts, out)
-
-
-def _is_named(node: Any, anonymous: dict[str, str] | None) -> bool:
-    """Whether a node has a name already: asking for the name of another blank node would number it."""
-    return anonymous is None or not re.fullmatch("[0-9a-f]{20,32}", node.value) or node.value in anonymous
-
-
-def _label_columns(
-    labels: RdfLabels, nodes: dict[str, Any], known: tuple[dict[str, int], dict[str, int]] | None
-) -> list[list[str]]:
-    """Names, labels and languages; only those of known names."""
-    names = [name for name in nodes if known is None or name in known[0] or name in known[1]]
-    found = [labels.best[nodes[name]] for name in names]
-    return [names, [label for _, _, label, _ in found], [language for *_, language in found]]
+    tables = content.tables()
+    if sum(table.nbytes for table in tables[1:]) > request["max_decoded"]:
+        limit = request["max_decoded"] >> 20
+        raise RefusedError(f"its names in full are more than {limit} MiB of text, far beyond its size")
+    out.write(json.dumps({"prefixes": prefixes, "skipped": content.skipped}).encode() + b"\n")
+    for table in tables:
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
 
 
 def _explained(error: SyntaxError) -> RefusedError:
@@ -276,33 +228,12 @@ def _explained(error: SyntaxError) -> RefusedError:
     return RefusedError(reason[:300], line)
 
 
-def _ends(names: Iterable[str], limit: int) -> array.array[int]:
-    """The start of each name in their concatenated text, then the end of the last."""
-    ends, total = array.array("q", [0]), 0
-    for name in names:
-        total += len(name.encode())
-        ends.append(total)
-    if total > limit:
-        raise RefusedError(f"its names in full are more than {limit >> 20} MiB of text, far beyond its size")
-    return ends
-
-
-def _write_text(names: Iterable[str], out: IO[bytes]) -> None:
-    waiting: list[str] = []
-    for name in names:
-        waiting.append(name)
-        if len(waiting) == NAMES_PER_WRITE:
-            out.write("".join(waiting).encode())
-            waiting = []
-    out.write("".join(waiting).encode())
-
-
 # --- Parquet --------------------------------------------------------------------------------------------
 
 
 def decode_parquet(request: dict[str, Any], out: IO[bytes]) -> None:
-    """Write the names of the columns and the claimed number of rows as a line of JSON, then one Arrow stream for each
-    column that a line of standard input asks for: those that are used, and the values of those that are watched."""
+    """Write the names of the columns and the claimed number of rows as a line of JSON, then an Arrow stream of the
+    columns that a line of standard input asks for: those that are used, and those that are watched if they are flat."""
     import pyarrow as pa
     import pyarrow.parquet as papq
 
@@ -313,13 +244,12 @@ def decode_parquet(request: dict[str, Any], out: IO[bytes]) -> None:
             schema = opened.schema_arrow
             out.write(json.dumps({"columns": schema.names, "rows": opened.metadata.num_rows}).encode() + b"\n")
             out.flush()
-            asked = json.loads(sys.stdin.buffer.readline() or "{}")
+            asked = json.loads(sys.stdin.buffer.readline() or '{"used": [], "watched": []}')
+            places = asked["used"] + [
+                place for place in asked["watched"] if not pa.types.is_nested(schema.types[place])
+            ]
             file = papq.ParquetFile(source, metadata=opened.metadata, read_dictionary=_repetitive(opened))
-            decoded = 0
-            for place in asked.get("used", []):
-                decoded = _write_column(file, schema.field(place), out, decoded, request["max_decoded"])
-            for place in asked.get("watched", []):
-                _write_values(file, schema.field(place), out, asked["max_values"])
+            _write_batches(file, places, out, request["max_decoded"])
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, MemoryError):
             raise
@@ -340,41 +270,21 @@ def _repetitive(file: Any) -> list[str]:
     return [field.name for field in file.schema_arrow if field.type in texts and stored[field.name] < most]
 
 
-def _batches(file: Any, name: str) -> Iterator[Any]:
-    return file.iter_batches(PARQUET_ROWS, columns=[name], use_threads=False)
-
-
-def _write_column(file: Any, field: Any, out: IO[bytes], decoded: int, limit: int) -> int:
-    """Write a column as a stream of batches; returns the bytes decoded so far."""
+def _write_batches(file: Any, places: Sequence[int], out: IO[bytes], limit: int) -> None:
+    """Write columns as a stream of batches, in which they are named by their places in the file."""
     import pyarrow as pa
 
-    writer = None
-    for batch in _batches(file, field.name):
+    decoded, writer = 0, None
+    names, columns = file.schema_arrow.names, list(map(str, places))
+    for batch in file.iter_batches(PARQUET_ROWS, columns=[names[place] for place in places], use_threads=False):
         decoded += batch.nbytes
         if decoded > limit:
             raise RefusedError(f"its columns decode to more than {limit >> 20} MiB, far beyond its size")
-        batch = batch.select([0])  # the first of columns with the same name counts
+        first = [batch.schema.names.index(names[place]) for place in places]  # of columns with the same name
+        batch = batch.select(first).rename_columns(columns)
         writer = writer or pa.ipc.new_stream(out, batch.schema)
         writer.write_batch(batch)
-    (writer or pa.ipc.new_stream(out, pa.schema([field]))).close()
-    return decoded
-
-
-def _write_values(file: Any, field: Any, out: IO[bytes], max_values: int) -> None:
-    """Write the distinct values of each batch of a column, until there are more than `max_values` in all."""
-    import pyarrow as pa
-
-    found: set[Any] = set()
-    with pa.ipc.new_stream(out, pa.schema([("value", pa.string())])) as writer:
-        for batch in _batches(file, field.name):
-            try:
-                values = batch.column(0).unique().slice(0, max_values + 1).cast(pa.string())
-            except pa.ArrowException:  # a type that is not text
-                return
-            writer.write_batch(pa.record_batch([values], ["value"]))
-            found.update(values.to_pylist())
-            if len(found) > max_values:
-                return
+    (writer or pa.ipc.new_stream(out, pa.schema([(column, pa.string()) for column in columns]))).close()
 
 
 if __name__ == "__main__":

@@ -12,16 +12,19 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
 from dihedral.errors import DihedralError
-from dihedral.io.decoder import NO_MEMORY, REFUSED
+from dihedral.io.decoder import MAX_DEPTH, NO_MEMORY, REFUSED
+from dihedral.io.files import json_depth
 from dihedral.io.limits import SETTING, decoder_limits, max_decoded
 from dihedral.io.sources import Source
 
+BLOCK_BATCHES = 16  # of at most 65,536 rows; the heads of a block are numbered before its tails
 _PROGRAM = Path(__file__).with_name("decoder.py")
 
 
@@ -40,12 +43,6 @@ class Decoding:
             raise self.failure()
         return dict(json.loads(text))
 
-    def read(self, size: int) -> bytes:
-        block = self.output.read(size)
-        if len(block) < size:
-            raise self.failure()
-        return block
-
     def ask(self, content: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         try:
@@ -62,12 +59,12 @@ class Decoding:
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
-    def arrays(self) -> Iterator[pa.Array]:
-        """The first column of each batch of an Arrow stream."""
+    @contextmanager
+    def stream(self) -> Iterator[pa.RecordBatchReader]:
+        """The next Arrow stream of the output."""
         try:
             with pa.ipc.open_stream(self.output) as stream:
-                for batch in stream:
-                    yield batch.column(0)
+                yield stream
         except (pa.ArrowException, OSError) as error:
             raise self.failure(str(error).splitlines()[0]) from None
 
@@ -99,6 +96,11 @@ class Decoding:
 def decoding_rdf(source: Source, request: dict[str, Any]) -> Iterator[Decoding]:
     """Decode a file, or a stream if it is compressed or in an archive. request: what `decoder.decode_rdf` needs."""
     request = {"kind": "rdf", "path": None} | request
+    if request["format"] == "JSON_LD":
+        with source.plain() as stream:
+            depth = json_depth(stream.read())
+        if depth > MAX_DEPTH:
+            raise DihedralError(f"{source.where}: objects and lists are nested more than {MAX_DEPTH} deep")
     if isinstance(source.content, Path) and not source.compression:
         with _opened(source) as file, _started(source, request | {"path": file.name}, stdin=file) as work:
             yield work
@@ -116,24 +118,18 @@ class ParquetColumns:
     names: list[str]
     num_rows: int  # that the file claims to have
 
-    def read(
-        self, used: Sequence[int], watched: Sequence[int] = (), max_values: int = 0
-    ) -> Iterator[tuple[int, pa.Array]]:
-        """The chunks of columns, one column after the other: (place of the column, chunk).
-
-        watched: columns of which only the distinct values of each chunk follow, until there are more than `max_values`.
-        """
-        self.work.ask({"used": list(used), "watched": list(watched), "max_values": max_values})
-        for place in used:
-            rows = 0
-            for chunk in self.work.arrays():
-                rows += len(chunk)
-                yield place, chunk
-            if rows != self.num_rows:
-                name = self.names[place]
-                raise self.work.failure(f"it claims {self.num_rows} rows, but its column {name!r} has {rows}")
-        for place in watched:
-            yield from ((place, chunk) for chunk in self.work.arrays())
+    def read(self, used: Sequence[int], watched: Sequence[int] = ()) -> Iterator[pa.Table]:
+        """Blocks of rows, whose columns are named by their places; of those that are watched, only flat ones."""
+        self.work.ask({"used": list(used), "watched": list(watched)})
+        rows = 0
+        with self.work.stream() as stream:
+            while batches := list(islice(stream, BLOCK_BATCHES)):
+                table = pa.Table.from_batches(batches)
+                rows += len(table)
+                yield table
+        if rows != self.num_rows:
+            name = self.names[used[0]]
+            raise self.work.failure(f"it claims {self.num_rows} rows, but its column {name!r} has {rows}")
         self.work.finish()
 
 

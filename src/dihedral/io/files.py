@@ -121,13 +121,19 @@ def read_bounded(path: Path, limit: int) -> bytes:
 def parse_json(text: bytes | str) -> Any:
     """Parse JSON; a ValueError if lists and objects are nested too deeply."""
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if content.count(b"[") + content.count(b"{") <= MAX_JSON_DEPTH:
-        return json.loads(content)
-    marks = np.frombuffer(_STRING.sub(b"", content), np.uint8) | 0x20  # [ and { differ by this bit, as do ] and }
-    depth = np.cumsum((marks == ord("{")).astype(np.int8) - (marks == ord("}")).astype(np.int8), dtype=np.int32)
-    if depth.max(initial=0) > MAX_JSON_DEPTH:
+    if json_depth(content) > MAX_JSON_DEPTH:
         raise ValueError(f"lists and objects are nested more than {MAX_JSON_DEPTH} deep")
     return json.loads(content)
+
+
+def json_depth(content: bytes) -> int:
+    """How deep lists and objects are nested, or a bound on it if they are few."""
+    count = content.count(b"[") + content.count(b"{")
+    if count <= MAX_JSON_DEPTH:
+        return count
+    marks = np.frombuffer(_STRING.sub(b"", content), np.uint8) | 0x20  # [ and { differ by this bit, as do ] and }
+    depth = np.cumsum((marks == ord("{")).astype(np.int8) - (marks == ord("}")).astype(np.int8), dtype=np.int32)
+    return int(depth.max(initial=0))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Any = None) -> None:

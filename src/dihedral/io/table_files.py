@@ -56,8 +56,8 @@ def text_rows(source: Source, errors: str = "strict") -> Iterator[tuple[int, lis
             number += lines
 
 
-def text_blocks(source: Source, num_columns: int, skip_header: bool, what: str) -> Iterator[tuple[pa.Table, float]]:
-    """The rows of a text file in blocks: a table of strings, and the share of the file that a full block holds.
+def text_blocks(source: Source, num_columns: int, skip_header: bool, what: str) -> Iterator[pa.Table]:
+    """The rows of a text file in blocks: tables of strings, whose columns are named by their places.
 
     what: the columns that a row holds, for errors.
     """
@@ -76,7 +76,7 @@ def text_blocks(source: Source, num_columns: int, skip_header: bool, what: str) 
             convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
         while pieces := list(itertools.islice(reader, BLOCK_PIECES)):
-            yield pa.Table.from_batches(pieces), min(1.0, BLOCK_PIECES * PIECE_BYTES / source.size)
+            yield pa.Table.from_batches(pieces)
     except pa.ArrowInvalid as error:
         check_quotes(source)
         _explain_bad_line(source, num_columns, what)
@@ -204,11 +204,11 @@ def read_table(
             columns = by_name(file.names) or dict(zip(in_order, range(len(file.names)), strict=False))
             if len(columns) < required:
                 raise DihedralError(f"file {source.where!r} has {len(file.names)} columns; {expected}")
-            chunks: dict[int, list[pa.Array]] = {place: [] for place in columns.values()}
-            for place, chunk in file.read(list(chunks)):
-                chunks[place].append(chunk)
-        found = {role: pa.chunked_array(chunks[place] or [[]]) for role, place in columns.items()}
-        return pa.table({role: as_strings(column, role, source.where) for role, column in found.items()})
+            blocks = list(file.read(list(columns.values())))
+        if not blocks:
+            return string_table(columns, [])
+        table = pa.concat_tables(blocks)
+        return pa.table({role: as_strings(table[str(place)], role, source.where) for role, place in columns.items()})
     columns, rows = {}, []
     check_quotes(source)
     try:
