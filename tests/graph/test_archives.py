@@ -13,7 +13,7 @@ import pytest
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph import archives as graph_archives
-from dihedral.io import limits
+from dihedral.io import sources
 from soak import archives
 from soak.archives import SECRET, TRIPLES
 
@@ -21,7 +21,7 @@ from soak.archives import SECRET, TRIPLES
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Small bombs and small limits."""
-    monkeypatch.setattr(limits, "MIN_DECODED", 1 << 20)
+    monkeypatch.setattr(sources, "MIN_DECODED", 1 << 20)
     monkeypatch.setattr(graph_archives, "MAX_MEMBERS", 100)
     monkeypatch.setattr(archives, "BOMB_MIB", 8)
 

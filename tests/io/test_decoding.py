@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dihedral import DihedralError, load_graph
-from dihedral.io import decoding, limits
+from dihedral.io import decoding, sources
 
 EX = "http://example.org/"
 RDF = f'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:ex="{EX}">%s</rdf:RDF>'
@@ -90,8 +90,8 @@ def test_a_short_prefix_for_a_long_namespace_is_bounded(refused):
 
 
 def test_a_decoder_that_takes_too_long_is_ended(refused, monkeypatch):
-    monkeypatch.setattr(limits, "DECODER_SECONDS", 1)
-    monkeypatch.setattr(limits, "SECONDS_PER_BYTE", 0)
+    monkeypatch.setattr(sources, "DECODER_SECONDS", 1)
+    monkeypatch.setattr(sources, "SECONDS_PER_BYTE", 0)
     text = "".join(f"<http://a/{i}> <http://b> <http://c/{i}> .\n" for i in range(600_000))
     assert "takes more than 1 s to decode; if you trust the file, set DIHEDRAL_MAX_DECODED_MB" in refused("a.nt", text)
 
@@ -177,8 +177,8 @@ def test_a_column_of_a_billion_rows_in_a_few_bytes_is_refused(refused, tmp_path)
 
 def test_the_setting_raises_and_lowers_the_bound(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", 1000)
-    monkeypatch.setattr(limits, "MIN_DECODED", 1)
-    monkeypatch.setattr(limits, "MAX_RATIO", 1)
+    monkeypatch.setattr(sources, "MIN_DECODED", 1)
+    monkeypatch.setattr(sources, "MAX_RATIO", 1)
     with pytest.raises(DihedralError, match="far beyond its size"):
         load_graph(tmp_path / "a.parquet")
     monkeypatch.setenv("DIHEDRAL_MAX_DECODED_MB", "10")

@@ -6,32 +6,29 @@ names of members are only compared, never opened.
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import io
 import lzma
 import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import SPLIT_NAMES
-from dihedral.io.limits import max_decoded, too_large
-from dihedral.io.sources import SUFFIXES, Source, split_name
+from dihedral.io.sources import SUFFIXES, Bounded, Source, max_decoded, split_name
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip")
+COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip, b"\xfd7zXZ\0": lzma}  # of tar files, by their first bytes
 MAX_MEMBERS = 10_000
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, MemoryError,
     ArithmeticError, LookupError, RuntimeError, ValueError,
 )  # fmt: skip
-Member = tuple[str, Callable[[], bytes]]  # a name and a function that reads the file
 
 
 def find_split(path: Path, split: str) -> Source | None:
@@ -43,14 +40,12 @@ def find_split(path: Path, split: str) -> Source | None:
             raise DihedralError(f"folder {str(path)!r} cannot be read: {error.strerror}") from None
         found = _split_files(names, split)
         return Source(str(names[found[0]]), names[found[0]], tuple(found[1:])) if found else None
-    with _open_archive(path) as members:
-        files = dict(reversed(members))  # the first of members with the same name counts
-        found = _split_files(files, split)
-        if not found:
-            return None
-        depth = found[0].count("/")
-        others = tuple(PurePosixPath(name).name for name in found[1:] if name.count("/") == depth)
-        return Source(f"{path}/{PurePosixPath(found[0]).name}", files[found[0]](), others)
+    found = _split_files(_unpack(path)[0], split)
+    if not found:
+        return None
+    depth = found[0].count("/")
+    others = tuple(PurePosixPath(name).name for name in found[1:] if name.count("/") == depth)
+    return Source(f"{path}/{PurePosixPath(found[0]).name}", _unpack(path, found[0])[1], others)
 
 
 def holds_data(path: Path) -> bool:
@@ -70,87 +65,45 @@ def _split_files(names: Iterable[str], split: str) -> list[str]:
     return [name for *_, name in sorted(found)]
 
 
-@contextmanager
-def _open_archive(path: Path) -> Iterator[list[Member]]:
-    """The regular files of an archive."""
-    with ExitStack() as stack:
-        try:
+def _unpack(path: Path, wanted: str = "") -> tuple[list[str], bytes]:
+    """The names of the regular files in an archive, and the content of the first with a given name."""
+    names, content = [], b""
+    try:
+        with ExitStack() as stack:
             max_bytes = max_decoded(path.stat().st_size)
-            read = _zip_members if path.suffix.lower() == ".zip" else _tar_members
-            yield read(path, max_bytes, stack)
-        except DihedralError:
-            raise
-        except _DAMAGE as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise DihedralError(f"archive {str(path)!r} cannot be read: {reason[:300]}") from None
+            for number, (name, is_file, open_member) in enumerate(_members(path, max_bytes, stack)):
+                if number >= MAX_MEMBERS:
+                    raise DihedralError(
+                        f"archive {str(path)!r} holds more than {MAX_MEMBERS} files; expected train, valid and test"
+                    )
+                if is_file and name not in names:
+                    names.append(name)
+                    if name == wanted:
+                        content = Bounded(open_member(), str(path), max_bytes, "archive").read()
+    except DihedralError:
+        raise
+    except _DAMAGE as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DihedralError(f"archive {str(path)!r} cannot be read: {reason[:300]}") from None
+    return names, content
 
 
-def _zip_members(path: Path, max_bytes: int, stack: ExitStack) -> list[Member]:
-    archive = stack.enter_context(zipfile.ZipFile(path))
-    if len(archive.infolist()) > MAX_MEMBERS:
-        raise _too_many(path)
-
-    def read(member: zipfile.ZipInfo) -> bytes:
-        with archive.open(member) as stream:
-            content = stream.read(max_bytes + 1)
-        if len(content) > max_bytes:
-            raise too_large(str(path), max_bytes, "archive")
-        return content
-
-    return [(member.filename, partial(read, member)) for member in archive.infolist() if not member.is_dir()]
-
-
-def _tar_members(path: Path, max_bytes: int, stack: ExitStack) -> list[Member]:
-    tar = stack.enter_context(tarfile.TarFile(fileobj=_Unpacked(path, max_bytes, stack)))
-
-    def read(member: tarfile.TarInfo) -> bytes:
-        stream = tar.extractfile(member)
-        assert stream is not None  # only regular files are listed
-        return stream.read()
-
-    members: list[Member] = []
-    for number, member in enumerate(tar):
-        if number >= MAX_MEMBERS:
-            raise _too_many(path)
-        if member.isfile() and not member.issparse():  # the holes of a sparse file take no space in the archive
-            members.append((member.name, partial(read, member)))
-    return members
-
-
-class _Unpacked(io.RawIOBase):
-    """The content of a compressed tar file; reading beyond `max_bytes` is an error."""
-
-    def __init__(self, path: Path, max_bytes: int, stack: ExitStack) -> None:
-        self.path, self.max_bytes = path, max_bytes
-        packed = stack.enter_context(path.open("rb"))
-        magic = packed.read(6)
-        packed.seek(0)
-        self.stream: Any = packed
-        for start, module in ((b"\x1f\x8b", gzip), (b"\xfd7zXZ\0", lzma), (b"BZh", bz2)):
-            if magic.startswith(start):
-                self.stream = stack.enter_context(module.open(packed))
-
-    def read(self, size: int = -1) -> bytes:
-        place = self.stream.tell()
-        self._check(place + max(0, size))
-        block: bytes = self.stream.read(size if size >= 0 else self.max_bytes + 1 - place)
-        self._check(place + len(block))
-        return block
-
-    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        self._check(place)
-        return int(self.stream.seek(place, whence))
-
-    def tell(self) -> int:
-        return int(self.stream.tell())
-
-    def _check(self, place: int) -> None:
-        if place > self.max_bytes:
-            raise too_large(str(self.path), self.max_bytes, "archive")
-
-
-def _too_many(path: Path) -> DihedralError:
-    return DihedralError(f"archive {str(path)!r} holds more than {MAX_MEMBERS} files; expected train, valid and test")
+def _members(path: Path, max_bytes: int, stack: ExitStack) -> Iterator[tuple[str, bool, Callable[[], Any]]]:
+    """The name of each member, whether it is a regular file, and how to open it before the next is asked for."""
+    if path.suffix.lower() == ".zip":
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        for entry in archive.infolist():
+            yield entry.filename, not entry.is_dir(), partial(archive.open, entry)
+        return
+    packed = stack.enter_context(path.open("rb"))
+    magic = packed.peek(6)
+    module = next((module for start, module in COMPRESSIONS.items() if magic.startswith(start)), None)
+    unpacked = Bounded(module.open(packed) if module else packed, str(path), max_bytes, "archive")
+    with tarfile.open(fileobj=unpacked, mode="r|") as tar:
+        for member in tar:
+            unpacked.check(tar.offset)  # where the next member starts
+            # the holes of a sparse file take no space in the archive
+            yield member.name, member.isfile() and not member.issparse(), partial(tar.extractfile, member)
 
 
 def stem(path: Path) -> str:

@@ -21,8 +21,7 @@ import pyarrow as pa
 from dihedral.errors import DihedralError
 from dihedral.io.decoder import MAX_DEPTH, NO_MEMORY, REFUSED
 from dihedral.io.files import json_depth
-from dihedral.io.limits import SETTING, decoder_limits, max_decoded
-from dihedral.io.sources import Source
+from dihedral.io.sources import SETTING, Source, decoder_limits, max_decoded
 
 BLOCK_BATCHES = 16  # of at most 65,536 rows; the heads of a block are numbered before its tails
 _PROGRAM = Path(__file__).with_name("decoder.py")

@@ -1,8 +1,12 @@
-"""A file that is read: on disk or taken from an archive, possibly compressed, of a known format."""
+"""A file that is read: on disk or taken from an archive, possibly compressed, of a known format.
+
+Files are not trusted, and a few bytes can claim or expand to gigabytes: what they decode to is limited.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -10,7 +14,6 @@ from typing import IO, Any
 import pyarrow as pa
 
 from dihedral.errors import DihedralError
-from dihedral.io.limits import max_decoded, too_large
 
 TEXT_SUFFIXES = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 RDF_SUFFIXES = {  # with pyoxigraph's name of each format
@@ -20,6 +23,32 @@ RDF_SUFFIXES = {  # with pyoxigraph's name of each format
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", *RDF_SUFFIXES, *JSON_SUFFIXES)  # each has a reader in `graph.triple_files`
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # with Arrow's name of each
+SETTING = "DIHEDRAL_MAX_DECODED_MB"
+MAX_RATIO = 100  # decoded to stored size; triples usually compress ten times
+MIN_DECODED = 64 << 20  # bytes that any file may decode to, however small it is
+DECODER_MEMORY = 256 << 20  # that a decoding process may take besides what it decodes
+DECODER_SECONDS = 8  # processor time, and one more for every 64 MiB of decoded data
+SECONDS_PER_BYTE = 1 / (64 << 20)
+
+
+def max_decoded(size: int) -> int:
+    """The bytes that a file of this size may decode to: 100 times its size, at least 64 MiB, or the setting.
+
+    >>> max_decoded(1000) >> 20, max_decoded(10**9) // 10**9
+    (64, 100)
+    """
+    given = os.environ.get(SETTING)
+    if not given:
+        return max(MIN_DECODED, MAX_RATIO * size)
+    if not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 32:
+        raise DihedralError(f"{SETTING} is {given!r:.80}; it must be a whole number of MiB")
+    return int(given) << 20
+
+
+def decoder_limits(size: int) -> tuple[int, int]:
+    """The memory in bytes and the processor time in seconds that decoding a file of this size may take."""
+    decoded = max_decoded(size)
+    return DECODER_MEMORY + decoded, DECODER_SECONDS + int(decoded * SECONDS_PER_BYTE)
 
 
 @dataclass(frozen=True)
@@ -63,21 +92,18 @@ class Source:
     def plain(self) -> IO[bytes]:
         """A stream for Python."""
         if self.compression:
-            return io.BufferedReader(_Inflated(self))
+            packed = pa.BufferReader(self.content) if isinstance(self.content, bytes) else str(self.content)
+            stream = pa.CompressedInputStream(packed, self.compression)
+            return io.BufferedReader(Bounded(stream, self.where, max_decoded(self.size)))
         return io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open("rb")
 
 
-class _Inflated(io.RawIOBase):
-    """The content of a compressed file; reading far beyond its size is an error."""
+class Bounded(io.RawIOBase):
+    """A stream of unpacked bytes; reading more than `max_bytes` of them is an error."""
 
-    def __init__(self, source: Source) -> None:
-        self.where = source.where
-        self.max_bytes = max_decoded(source.size)
+    def __init__(self, stream: Any, where: str, max_bytes: int, kind: str = "file") -> None:
+        self.stream, self.where, self.max_bytes, self.kind = stream, where, max_bytes, kind
         self.done = 0
-        if not pa.Codec.is_available(source.compression):
-            raise DihedralError(f"{self.where} is compressed with {source.compression}, which this pyarrow cannot read")
-        packed = pa.BufferReader(source.content) if isinstance(source.content, bytes) else str(source.content)
-        self.stream = pa.CompressedInputStream(packed, source.compression)
 
     def readable(self) -> bool:
         return True
@@ -89,9 +115,15 @@ class _Inflated(io.RawIOBase):
             raise DihedralError(f"{self.where} cannot be read: {str(error).splitlines()[0]}") from None
         buffer[: len(block)] = block
         self.done += len(block)
-        if self.done > self.max_bytes:
-            raise too_large(self.where, self.max_bytes)
+        self.check(self.done)
         return len(block)
+
+    def check(self, size: int) -> None:
+        if size > self.max_bytes:
+            raise DihedralError(
+                f"{self.kind} {self.where!r} unpacks to more than {self.max_bytes >> 20} MiB, far beyond its size; if "
+                f"you trust it, unpack it and give what it holds, or set {SETTING}"
+            )
 
     def close(self) -> None:
         self.stream.close()
