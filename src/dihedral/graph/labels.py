@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph.prefixes import expand
-from dihedral.graph.string_array import StringArray, sorted_order
+from dihedral.graph.string_array import StringArray
 from dihedral.io.decoder import language_rank
 
 if TYPE_CHECKING:
@@ -33,12 +33,8 @@ class Labels:
     """
 
     def __init__(self, columns: Mapping[str, pa.Array], order: NDArray[np.int32] | None = None, file: str = "") -> None:
-        self.file = file
-        self.texts = {name: StringArray(array, f"{name}s", file) for name, array in columns.items()}
-        self._order = order
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Labels, ({name: texts._array for name, texts in self.texts.items()}, self._order, self.file)
+        orders = {"label": order}
+        self.texts = {name: StringArray(array, f"{name}s", file, orders.get(name)) for name, array in columns.items()}
 
     def __len__(self) -> int:
         return len(self.texts["label"])
@@ -47,16 +43,13 @@ class Labels:
         """Raise an error if the file is damaged."""
         for texts in self.texts.values():
             texts.check()
-        order = self.order
-        if len(order) != len(self) or (len(order) and not 0 <= order.min() <= order.max() < len(self)):
+        if not self.texts["label"].has_order:
             raise self.texts["label"].damaged("are not in their order")
 
     @property
     def order(self) -> NDArray[np.int32]:
         """The ids sorted by label; those without one come first."""
-        if self._order is None:
-            self._order = sorted_order(self.texts["label"].array)
-        return self._order
+        return self.texts["label"].order
 
     @property
     def count(self) -> int:
@@ -78,15 +71,7 @@ class Labels:
 
     def find(self, label: str) -> list[int]:
         """The ids that have this label."""
-        if not label:
-            return []
-        texts, order = self.texts["label"], self.order
-        rank, found = texts.rank(label, order), []
-        wanted = label.encode("utf-8", "surrogatepass")
-        while rank < len(order) and texts.bytes_of(int(order[rank])) == wanted:
-            found.append(int(order[rank]))
-            rank += 1
-        return sorted(found)
+        return sorted(self.texts["label"].places(label)) if label else []
 
     def extended(self, count: int) -> Labels:
         """The same with so many further ids, which have no labels."""

@@ -20,7 +20,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph.labels import narrow
 from dihedral.graph.numbering import NameTable
 from dihedral.graph.prefixes import expand
-from dihedral.graph.string_array import StringArray, sorted_order
+from dihedral.graph.string_array import StringArray
 from dihedral.graph.vocabulary import Vocabulary
 
 NAMES_AT_ONCE = 1 << 17
@@ -58,8 +58,11 @@ def fold(texts: pa.Array) -> pa.Array:
 class WordIndex:
     """The words of names and labels. ranks[starts[w]:starts[w + 1]] are those of the names with word w."""
 
-    def __init__(self, words: StringArray, starts: NDArray[np.int64], ranks: NDArray[np.int32], count: int) -> None:
-        self.words, self.starts, self.ranks, self.count = words, starts, ranks, count
+    def __init__(
+        self, words: pa.Array, starts: NDArray[np.int64], ranks: NDArray[np.int32], count: int, file: str = ""
+    ) -> None:
+        self.words = StringArray(words, "words", file, order=range(len(words)))
+        self.starts, self.ranks, self.count = starts, ranks, count
 
     @classmethod
     def build(cls, names: Vocabulary, by_frequency: NDArray[np.int32]) -> WordIndex:
@@ -70,14 +73,14 @@ class WordIndex:
             words.number(found, parts[-1][0])
         texts = narrow(words.settle())
         code, rank = np.concatenate(parts, axis=1)
-        order = sorted_order(texts)
+        order = StringArray(texts, "words").order
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         keys = np.sort(place[code] * max(1, len(names)) + rank)
         keys = keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
         word, ranks = np.divmod(keys, max(1, len(names)))
         starts = np.searchsorted(word, np.arange(len(order) + 1))
-        return cls(StringArray(texts.take(pa.array(order)), "words"), starts, ranks.astype(np.int32), len(names))
+        return cls(texts.take(pa.array(order)), starts, ranks.astype(np.int32), len(names))
 
     @classmethod
     def from_arrow(cls, table: pa.Table, count: int, file: str) -> WordIndex:
@@ -94,9 +97,9 @@ class WordIndex:
         ranks = np.frombuffer(values.buffers()[1] or b"", np.int32)[values.offset :][: len(values)]
         if lists.null_count or values.null_count or (len(ranks) and not 0 <= ranks.min() <= ranks.max() < count):
             raise DihedralError(f"{file!r} cannot be read: it is about other names; copy the folder again")
-        texts = StringArray(words, "words", file)
-        texts.check()
-        return cls(texts, starts.astype(np.int64), ranks, count)
+        index = cls(words, starts.astype(np.int64), ranks, count, file)
+        index.words.check()
+        return index
 
     def to_arrow(self) -> dict[str, pa.Array]:
         lists = pa.ListArray.from_arrays(pa.array(self.starts, pa.int32()), pa.array(self.ranks))
@@ -117,8 +120,8 @@ class WordIndex:
 
     def _span(self, word: str) -> tuple[int, int]:
         """The part of `ranks` with the names of all words that start with a text."""
-        key, places = word.encode("utf-8", "surrogatepass"), range(len(self.words))
-        first, last = (self.words.rank(each, places) for each in (key, key + b"\xff"))
+        key = word.encode("utf-8", "surrogatepass")
+        first, last = self.words.rank(key), self.words.rank(key + b"\xff")
         return int(self.starts[first]), int(self.starts[last])
 
     def _containing(self, word: str) -> list[tuple[int, int]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
+
+Order = NDArray[np.int32]
 
 
 class StringArray:
@@ -20,15 +22,16 @@ class StringArray:
     what: what the strings are, for errors.
     file: the file that the array is memory-mapped from. The array is checked when it is first used as a whole, a single
     text when it is read.
+    order: the numbers sorted by the UTF-8 bytes of their texts, if stored.
     """
 
-    def __init__(self, array: pa.Array, what: str, file: str = "") -> None:
+    def __init__(self, array: pa.Array, what: str, file: str = "", order: Sequence[int] | Order | None = None) -> None:
         self.what, self.file = what, file
-        self._array = array
+        self._array, self._order = array, order
         self._checked = not file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StringArray, (self._array, self.what, self.file)  # without buffers
+        return StringArray, (self._array, self.what, self.file, self._order)  # without buffers
 
     def __len__(self) -> int:
         return len(self._array)
@@ -72,18 +75,38 @@ class StringArray:
         except UnicodeDecodeError:
             raise self.damaged() from None
 
-    def rank(self, wanted: str | bytes, order: Sequence[int] | NDArray[np.int32]) -> int:
-        """How many texts sort before `wanted`. order: the numbers sorted by the UTF-8 bytes of their texts."""
+    @property
+    def order(self) -> Order:
+        """The numbers sorted by the UTF-8 bytes of their texts; equal texts keep their order."""
+        if self._order is None:
+            import pyarrow.compute as pc  # on first use: it takes a tenth of this package's import
+
+            self._order = pc.sort_indices(self.array).to_numpy().astype(np.int32)
+        return cast(Order, self._order)
+
+    @property
+    def has_order(self) -> bool:
+        """Whether a stored order has as many numbers as there are texts, and no others."""
+        order = self.order
+        return len(order) == len(self) and (not len(order) or 0 <= order.min() <= order.max() < len(self))
+
+    def rank(self, wanted: str | bytes) -> int:
+        """How many texts sort before `wanted`."""
         key = wanted.encode("utf-8", "surrogatepass") if isinstance(wanted, str) else wanted
-        return bisect_left(order, key, key=lambda number: self.bytes_of(int(number)))
+        return bisect_left(self.order, key, key=lambda number: self.bytes_of(int(number)))
+
+    def places(self, text: str) -> Iterator[int]:
+        """The numbers of a text."""
+        wanted = text.encode("utf-8", "surrogatepass")
+        for number in self.order[self.rank(wanted) :]:
+            if self.bytes_of(int(number)) != wanted:
+                return
+            yield int(number)
+
+    def around(self, text: str, count: int) -> list[int]:
+        """The numbers of texts around one in sorted order: those with the longest common beginnings are among them."""
+        first = max(0, self.rank(text) - count // 2)
+        return self.order[first : first + count].tolist()
 
     def damaged(self, how: str = "are damaged") -> DihedralError:
         return DihedralError(f"{self.file!r} cannot be read: its {self.what} {how}; copy the folder again")
-
-
-def sorted_order(array: pa.Array) -> NDArray[np.int32]:
-    """The numbers of texts sorted by their UTF-8 bytes; equal texts keep their order."""
-    import pyarrow.compute as pc  # on first use: it takes a tenth of this package's import
-
-    order: NDArray[np.int32] = pc.sort_indices(array).to_numpy().astype(np.int32)
-    return order

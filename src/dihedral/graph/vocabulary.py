@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +14,12 @@ from numpy.typing import NDArray
 from dihedral.errors import MAX_COMPARED, DihedralError, close_matches
 from dihedral.graph.labels import Labels
 from dihedral.graph.prefixes import expand, shorten
-from dihedral.graph.string_array import StringArray, sorted_order
+from dihedral.graph.string_array import StringArray
 
 NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
 NAMES_PER_SEARCH = 200  # Arrow hashes this many names in the time of one bisection
 MAX_COMPARED_IN_ORDER = 1 << 20  # names that are compared with the next in their order; a million take a second
-NUM_NEIGHBOURS = 300  # names on each side of a misspelled one that it is compared with
+NUM_NEIGHBOURS = 600  # names around a misspelled one that it is compared with
 Show = Callable[[str], str]  # how a name is shown
 MAX_LISTED = 10  # names with the same label in a message
 
@@ -55,10 +53,9 @@ class Vocabulary(StringArray, Sequence[str]):
         labels: Labels | None = None,
     ) -> None:
         array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
-        super().__init__(array, f"{kind} names", file)
+        super().__init__(array, f"{kind} names", file, order)
         self.kind = kind
         self.prefixes = dict(prefixes or {})
-        self._order = order
         self.labels = labels
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -86,58 +83,25 @@ class Vocabulary(StringArray, Sequence[str]):
 
         Only the latter is checked if there are many names.
         """
-        order = self.order
-        if len(order) != len(self) or (len(order) and not 0 <= order.min() <= order.max() < len(self)):
+        import pyarrow.compute as pc
+
+        if not self.has_order:
             return False
-        if len(order) > MAX_COMPARED_IN_ORDER:
-            return bool((np.bincount(order, minlength=len(self)) == 1).all())
-        pairs = range(0, len(order) - 1, NAMES_PER_CHUNK)
-        return all(self._ascends(order[start : start + NAMES_PER_CHUNK + 1]) for start in pairs)
-
-    def _ascends(self, ids: NDArray[np.int32]) -> bool:
-        """Whether each of these names is before the next; eight bytes are compared at a time, without a copy of all.
-
-        Arrow could compare them too, but the import of its functions takes more memory than opening a model.
-        """
-        offsets, buffer = self.buffers
-        text = np.frombuffer(buffer, np.uint8)
-        starts, stops = offsets[ids].astype(np.int64), offsets[ids + 1].astype(np.int64)
-        tied = np.arange(len(ids) - 1)  # names that equal the next so far
-        done = 0
-        while len(tied):
-            one, two = (_word(text, starts[which] + done, stops[which]) for which in (tied, tied + 1))
-            if (one > two).any():
+        if len(self) > MAX_COMPARED_IN_ORDER:
+            return bool((np.bincount(self.order, minlength=len(self)) == 1).all())
+        for start in range(0, len(self) - 1, NAMES_PER_CHUNK):
+            names = self._array.take(pa.array(self.order[start : start + NAMES_PER_CHUNK + 1]))
+            if not pc.all(pc.less(names[:-1], names[1:])).as_py():
                 return False
-            tied = tied[one == two]
-            done += 8
-            ended = starts[tied + 1] + done >= stops[tied + 1]
-            shorter = stops[tied] - starts[tied] < stops[tied + 1] - starts[tied + 1]  # only zeros follow
-            if (ended & ~shorter).any():
-                return False
-            tied = tied[~ended]
         return True
-
-    @property
-    def order(self) -> NDArray[np.int32]:
-        """The ids sorted by the UTF-8 bytes of their names."""
-        if self._order is None:
-            self._order = sorted_order(self.array)
-        return self._order
 
     def after(self, text: str, count: int) -> list[int]:
         """The ids of the next `count` names in sorted order, from `text` on."""
-        rank = self.rank(text, self.order)
+        rank = self.rank(text)
         return self.order[rank : rank + count].tolist()
 
-    def around(self, text: str, count: int) -> list[int]:
-        """The ids of names around a text in sorted order: those with the longest common beginnings are among them."""
-        first = max(0, self.rank(text, self.order) - count // 2)
-        return self.order[first : first + count].tolist()
-
     def _find(self, name: str) -> int | None:
-        rank = self.rank(name, self.order)
-        found = int(self.order[rank]) if rank < len(self) else -1
-        return found if found >= 0 and self.bytes_of(found) == name.encode("utf-8", "surrogatepass") else None
+        return next(self.places(name), None)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
@@ -205,8 +169,9 @@ class Vocabulary(StringArray, Sequence[str]):
         if len(self) <= MAX_COMPARED:
             return self if self.labels is None else chain(self, self.labels.distinct())
         spellings = {name, name.lower(), name.upper(), name.capitalize(), name.title(), expand(name, self.prefixes)}
-        near = _around(self, self.order, spellings)
-        return near if self.labels is None else near + _around(self.labels.texts["label"], self.labels.order, spellings)
+        texts: list[StringArray] = [self] if self.labels is None else [self, self.labels.texts["label"]]
+        found = [(each, {i for spelling in spellings for i in each.around(spelling, NUM_NEIGHBOURS)}) for each in texts]
+        return [each.bytes_of(i).decode("utf-8", "replace") for each, ids in found for i in sorted(ids)]
 
     def short(self, text: str) -> str:
         """A name, or text that contains names, with prefixes in place of namespaces, for display."""
@@ -233,11 +198,9 @@ class Vocabulary(StringArray, Sequence[str]):
 
     def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
         """The ids of several names."""
-        if len(self) > NAMES_PER_SEARCH * len(names) or not all(isinstance(name, str) for name in names):
+        if not all(isinstance(name, str) for name in names):
             return np.fromiter(map(self.id, names), np.int32, len(names))
-        import pyarrow.compute as pc
-
-        found = pc.index_in(pa.array(names, self.array.type), value_set=self.array).fill_null(-1).to_numpy().copy()
+        found = self._find_all(names)
         for i in np.flatnonzero(found < 0):
             found[i] = self.id(names[int(i)])  # written with a prefix, or unknown
         return found
@@ -245,14 +208,17 @@ class Vocabulary(StringArray, Sequence[str]):
     def unknown(self, names: Iterable[str]) -> list[str]:
         """The distinct names that have no id, in their order."""
         distinct = list(dict.fromkeys(names))
-        if len(self) > NAMES_PER_SEARCH * len(distinct):
-            left = [name for name in distinct if name not in self]
-        else:
-            import pyarrow.compute as pc
-
-            known = pc.is_in(pa.array(distinct, self.array.type), value_set=self.array).to_pylist()
-            left = [name for name, found in zip(distinct, known, strict=True) if not found]
+        left = [distinct[i] for i in np.flatnonzero(self._find_all(distinct) < 0)]
         return [name for name in left if not self._is_other_form(name)]
+
+    def _find_all(self, names: Sequence[str]) -> NDArray[np.int32]:
+        """The ids of names without prefixes, and -1 for others."""
+        if len(self) > NAMES_PER_SEARCH * len(names):
+            found = (self._find(name) for name in names)
+            return np.fromiter((-1 if number is None else number for number in found), np.int32, len(names))
+        import pyarrow.compute as pc
+
+        return pc.index_in(pa.array(names, self.array.type), value_set=self.array).fill_null(-1).to_numpy().copy()
 
     def _is_other_form(self, name: str) -> bool:
         """Whether this is a name with a prefix, or a label, which may be that of several."""
@@ -274,20 +240,12 @@ class Vocabulary(StringArray, Sequence[str]):
             other = new.setdefault(_plain(name), name)
             if other != name:
                 raise self._same(name, other)
-        sums, known_sums = _checksums(new), self._plain_checksums
-        if (np.searchsorted(known_sums, sums, "right") == np.searchsorted(known_sums, sums, "left")).all():
-            return  # nearly always
         for known in self:
             found = new.get(_plain(known))
             if found == known:
                 raise DihedralError(f"{self.kind} {known!r} is in the graph already; a new one needs another name")
             if found is not None:
                 raise self._same(found, known)
-
-    @cached_property
-    def _plain_checksums(self) -> NDArray[np.uint32]:
-        """Of the names as `check_new` compares them, sorted; they take a fraction of the memory of these."""
-        return np.sort(_checksums(map(_plain, self)))
 
     def _same(self, name: str, other: str) -> DihedralError:
         return DihedralError(
@@ -302,27 +260,7 @@ class Vocabulary(StringArray, Sequence[str]):
         return self.array.filter(pc.invert(pc.is_in(self.array, value_set=others))).to_pylist()
 
 
-def _around(texts: StringArray, order: NDArray[np.int32], spellings: Iterable[str]) -> list[str]:
-    """The texts around some spellings in the sorted order."""
-    ranks = [texts.rank(spelling, order) for spelling in spellings]
-    near = {int(i) for rank in ranks for i in order[max(0, rank - NUM_NEIGHBOURS) : rank + NUM_NEIGHBOURS]}
-    return [texts.bytes_of(i).decode("utf-8", "replace") for i in sorted(near)]
-
-
 def _plain(name: str) -> str:
     if not name.isascii():
         name = unicodedata.normalize("NFC", name)
     return " ".join(name.split()).casefold()
-
-
-def _checksums(names: Iterable[str]) -> NDArray[np.uint32]:
-    return np.fromiter((crc32(name.encode("utf-8", "surrogatepass")) for name in names), np.uint32)
-
-
-def _word(text: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Eight bytes from each start as a number that sorts like them, with zeros beyond each stop."""
-    place = start[:, None] + np.arange(8)
-    inside = place < stop[:, None]
-    words = np.zeros(place.shape, np.uint8)
-    words[inside] = text[place[inside]]
-    return words.view(">u8")[:, 0]
