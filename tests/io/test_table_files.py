@@ -54,5 +54,7 @@ def test_rows_have_the_numbers_of_their_first_lines(tmp_path):
     (tmp_path / "facts.csv").write_bytes(
         b'\xef\xbb\xbf"a\nb",r,c\r\n\nx\x0b,\xc2\x85,\xe2\x80\xa8\n"long' + b"g" * 200_000
     )
-    rows = list(text_rows(Source("facts.csv", tmp_path / "facts.csv")))
-    assert rows[:2] == [(1, ["a\nb", "r", "c"]), (4, ["x\x0b", "\x85", "\u2028"])] and rows[2][0] == 5
+    rows = text_rows(Source("facts.csv", tmp_path / "facts.csv"))
+    assert [next(rows), next(rows)] == [(1, ["a\nb", "r", "c"]), (4, ["x\x0b", "\x85", "\u2028"])]
+    with pytest.raises(DihedralError, match=r"facts\.csv, line 5: a quote is opened and never closed"):
+        next(rows)

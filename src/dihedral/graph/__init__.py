@@ -2,7 +2,7 @@
 
 from dihedral.graph.family import make_family
 from dihedral.graph.index import GraphIndex, KnownAnswers
-from dihedral.graph.loading import load_graph
+from dihedral.graph.readers import load_graph
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from dihedral.errors import DihedralError, close_matches
 from dihedral.graph.archives import ARCHIVES, find_split, holds_data
-from dihedral.graph.readers import read_graph
-from dihedral.graph.triples import SPLITS, Graph
+from dihedral.graph.triples import SPLITS
 from dihedral.io.files import sync_folder
 
 Progress = Callable[[str, int, int | None], None]  # file name, bytes so far, total bytes
@@ -52,12 +51,12 @@ def find_benchmark(name: str) -> Benchmark:
         ) from None
 
 
-def load_benchmark(name: str, *, progress: Progress | None = None) -> Graph:
-    """Read a named benchmark, downloading it if necessary, and verify its checksums."""
+def obtain(name: str, *, progress: Progress | None = None) -> tuple[str, Path]:
+    """A benchmark's name as it is usually written, and its verified files, downloaded if necessary."""
     benchmark = find_benchmark(name)
     path = locate(benchmark) or fetch(benchmark, progress=progress)
     verify(benchmark, path)
-    return read_graph(path, name=benchmark.name)
+    return benchmark.name, path
 
 
 def cache_folder() -> Path:

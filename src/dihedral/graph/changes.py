@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph.index import GraphIndex
-from dihedral.graph.loading import load_graph
 from dihedral.graph.prefixes import expand
+from dihedral.graph.readers import load_graph
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
 

@@ -121,7 +121,7 @@ def split_codes(column: pa.ChunkedArray, where: str) -> Splits:
     codes = [NO_SPLITS]
     for chunk in column.chunks:
         try:
-            rows, names = distinct_names(chunk.cast(pa.string()).fill_null(""))
+            rows, names = distinct_names(chunk)
         except pa.ArrowException:
             raise DihedralError(f"{where}: column split is a column of {column.type}; expected names") from None
         values = [_cleaned(name) for name in names.to_pylist()]
@@ -132,7 +132,7 @@ def split_codes(column: pa.ChunkedArray, where: str) -> Splits:
                     "name"
                 )
         known = [SPLITS.index(SPLIT_NAMES[value]) if value else NO_SPLIT for value in values]
-        codes.append(np.array(known, np.int8)[rows])
+        codes.append(np.array([*known, NO_SPLIT], np.int8)[rows])
     return np.concatenate(codes)
 
 

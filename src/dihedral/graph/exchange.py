@@ -1,7 +1,9 @@
-"""Convert graphs from and to networkx and PyKEEN; each library is imported only when it is needed."""
+"""Convert data in memory to tables, and graphs to networkx and PyKEEN; libraries are imported when they are needed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,15 +16,65 @@ if TYPE_CHECKING:
     from pykeen.triples import TriplesFactory
 
 
-def as_table(source: Any) -> Any:
-    """A networkx graph or a PyKEEN factory as an Arrow table; other objects are returned unchanged."""
+def columns_of(source: Any) -> Any:
+    """A list, generator or array of triples as three columns; other objects are returned unchanged."""
+    if isinstance(source, Iterator):
+        source = list(source)
+    if not _are_triples(source):
+        return source
+    rows = [[_name(part, number) for part in row] for number, row in enumerate(source)]
+    return dict(zip(("head", "relation", "tail"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _are_triples(source: Any) -> bool:
+    """Whether the source is a list of (head, relation, tail) strings or an array [n, 3]."""
+    if hasattr(source, "shape"):
+        return len(source.shape) == 2 and source.shape[1] == 3 and not hasattr(source, "__arrow_c_stream__")
+    if not isinstance(source, (tuple, list)) or not source:
+        return False
+    if not all(isinstance(row, (tuple, list)) and len(row) == 3 for row in source):
+        return False
+    return any(isinstance(part, str) for row in source for part in row)  # otherwise they are tables
+
+
+def _name(part: Any, row: int) -> str:
+    """A part of a triple as a name; numbers are names too."""
+    if isinstance(part, str):
+        return part
+    if part is None or isinstance(part, bool) or not isinstance(part, Number) or part != part:
+        raise DihedralError(f"row {row} (from 0) has {part!r:.80} as a name; names are strings or numbers")
+    return str(part)
+
+
+def as_table(source: Any) -> pa.Table:
+    """A table with the Arrow interface (Arrow, pandas, polars), a networkx graph or a PyKEEN factory."""
     if hasattr(source, "is_multigraph") and hasattr(source, "edges"):
         return _networkx_table(source)
     if hasattr(source, "mapped_triples"):
         return _pykeen_table(source)
     if type(source).__name__ == "LazyFrame" and hasattr(source, "collect"):  # polars
-        return source.collect()
-    return source
+        source = source.collect()
+    try:
+        return pa.table(source)
+    except (TypeError, ValueError, pa.ArrowException):
+        _check_cells(source)
+        raise DihedralError(
+            f"a graph cannot be read from a {type(source).__name__}; give the name of a benchmark, a path, a table "
+            "with three columns (Arrow, pandas, polars), a networkx graph or PyKEEN triples"
+        ) from None
+
+
+def _check_cells(source: Any) -> None:
+    """Raise an error for the first cell of a pandas frame that is not a string among strings."""
+    if not (hasattr(source, "iloc") and hasattr(source, "items")):
+        return
+    for name, column in source.items():
+        texts = any(isinstance(value, str) for value in column)
+        for row, value in enumerate(column):
+            if texts and not isinstance(value, str) and value is not None and value == value:
+                raise DihedralError(
+                    f"column {name!r} has {value!r:.80} in row {row} (from 0); its names must be strings"
+                )
 
 
 def _networkx_table(graph: Any) -> pa.Table:

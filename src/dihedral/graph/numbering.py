@@ -150,9 +150,11 @@ class Numbering:
 
 
 def distinct_names(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    """The number of each row's name, and the names in use as text."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-        return column.indices.to_numpy(zero_copy_only=False), column.dictionary.cast(pa.string())
-    used = column.indices.dictionary_encode()  # without the names that no row uses
-    return used.indices.to_numpy(zero_copy_only=False), column.dictionary.cast(pa.string()).take(used.dictionary)
+    """The number of each row's name, -1 if it is missing, and the names in use as text."""
+    if pa.types.is_dictionary(column.type):
+        used = column.indices.dictionary_encode()  # without the names that no row uses
+        names = column.dictionary.cast(pa.string()).take(used.dictionary)
+    else:
+        used = column.dictionary_encode()
+        names = used.dictionary.cast(pa.string())
+    return used.indices.fill_null(-1).to_numpy(), names

@@ -1,4 +1,4 @@
-"""Read graphs from files, from folders and archives of them, and from Arrow tables; write them to folders."""
+"""Read graphs: benchmarks by name, files, folders, archives, and data in memory; write them to folders."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from dihedral.errors import DihedralError
-from dihedral.graph.archives import ARCHIVES, find_split, stem
-from dihedral.graph.labels import LANGUAGES
+from dihedral.errors import DihedralError, close_matches
+from dihedral.graph.archives import ARCHIVES, find_split, holds_data, stem
+from dihedral.graph.benchmarks import BENCHMARKS, Progress, obtain
+from dihedral.graph.exchange import as_table, columns_of
+from dihedral.graph.family import make_family
+from dihedral.graph.labels import LANGUAGES, parse_languages
 from dihedral.graph.numbering import Numbering
 from dihedral.graph.split import split_triples
 from dihedral.graph.triple_files import NO_TRIPLES, NumberedTriples, number_table, read_triples
@@ -19,68 +20,94 @@ from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.sources import Source
 
 
-def read_graph(
-    path: str | Path,
+def load_graph(
+    source: Any,
     *,
     columns: Sequence[str] | None = None,
     valid: float = 0.1,
     test: float = 0.1,
     seed: int = 0,
-    name: str | None = None,
-    languages: Sequence[str] = LANGUAGES,
+    labels: Any = None,
+    language: str | Sequence[str] = LANGUAGES,
+    progress: Progress | None = None,
 ) -> Graph:
-    """Read a folder or archive with train/valid/test files, or a single file, which is then split.
+    """Load a benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
 
-    columns: names of the head, relation and tail columns; a text file must then start with a header.
-    valid, test, seed: how to split a single file.
-    languages: of labels in RDF, the preferred one first.
+    In memory: a list or generator of triples, an array [n, 3], a table with the Arrow interface (Arrow, pandas,
+    polars, also a LazyFrame, which is collected), a directed networkx graph or a PyKEEN TriplesFactory; or one of
+    these per split, as {"train": …, "valid": …, "test": …} or as a tuple in that order.
+
+    A single file or table is split with `valid`, `test` and `seed`, so that every entity and relation of valid and
+    test also occurs in train. A file or table with a column `split` keeps the splits that it names. What reading
+    noticed or changed is in the notes of the graph.
+
+    columns: names of the head, relation and tail columns.
+    labels: what people call the entities and relations, as for `Graph.with_labels`. Labels in RDF are read anyway.
+    language: of labels, such as "en,de": the preferred one first.
+    progress: called with the file name, the bytes so far and the total during a download.
+
+    >>> load_graph("family").num_entities
+    1200
     """
-    path = Path(path)
-    name = name or stem(path)
-    numbering = Numbering(languages)
+    numbering = Numbering(parse_languages(language))
+    split: dict[str, Any] = {"valid": valid, "test": test, "seed": seed}
+    if isinstance(source, Graph):
+        graph = source
+    elif isinstance(source, (str, Path)):
+        graph = _load_path(source, columns, numbering, split, progress)
+    else:
+        graph = _load_memory(source, columns, numbering, split)
+    return graph if labels is None else graph.with_labels(labels, language=language)
+
+
+def _load_path(
+    source: str | Path,
+    columns: Sequence[str] | None,
+    numbering: Numbering,
+    split: dict[str, Any],
+    progress: Progress | None,
+) -> Graph:
+    path = Path(source)
+    name = stem(path)
+    if isinstance(source, str) and not holds_data(path):  # a model's folder may have a benchmark's name
+        if source.lower() in BENCHMARKS:
+            name, path = obtain(source, progress=progress)
+        elif source.lower() == "family":
+            return make_family(seed=split["seed"])
     if path.is_dir() or (path.is_file() and path.name.lower().endswith(ARCHIVES)):
         return _read_splits(path, columns, numbering, name)
     if not path.exists():
-        raise DihedralError(f"file {str(path)!r} does not exist; give a folder, a file or a benchmark's name")
-    return _graph(read_triples(Source(str(path), path), columns, numbering), numbering, name, valid, test, seed)
+        names = [*(benchmark.name for benchmark in BENCHMARKS.values()), "family"]
+        hint = close_matches(str(source), names) if isinstance(source, str) else ""
+        raise DihedralError(f"file {str(path)!r} does not exist; give a folder, a file or a benchmark's name{hint}")
+    return _graph(read_triples(Source(str(path), path), columns, numbering), numbering, name, **split)
 
 
-def read_arrow(
-    table: Any,
-    *,
-    columns: Sequence[str] | None = None,
-    valid: float = 0.1,
-    test: float = 0.1,
-    seed: int = 0,
-    name: str = "table",
-) -> Graph:
-    """Read a table with the Arrow interface (Arrow, pandas, polars); it is split like a single file.
-
-    If there is a column `split` with train, valid and test, as in `Graph.to_arrow`, the table is split by it.
-    """
-    numbering = Numbering()
-    return _graph(number_table(_as_table(table), columns, numbering, "table"), numbering, name, valid, test, seed)
-
-
-def read_arrow_splits(
-    tables: Mapping[str, Any], *, columns: Sequence[str] | None = None, name: str = "tables"
-) -> Graph:
-    """Read one table for each of train, valid and test."""
+def _load_memory(source: Any, columns: Sequence[str] | None, numbering: Numbering, split: dict[str, Any]) -> Graph:
+    """Read a table or triples, which are split like a single file, or one of these per split."""
+    source = columns_of(source)
+    if isinstance(source, (tuple, list)) and 1 < len(source) <= 3:
+        source = dict(zip(SPLITS, source, strict=False))
+    if not isinstance(source, Mapping) or "train" not in map(_split_named, source):
+        return _graph(number_table(as_table(source), columns, numbering, "table"), numbering, "table", **split)
     given: dict[str, Any] = {}
-    for label, table in tables.items():
-        split = SPLIT_NAMES.get(str(label).strip().lower())
-        if split is None or split in given:
-            wrong = "does not exist" if split is None else "is given twice"
+    for label, table in source.items():
+        name = _split_named(label)
+        if name is None or name in given:
+            wrong = "does not exist" if name is None else "is given twice"
             raise DihedralError(f"split {label!r} {wrong}; name the tables train, valid and test")
-        given[split] = table
-    numbering = Numbering()
+        given[name] = as_table(columns_of(table))
     parts = [
-        _one_split(number_table(_as_table(given[split]), columns, numbering, split), split, f"table {split!r}")
-        if split in given
+        _one_split(number_table(given[name], columns, numbering, name), name, f"table {name!r}")
+        if name in given
         else NO_TRIPLES
-        for split in SPLITS
+        for name in SPLITS
     ]
-    return build_graph(*numbering.vocabularies(), parts, name, numbering.notes)
+    return build_graph(*numbering.vocabularies(), parts, "tables", numbering.notes)
+
+
+def _split_named(label: Any) -> str | None:
+    return SPLIT_NAMES.get(str(label).strip().lower())
 
 
 def _one_split(found: NumberedTriples, split: str, where: str) -> Triples:
@@ -91,30 +118,6 @@ def _one_split(found: NumberedTriples, split: str, where: str) -> Triples:
             "remove the column, or give all triples as one file or table"
         )
     return found.triples
-
-
-def _as_table(source: Any) -> pa.Table:
-    try:
-        return pa.table(source)
-    except (TypeError, ValueError, pa.ArrowException):
-        _check_cells(source)
-        raise DihedralError(
-            f"a graph cannot be read from a {type(source).__name__}; give the name of a benchmark, a path, a table "
-            "with three columns (Arrow, pandas, polars), a networkx graph or PyKEEN triples"
-        ) from None
-
-
-def _check_cells(source: Any) -> None:
-    """Raise an error for the first cell of a pandas frame that is not a string among strings."""
-    if not (hasattr(source, "iloc") and hasattr(source, "items")):
-        return
-    for name, column in source.items():
-        texts = any(isinstance(value, str) for value in column)
-        for row, value in enumerate(column):
-            if texts and not isinstance(value, str) and value is not None and value == value:
-                raise DihedralError(
-                    f"column {name!r} has {value!r:.80} in row {row} (from 0); its names must be strings"
-                )
 
 
 def _graph(found: NumberedTriples, numbering: Numbering, name: str, valid: float, test: float, seed: int) -> Graph:

@@ -6,14 +6,14 @@ Text is read with Arrow in blocks (`text_blocks`), and row by row where tables a
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import itertools
 import json
-import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ MAX_LINE = 1 << 20  # bytes of a line of JSON
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars", " ": "blanks"}
 BLANKS = " \t\r\n\u00a0"  # not part of a name at its ends
 NOT_IN_TSV = frozenset("\t\r\n")
-_QUOTED = re.compile(rb'(?:[^"]++|"")*+')  # the rest of a quoted field, without its last quote
+END = "\0"  # a line after the last, which is a row of its own unless a quote is still open
 
 Columns = dict[str, int]  # the places of columns by what they hold
 
@@ -40,20 +40,26 @@ Columns = dict[str, int]  # the places of columns by what they hold
 
 
 def text_rows(source: Source, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
-    """The rows of a text file as Arrow reads them, each with the number of its first line, without empty lines."""
+    """The rows of a text file as Arrow reads them, each with the number of its first line, without empty lines.
+
+    A quote in a CSV file that is never closed is an error: it would take the rest of the file as one name.
+    """
     delimiter = TEXT_SUFFIXES.get(source.suffix, "\t")
     with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", errors, newline="") as text:
-        number = 1
-        for line in text:
-            cells, lines = line.rstrip("\r\n").split(delimiter), 1
-            if delimiter == "," and '"' in line:
-                reader = csv.reader(itertools.chain([line], text))
-                with suppress(csv.Error):  # a field longer than the csv module accepts
-                    cells = next(reader)
-                lines = max(1, reader.line_num)
-            if line.strip():
-                yield number, cells
-            number += lines
+        if delimiter != ",":
+            lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(text, start=1))
+            yield from ((number, line.split(delimiter)) for number, line in lines if line.strip())
+            return
+        reader, number, end = csv.reader(itertools.chain(text, [END])), 0, 0
+        with suppress(csv.Error):  # a field longer than the csv module accepts
+            for cells in reader:
+                number, end = end + 1, reader.line_num
+                if cells == [END]:
+                    return
+                if len(cells) > 1 or "".join(cells).strip():
+                    yield number, cells
+            end = number - 1
+        raise DihedralError(f"{source.where}, line {end + 1}: a quote is opened and never closed; close or remove it")
 
 
 def text_blocks(source: Source, num_columns: int, skip_header: bool, what: str) -> Iterator[pa.Table]:
@@ -78,42 +84,18 @@ def text_blocks(source: Source, num_columns: int, skip_header: bool, what: str) 
         while pieces := list(itertools.islice(reader, BLOCK_PIECES)):
             yield pa.Table.from_batches(pieces)
     except pa.ArrowInvalid as error:
-        check_quotes(source)
+        _check_quotes(source)
         _explain_bad_line(source, num_columns, what)
         raise DihedralError(f"{source.where} cannot be read: {str(error).splitlines()[0]}") from None
-    check_quotes(source)
+    _check_quotes(source)
 
 
-def check_quotes(source: Source) -> None:
-    """Raise an error if a quote in a CSV file is never closed: it would take the rest of the file as one name."""
-    if TEXT_SUFFIXES.get(source.suffix) != ",":
-        return
-    opened, quoted = 0, False
-    with source.plain() as stream:
-        for number, line in enumerate(stream, start=1):
-            if quoted or b'"' in line:
-                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-                was_quoted, quoted = quoted, _ends_quoted(line, quoted)
-                opened = number if quoted and not was_quoted else opened
-    if quoted:
-        raise DihedralError(f"{source.where}, line {opened}: a quote is opened and never closed; close or remove it")
-
-
-def _ends_quoted(line: bytes, quoted: bool) -> bool:
-    """Whether a line ends within quotes. quoted: whether it begins within them."""
-    place = 0
-    while True:
-        if quoted:
-            place = _QUOTED.match(line, place).end()  # type: ignore[union-attr]  # it also matches nothing
-            if place == len(line):
-                return True
-            quoted = False
-        elif line.startswith(b'"', place):
-            quoted, place = True, place + 1
-            continue
-        place = line.find(b",", place) + 1
-        if not place:
-            return False
+def _check_quotes(source: Source) -> None:
+    if TEXT_SUFFIXES[source.suffix] == ",":
+        with source.plain() as stream:
+            has_quotes = any(b'"' in block for block in iter(partial(stream.read, PIECE_BYTES), b""))
+        if has_quotes:
+            deque(text_rows(source, errors="replace"), maxlen=0)
 
 
 def _explain_bad_line(source: Source, expected: int, what: str) -> None:
@@ -210,7 +192,6 @@ def read_table(
         table = pa.concat_tables(blocks)
         return pa.table({role: as_strings(table[str(place)], role, source.where) for role, place in columns.items()})
     columns, rows = {}, []
-    check_quotes(source)
     try:
         for number, cells in text_rows(source):
             if not columns:
