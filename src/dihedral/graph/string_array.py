@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,10 @@ class StringArray:
     order: the numbers sorted by the UTF-8 bytes of their texts, if stored.
     """
 
-    def __init__(self, array: pa.Array, what: str, file: str = "", order: Sequence[int] | Order | None = None) -> None:
+    def __init__(self, array: pa.Array, what: str, file: str = "", order: Order | range | None = None) -> None:
         self.what, self.file = what, file
-        self._array, self._order = array, order
+        self._array = array
+        self._order: Any = order
         self._checked = not file
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,7 +83,8 @@ class StringArray:
             import pyarrow.compute as pc  # on first use: it takes a tenth of this package's import
 
             self._order = pc.sort_indices(self.array).to_numpy().astype(np.int32)
-        return cast(Order, self._order)
+        order: Order = self._order
+        return order
 
     @property
     def has_order(self) -> bool:

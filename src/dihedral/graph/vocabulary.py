@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -83,15 +84,15 @@ class Vocabulary(StringArray, Sequence[str]):
 
         Only the latter is checked if there are many names.
         """
-        import pyarrow.compute as pc
-
         if not self.has_order:
             return False
         if len(self) > MAX_COMPARED_IN_ORDER:
             return bool((np.bincount(self.order, minlength=len(self)) == 1).all())
+        offsets, text = self.buffers
         for start in range(0, len(self) - 1, NAMES_PER_CHUNK):
-            names = self._array.take(pa.array(self.order[start : start + NAMES_PER_CHUNK + 1]))
-            if not pc.all(pc.less(names[:-1], names[1:])).as_py():
+            ids = self.order[start : start + NAMES_PER_CHUNK + 1]
+            names = [bytes(text[i:j]) for i, j in zip(offsets[ids].tolist(), offsets[ids + 1].tolist(), strict=True)]
+            if not all(map(lt, names, names[1:])):
                 return False
         return True
 
