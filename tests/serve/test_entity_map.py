@@ -12,21 +12,22 @@ from fastapi.testclient import TestClient
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.serve import entity_map
 from dihedral.serve.app import create_app
-from dihedral.serve.entity_map import available_methods, project
-from dihedral.serve.served_model import ServedModel, open_model
+from dihedral.serve.routes import entity_map
+from dihedral.serve.routes.entity_map import available_methods, project
+from dihedral.serve.served_model import ServedModel
 
 ANIMALS = [(f"{kind}{i}", "isa", kind) for kind, count in (("dog", 9), ("cat", 6)) for i in range(count)]
 ANIMALS += [(name, "rdf:type", "animal") for name, _, _ in ANIMALS] + [("dog0", "chases", f"cat{i}") for i in range(6)]
 
 
 @pytest.fixture(scope="module")
-def animals():
+def animals(tmp_path_factory):
     graph = dh.Graph.from_names(ANIMALS)
     recipe = dh.Recipe(dimension=8, epochs=1)
-    served = ServedModel("animals", dh.train(graph, recipe, progress=False, device="cpu"))
-    with TestClient(create_app({"animals": served}), raise_server_exceptions=False) as client:
+    folder = tmp_path_factory.mktemp("animals")
+    dh.train(graph, recipe, progress=False, device="cpu").save(folder)
+    with TestClient(create_app({"animals": ServedModel("animals", folder)}), raise_server_exceptions=False) as client:
         yield client
 
 
@@ -45,11 +46,11 @@ def test_all_entities_are_on_the_map_of_a_small_graph(client, models):
 
 def test_a_large_graph_has_its_entities_with_the_most_facts(family_folder, monkeypatch):
     monkeypatch.setitem(entity_map.MAX_POINTS, "pca", 10)
-    served = open_model("few", family_folder)
-    found = entity_map.entity_map(served, "pca")
+    served = ServedModel("few", family_folder)
+    found = entity_map.map_(served, "pca")
     assert found.total == 80 and len(found.names) == len(found.x) == len(found.y) == len(found.type) == 10
     assert found.names == [served.graph.entities[i] for i in served.busiest[:10]]
-    assert entity_map.entity_map(served, "pca") is found  # computed once
+    assert entity_map.map_(served, "pca") is found  # computed once
 
 
 def test_an_entity_has_its_most_special_type(animals):
@@ -62,7 +63,7 @@ def test_an_entity_has_its_most_special_type(animals):
 
 
 def test_the_map_has_labels(labelled_folder):
-    found = entity_map.entity_map(open_model("labelled", labelled_folder), "pca")
+    found = entity_map.map_(ServedModel("labelled", labelled_folder), "pca")
     assert found.labels == {"man_0000": "Jürgen Müller", "man_0001": "José", "man_0002": "José"}
 
 

@@ -227,7 +227,7 @@ def test_a_page_that_is_opened_does_not_mine_rules(family_folder):
             "rules": [],
         }
         assert client.get("/v1/relation?name=spouse&mine=false").json()["compositions"] is None
-        assert "rules" not in vars(served)
+        assert served.rules is None
         mined = client.get("/v1/rules").json()
         assert mined["mined"] and mined["rules"] and client.get("/v1/rules?mine=false").json() == mined
         assert client.get("/v1/relation?name=spouse&mine=false").json()["compositions"]

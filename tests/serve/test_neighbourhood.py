@@ -12,22 +12,28 @@ from fastapi.testclient import TestClient
 import dihedral as dh
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.serve import neighbourhood
 from dihedral.serve.app import STATIC, create_app
-from dihedral.serve.served_model import open_model
+from dihedral.serve.routes import entities
+from dihedral.serve.schemas import NeighbourhoodRequest
+from dihedral.serve.served_model import ServedModel
 
 HUB = "entity_000"
 
 
 @pytest.fixture(scope="module")
 def hub(hub_folder):
-    return open_model("hub", hub_folder)
+    return ServedModel("hub", hub_folder)
 
 
 @pytest.fixture(scope="module")
 def hub_client(hub):
     with TestClient(create_app({"hub": hub}), raise_server_exceptions=False) as client:
         yield client
+
+
+def asked(**options) -> NeighbourhoodRequest:
+    """A request about the hub, which may ask for more than a client may."""
+    return NeighbourhoodRequest.model_construct(name=HUB, **options)
 
 
 def triples(found: dict) -> set[tuple[str, str, str]]:
@@ -78,20 +84,20 @@ def test_only_neighbours_through_a_relation(hub, hub_client):
 
 
 def test_every_neighbour_is_joined_when_not_all_facts_fit(hub, monkeypatch):
-    monkeypatch.setattr(neighbourhood, "MAX_FACTS", 600)
-    found = neighbourhood.find_neighbourhood(hub.graph, hub.num_facts, 0, 600)
+    monkeypatch.setattr(entities, "MAX_FACTS", 600)
+    found = entities.neighbourhood(hub, asked(top=600))
     assert found.num_facts > 600 == len(found.facts)
-    assert {h + t for h, _, t, _ in found.facts} == set(found.added) - {0}
+    joined = {name for fact in found.facts for name in (fact.head, fact.tail) if HUB in (fact.head, fact.tail)}
+    assert joined == {entity.name for entity in found.entities} and len(joined) == 601
 
 
 def test_hubs_are_not_looked_at_from_both_sides(hub, monkeypatch):
     """With a limit on edges, facts between two entities that are not looked at are missing, and the answer says so."""
-    monkeypatch.setattr(neighbourhood, "MAX_EDGES", int(np.sort(hub.num_facts)[:-1].sum()))
-    everyone = range(1, hub.graph.num_entities)
-    found = neighbourhood.find_neighbourhood(hub.graph, hub.num_facts, 0, 700, shown=everyone)
+    monkeypatch.setattr(entities, "MAX_EDGES", int(np.sort(hub.num_facts)[:-1].sum()))
+    found = entities.neighbourhood(hub, asked(top=700, shown=hub.graph.entities[1:]))
     assert found.complete and found.num_facts == sum(0 in (h, t) for h, _, t in hub.graph.known.tolist())
-    monkeypatch.setattr(neighbourhood, "MAX_EDGES", 10)
-    assert not neighbourhood.find_neighbourhood(hub.graph, hub.num_facts, 0, 700).complete
+    monkeypatch.setattr(entities, "MAX_EDGES", 10)
+    assert not entities.neighbourhood(hub, asked(top=700)).complete
 
 
 def test_a_fact_about_an_entity_and_itself_is_counted_once(tmp_path):
@@ -99,7 +105,7 @@ def test_a_fact_about_an_entity_and_itself_is_counted_once(tmp_path):
     names = Vocabulary(["a", "b", "c", "d"]), Vocabulary(["r", "s"], "relation")
     graph = Graph(*names, facts, facts[:1], facts[:0])  # the loop is in two splits
     dh.train(graph, dh.Recipe(dimension=4, epochs=1), progress=False, device="cpu").save(tmp_path / "loop")
-    served = open_model("loop", tmp_path / "loop")
+    served = ServedModel("loop", tmp_path / "loop")
     assert served.num_facts.tolist() == [2, 2, 2, 1] and served.busiest == [0, 1, 2, 3]
     with TestClient(create_app({"loop": served})) as client:
         found = client.get("/v1/neighbourhood", params={"name": "a"}).json()

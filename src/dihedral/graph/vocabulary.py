@@ -135,9 +135,13 @@ class Vocabulary(StringArray, Sequence[str]):
             raise DihedralError(f"{self.kind} {name!r} is a {type(name).__name__}; names are strings")
         found = self.find(name)
         if found is None:
-            hint = close_matches(name, self._similar(name))
-            raise DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}")
+            raise self.unknown_name(name)
         return found
+
+    def unknown_name(self, name: str) -> DihedralError:
+        """The error for an unknown name. The server replaces this by an error that takes less time."""
+        hint = close_matches(name, self._similar(name))
+        return DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}")
 
     def find(self, name: str) -> int | None:
         """The id of a name, with or without a prefix, or of a label; None if there is none."""

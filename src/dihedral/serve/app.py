@@ -21,10 +21,10 @@ from dihedral.runtime.interruption import InterruptedWorkError
 from dihedral.runtime.threads import num_cores
 from dihedral.serve.batching import Batcher
 from dihedral.serve.guard import Guard, Metrics, busy_response, check_key, error_response
-from dihedral.serve.routes import algebra, lookups, pages, predictions, reviews, views
-from dihedral.serve.routes.pages import STATIC
+from dihedral.serve.routes import about, algebra, entities, entity_map, predictions, review_queue
+from dihedral.serve.routes.about import STATIC
 from dihedral.serve.served_model import ServedModel, UnknownNameError
-from dihedral.serve.workers import MAX_SECONDS, WORKERS, ActiveRequests, BusyError, Queues
+from dihedral.serve.workers import MAX_SECONDS, WORKERS, ActiveRequests, BusyError, make_queues
 
 MAX_BODY_BYTES = 1 << 20
 
@@ -63,9 +63,9 @@ def create_app(
     )
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
-    app.state.queues, app.state.requests = Queues(), requests
+    app.state.queues, app.state.requests = make_queues(), requests
     app.state.takes_decisions = takes_decisions
-    for routes in (predictions, algebra, lookups, views, pages, reviews):
+    for routes in (predictions, algebra, entities, entity_map, about, review_queue):
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(UnknownNameError, _unknown_name)

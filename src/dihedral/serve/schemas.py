@@ -207,7 +207,11 @@ class ErrorResponse(BaseModel):
 
 
 class ModelResponse(BaseModel):
-    model: str  # the name of the model that answers
+    """`ServedModel.labelled` fills in these two."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    model: str = ""  # the name of the model that answers
     labels: dict[str, str] = {}  # labels by name, for the names in the answer
 
 
@@ -215,6 +219,10 @@ class Fact(BaseModel):
     head: str
     relation: str
     tail: str
+
+
+def named(fact: tuple[str, str, str]) -> dict[str, Any]:
+    return dict(zip(Fact.model_fields, fact, strict=True))
 
 
 class Fields:
@@ -418,9 +426,11 @@ class NeighbourhoodResponse(ModelResponse):
     relations: list[RelationCount]  # relations of the entity, those with the most facts first
 
 
-class MapType(BaseModel):
+class TypeSummary(BaseModel):
+    """A type of entities, and how many of those on the map, or of all, have it."""
+
     name: str
-    entities: int  # on the map
+    entities: int
 
 
 class MapResponse(ModelResponse):
@@ -434,7 +444,7 @@ class MapResponse(ModelResponse):
     x: list[float]  # between -1 and 1
     y: list[float]
     facts: list[int]
-    types: list[MapType]  # the largest ones, from the labels or from a relation such as isa
+    types: list[TypeSummary]  # the largest ones, from the labels or from a relation such as isa
     type: list[int]  # a place in `types`, or -1
 
 
@@ -495,17 +505,12 @@ class ReviewCounts(BaseModel):
     skipped: int  # by any reviewer, and not decided by another
 
 
-class EntityType(BaseModel):
-    name: str
-    entities: int
-
-
 class ReviewResponse(ModelResponse):
     found: bool  # false if the missing facts have not been looked for and `find` is false; there are none then
     total: int  # facts that match, on all pages
     facts: list[ReviewFact]
     counts: ReviewCounts
-    types: list[EntityType]  # the largest types of entities
+    types: list[TypeSummary]  # the largest types of entities
     writable: bool = True  # whether this server takes decisions
 
 

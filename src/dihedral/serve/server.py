@@ -22,7 +22,7 @@ from dihedral.serve.app import create_app, set_threads
 from dihedral.serve.batching import Batcher
 from dihedral.serve.connections import Connection
 from dihedral.serve.guard import check_key
-from dihedral.serve.served_model import open_model, read_models
+from dihedral.serve.served_model import ServedModel, read_models
 from dihedral.serve.workers import MAX_SECONDS
 
 OnReady = Callable[[list[str], str], None]  # names of the models, address
@@ -130,10 +130,8 @@ async def reload_models(app: FastAPI, note: Note) -> None:
     batchers: dict[str, Batcher] = app.state.batchers
     for name, batcher in list(batchers.items()):
         folder = batcher.served.folder
-        if folder is None:
-            continue
         try:
-            served = await anyio.to_thread.run_sync(open_model, name, folder, limiter=anyio.CapacityLimiter(1))
+            served = await anyio.to_thread.run_sync(ServedModel, name, folder, limiter=anyio.CapacityLimiter(1))
         except Exception as error:  # noqa: BLE001  whatever it is, the server keeps the old model
             note(f"model {name!r} was not reloaded: {str(error) or repr(error)}")
         else:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 import anyio.to_thread
-from pydantic import BaseModel
-from starlette.responses import Response
 
 from dihedral.errors import DihedralError
 from dihedral.runtime import interruption
@@ -22,6 +20,9 @@ from dihedral.runtime.interruption import Interruption
 from dihedral.runtime.threads import num_cores
 
 Result = TypeVar("Result")
+Queue = Literal["light", "heavy", "slow"]
+"""Lookups and classification: milliseconds. Explanations, path queries, products: up to seconds. Rule mining and
+missing facts: up to the time limit."""
 
 WORKERS = max(1, min(4, num_cores()))
 MAX_WAITING = 100  # requests in one queue; more get status 503
@@ -33,13 +34,9 @@ RETRY_SECONDS = 5  # when to try again after 503
 class BusyError(DihedralError):
     """The server cannot take this request now."""
 
-    status = 503
-
-
-class TooManyRequestsError(BusyError):
-    """One client has too many requests at a time."""
-
-    status = 429
+    def __init__(self, message: str, status: int = 503) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Workers:
@@ -64,19 +61,10 @@ class Workers:
         finally:
             self.admitted -= 1
 
-    async def answer(self, call: Callable[[], BaseModel]) -> Any:
-        """A response with the result of a call as JSON, which is also written in the thread."""
-        content = await self.run(lambda: call().model_dump_json().encode())
-        return Response(content, media_type="application/json")
 
-
-class Queues:
+def make_queues() -> dict[Queue, Workers]:
     """The classes of work of one server. Predictions have their own queue, that of the batcher."""
-
-    def __init__(self) -> None:
-        self.light = Workers(WORKERS)  # lookups and classification: milliseconds
-        self.heavy = Workers(max(1, WORKERS // 2))  # explanations, path queries, products: up to seconds
-        self.slow = Workers(1)  # rule mining and missing facts: up to the time limit
+    return {"light": Workers(WORKERS), "heavy": Workers(max(1, WORKERS // 2)), "slow": Workers(1)}
 
 
 class ActiveRequests:
@@ -92,7 +80,7 @@ class ActiveRequests:
     def admit(self, client: str) -> Iterator[tuple[Interruption, anyio.CancelScope]]:
         """Limit what happens inside: the scope is cancelled and the work interrupted when the time is over."""
         if self.max_per_client is not None and self.by_client[client] >= self.max_per_client:
-            raise TooManyRequestsError(f"this client has {self.max_per_client} requests at a time; wait for an answer")
+            raise BusyError(f"this client has {self.max_per_client} requests at a time; wait for an answer", status=429)
         seconds = min(self.max_seconds, MAX_STOP_SECONDS) if self.stopping else self.max_seconds
         limit = Interruption(seconds)
         self.by_client[client] += 1

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import matmul
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 
 from dihedral.graph.patterns import RuleCount, count_rule, count_rules
+from dihedral.graph.steps import parse_steps, split_step
 from dihedral.interpretation import Match, MinedRule, Row
 from dihedral.interpretation.mining import Kind
 from dihedral.runtime import interruption
 from dihedral.serve import schemas
-from dihedral.serve.routes.common import (
-    ERROR_RESPONSES,
-    NameParam,
-    Queue,
-    SelectedModel,
-    TopParam,
-    find_model,
-    queued,
-    with_body,
-)
+from dihedral.serve.routes.common import ERROR_RESPONSES, NameParam, TopParam, endpoint
 from dihedral.serve.served_model import ServedModel
+from dihedral.serve.workers import Queue
 
 BATCH = 64  # relations summarised at a time
 MAX_COUNTED = 2  # steps of a product that is counted in the graph
@@ -31,10 +26,9 @@ router = APIRouter(prefix="/v1", tags=["algebra"], responses=ERROR_RESPONSES)
 MineParam = Annotated[bool, Query(description="Whether to mine rules, which is slow, if that was not done before.")]
 
 
-@router.get("/relations")
-@queued("heavy")
+@endpoint(router, "/relations")
 def relations(
-    served: SelectedModel,
+    served: ServedModel,
     skip: Annotated[int, Query(ge=0, description="How many relations to leave out first.")] = 0,
     top: Annotated[int, Query(ge=1, le=schemas.MAX_RELATIONS)] = schemas.MAX_RELATIONS,
 ) -> schemas.RelationsResponse:
@@ -48,40 +42,38 @@ def relations(
         nearest = None if served.algebra is None else served.algebra.nearest_inverses(part, 1)
         for place, number in enumerate(part):
             table[number] = _summary(served, number, () if nearest is None else nearest[place].tolist())
-    found = [table[number] for number in wanted]
-    return served.labelled(schemas.RelationsResponse(model=served.name, total=total, relations=found))
+    return schemas.RelationsResponse(total=total, relations=[table[number] for number in wanted])
 
 
 def _queue(served: ServedModel, mine: bool, **_: object) -> Queue:
     """Where rules are mined, if that is asked for and they are not mined yet."""
-    return "slow" if mine and not served.has_rules and served.algebra is not None else "heavy"
+    return "slow" if mine and served.rules is None and served.algebra is not None else "heavy"
 
 
-@router.get("/relations/{name:path}")
-@router.get("/relation")  # for names such as `..` that cannot be part of a path
-@queued(_queue)
-def relation(served: SelectedModel, name: NameParam, mine: MineParam = True) -> schemas.RelationResponse:
+@endpoint(router, "/relations/{name:path}", "/relation", queue=_queue)  # a name such as `..` cannot be part of a path
+def relation(served: ServedModel, name: NameParam, mine: MineParam = True) -> schemas.RelationResponse:
     """One relation: its elements of D_K, the relations nearest to its inverse, and its compositions."""
-    number, a = served.check_relation(name), served.algebra
-    nearest = [] if a is None else a.nearest_inverses([number], 5)[0].tolist()
-    summary = _summary(served, number, nearest)
-    compositions: list[MinedRule] | None = [] if a is None else None
-    if a is not None and (mine or served.has_rules):
-        mined = [rule for rule in served.rules if rule.kind == "composition"]
-        compositions = _compared(
-            [r for r in mined if summary.name in (r.head, *(served.read_step(step)[0] for step in r.body))]
+    names, a = served.graph.relations, served.algebra
+    number = names.id(name)
+    if a is None:
+        summary = _summary(served, number, ())
+        return schemas.RelationResponse(
+            **dict(summary), K=None, elements={}, components=[], carried=[], compositions=[]
         )
-    row = None if a is None else a[summary.name]
-    response = schemas.RelationResponse(
-        **dict(summary),
-        model=served.name,
-        K=None if a is None else a.monoid.K,
-        elements={} if row is None else row.elements(),
-        components=[] if row is None else [row.algebra.monoid.name(code) for code in row.codes],
-        carried=[] if row is None else row.carried().round(5).tolist(),
+    row, compositions = a.step(number), None
+    if mine or served.rules is not None:
+        mined = [rule for rule in served.mined_rules() if rule.kind == "composition"]
+        compositions = _compared(
+            [r for r in mined if row.name in (r.head, *(split_step(step, names)[0] for step in r.body))]
+        )
+    return schemas.RelationResponse(
+        **dict(_summary(served, number, a.nearest_inverses([number], 5)[0].tolist())),
+        K=a.monoid.K,
+        elements=row.elements(),
+        components=[a.monoid.name(code) for code in row.codes],
+        carried=row.carried().round(5).tolist(),
         compositions=compositions,
     )
-    return served.labelled(response)
 
 
 def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schemas.RelationSummary:
@@ -108,16 +100,15 @@ def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schema
     )
 
 
-@with_body(router, "/compose")
-def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeResponse:
+@endpoint(router, "/compose", methods=("GET", "POST"))
+def compose(served: ServedModel, body: schemas.ComposeRequest) -> schemas.ComposeResponse:
     """The product of relations and inverses: its elements, and the relations nearest to it."""
-    served = find_model(request, body.model)
-    row = served.product(body.steps)
+    a = served.need_algebra()
+    row = reduce(matmul, map(a.step, parse_steps(body.steps, a.names)))
     matches = row.nearest(body.top)
-    response = schemas.ComposeResponse(
-        model=served.name,
+    return schemas.ComposeResponse(
         steps=body.steps,
-        K=row.algebra.monoid.K,
+        K=a.monoid.K,
         elements=row.elements(),
         identity=row.identity().among(3),
         symmetry=row.symmetry().among(3),
@@ -127,7 +118,6 @@ def compose(request: Request, body: schemas.ComposeRequest) -> schemas.ComposeRe
             for match, counted in zip(matches, _counted_rules(served, row, matches), strict=True)
         ],
     )
-    return served.labelled(response)
 
 
 def _counted_rules(served: ServedModel, row: Row, matches: list[Match]) -> Sequence[RuleCount | None]:
@@ -138,16 +128,15 @@ def _counted_rules(served: ServedModel, row: Row, matches: list[Match]) -> Seque
     return count_rules(served.graph.train_index, row.steps, heads)
 
 
-@router.get("/rules")
-@queued(_queue)
+@endpoint(router, "/rules", queue=_queue)
 def rules(
-    served: SelectedModel, kind: Kind | None = None, top: TopParam = 100, mine: MineParam = True
+    served: ServedModel, kind: Kind | None = None, top: TopParam = 100, mine: MineParam = True
 ) -> schemas.RulesResponse:
     """Rules read off the group elements, with their counts in the graph. The first request mines them and is slow."""
-    if not mine and not served.has_rules:
-        return schemas.RulesResponse(model=served.name, mined=False, rules=[])
-    found = [rule for rule in served.rules if kind is None or rule.kind == kind]
-    return served.labelled(schemas.RulesResponse(model=served.name, mined=True, rules=_compared(found[:top])))
+    if not mine and served.rules is None:
+        return schemas.RulesResponse(mined=False, rules=[])
+    found = [rule for rule in served.mined_rules() if kind is None or rule.kind == kind]
+    return schemas.RulesResponse(mined=True, rules=_compared(found[:top]))
 
 
 def _compared(rules: list[MinedRule]) -> list[MinedRule]:

@@ -1,22 +1,22 @@
-"""Shared by all endpoints: model selection, error responses, the queues of work, and registration of endpoints."""
+"""Shared by all endpoints: the model that is asked, error responses, and registration with a queue of work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from inspect import Parameter, iscoroutinefunction, signature
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from inspect import Parameter, Signature, signature
+from itertools import product
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Body, Depends, Query, Request
-from pydantic import Field
+from fastapi import APIRouter, Body, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from dihedral.serve import schemas
 from dihedral.serve.batching import Batcher
 from dihedral.serve.served_model import ServedModel, UnknownNameError
-from dihedral.serve.workers import Queues
+from dihedral.serve.workers import Queue, Workers
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-Queue = Literal["light", "heavy", "slow"]  # a queue of `workers.Queues`
+Function = TypeVar("Function", bound=Callable[..., BaseModel])
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorResponse, "description": description}
@@ -31,6 +31,10 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         503: "The server is busy or stopping, or the request takes too long; `Retry-After` says when to try again.",
     }.items()
 }
+ModelParam = Annotated[str | None, Query(description="Name of the model. Default: the first model.")]
+NameParam = Annotated[str, Field(description="A full name, or one with a prefix.")]  # in the path or in the query
+TopParam = Annotated[int, Query(ge=1, le=schemas.MAX_TOP)]
+RelationParam = Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")]
 
 
 def find_batcher(request: Request, name: str | None) -> Batcher:
@@ -43,92 +47,57 @@ def find_batcher(request: Request, name: str | None) -> Batcher:
     return batchers[name]
 
 
-ModelParam = Annotated[str | None, Query(description="Name of the model. Default: the first model.")]
-NameParam = Annotated[str, Field(description="A full name, or one with a prefix.")]  # in the path or in the query
-TopParam = Annotated[int, Query(ge=1, le=schemas.MAX_TOP)]
-RelationParam = Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")]
+async def answer_in(queue: Queue, request: Request, served: ServedModel, call: Callable[[], BaseModel]) -> Any:
+    """What a call returns, as JSON with the labels of its names; all of it is made in a thread of a queue."""
+    queues: dict[Queue, Workers] = request.app.state.queues
+    content = await queues[queue].run(lambda: served.labelled(call()).model_dump_json().encode())
+    return Response(content, media_type="application/json")
 
 
-def find_model(request: Request, model: str | None = None) -> ServedModel:
-    return find_batcher(request, model).served
-
-
-async def _selected(request: Request, model: ModelParam = None) -> ServedModel:
-    return find_model(request, model)  # in the event loop: a thread would have to wait for a free worker
-
-
-SelectedModel = Annotated[ServedModel, Depends(_selected)]
-
-
-async def answer_in(queue: Queue, request: Request, call: Callable[[], Any]) -> Any:
-    """The response that a call makes in a thread of a queue."""
-    queues: Queues = request.app.state.queues
-    return await getattr(queues, queue).answer(call)
-
-
-def queued(queue: Queue | Callable[..., Queue]) -> Callable[[Endpoint], Any]:
-    """Let a plain function, which returns a response, answer requests in a queue.
-
-    queue: its name, or a function that chooses it by the arguments of the endpoint.
-    """
-
-    def register(endpoint: Endpoint) -> Any:
-        expected = signature(endpoint, eval_str=True)
-
-        async def answer(request: Request, **arguments: Any) -> Any:
-            chosen = queue if isinstance(queue, str) else queue(**arguments)
-            if "request" in expected.parameters:
-                arguments["request"] = request
-            return await answer_in(chosen, request, partial(endpoint, **arguments))
-
-        others = [each for name, each in expected.parameters.items() if name != "request"]
-        first = Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)
-        keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in others]
-        answer.__name__, answer.__doc__ = endpoint.__name__, endpoint.__doc__
-        answer.__signature__ = expected.replace(parameters=[first, *keywords])  # type: ignore[attr-defined]
-        return answer
-
-    return register
-
-
-def with_body(
+def endpoint(
     router: APIRouter,
-    path: str,
-    *,
-    methods: Sequence[str] = ("GET", "POST"),
-    queue: Queue = "heavy",
-    query: Any = None,
-    query_response: Any = None,
-    responses: dict[int | str, dict[str, Any]] | None = None,
-) -> Callable[[Endpoint], Endpoint]:
-    """Register an endpoint `(request, body)` for GET with query parameters and for POST with a JSON body.
+    *paths: str,
+    methods: Sequence[str] = ("GET",),
+    queue: Queue | Callable[..., Queue] = "heavy",
+    **options: Any,
+) -> Callable[[Function], Function]:
+    """Register a function that takes a served model and returns a response; it is called in a thread of a queue.
 
-    An endpoint that is not a coroutine runs in a queue. POST also accepts `?model=`; the endpoint finds the name in
-    `body.model` in all cases. `query` and `query_response` are the schemas of GET where they differ from those in the
-    endpoint's annotations.
+    Its other arguments are parameters in the URL. An argument `body` holds the parameters of GET and the JSON of POST;
+    the name of the model is then in the body or in the URL. `request` is passed if it is among the arguments.
+    queue: its name, or a function that chooses it by the served model and these arguments.
     """
 
-    def register(endpoint: Endpoint) -> Endpoint:
-        hints = get_type_hints(endpoint, include_extras=True)
-        body_type, response_type = hints["body"], hints["return"]
-
-        async def get(request: Request, query: Any) -> Any:
-            if iscoroutinefunction(endpoint):
-                return await endpoint(request, query)
-            return await answer_in(queue, request, partial(endpoint, request, query))
-
-        async def post(request: Request, body: Any, model: ModelParam = None) -> Any:
-            return await get(request, body.model_copy(update={"model": body.model or model}))
-
-        get.__annotations__["query"] = Annotated[query or body_type, Query()]
-        post.__annotations__["body"] = Annotated[body_type, Body()]
-        functions: dict[str, Callable[..., Any]] = {"GET": get, "POST": post}
-        models = {"GET": query_response or response_type, "POST": response_type}
-        for method in methods:
+    def register(function: Function) -> Function:
+        for path, method in product(paths, methods):
+            answer = _answering(function, method, queue)
             router.add_api_route(
-                path, functions[method], methods=[method], name=endpoint.__name__, description=endpoint.__doc__,
-                response_model=models[method], responses=responses,
+                path, answer, methods=[method], name=function.__name__, description=function.__doc__,
+                response_model=signature(function, eval_str=True).return_annotation, **options,
             )  # fmt: skip
-        return endpoint
+        return function
 
     return register
+
+
+def _answering(function: Function, method: str, queue: Queue | Callable[..., Queue]) -> Callable[..., Any]:
+    """The coroutine that FastAPI calls, with the signature from which it reads the parameters of a request."""
+
+    async def answer(request: Request, model: str | None = None, **arguments: Any) -> Any:
+        served = find_batcher(request, getattr(arguments.get("body"), "model", None) or model).served
+        chosen = queue(served, **arguments) if callable(queue) else queue
+        if "request" in expected:
+            arguments["request"] = request
+        return await answer_in(chosen, request, served, partial(function, served, **arguments))
+
+    expected = signature(function, eval_str=True).parameters
+    others = {name: each for name, each in expected.items() if name not in ("served", "request")}
+    if "body" in others:
+        kind, place = others["body"].annotation, Query() if method == "GET" else Body()
+        others["body"] = others["body"].replace(annotation=Annotated[kind, place])
+    if "body" not in others or method == "POST":
+        others["model"] = Parameter("model", Parameter.KEYWORD_ONLY, default=None, annotation=ModelParam)
+    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in others.values()]
+    first = Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
+    answer.__signature__ = Signature([first, *keywords])  # type: ignore[attr-defined]
+    return answer

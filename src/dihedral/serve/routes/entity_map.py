@@ -6,18 +6,18 @@ The two dimensions are the principal components of the vectors, or those of UMAP
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from fastapi import APIRouter, Query
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.graph import Graph
-from dihedral.graph.types import types_of
 from dihedral.scoring.embedding import need_embeddings
-from dihedral.serve.schemas import MapResponse, MapType
+from dihedral.serve import schemas
+from dihedral.serve.routes.common import ERROR_RESPONSES, endpoint
 from dihedral.serve.served_model import ServedModel
 
 Method = Literal["pca", "umap"]
@@ -25,45 +25,46 @@ MAX_POINTS: dict[Method, int] = {"pca": 50_000, "umap": 10_000}  # UMAP takes mi
 MAX_TYPES = 8  # with a colour of their own
 
 
-def entity_map(served: ServedModel, method: Method) -> MapResponse:
-    """The entities with the most facts, as many as a map holds, in two dimensions."""
+router = APIRouter(prefix="/v1", tags=["entities"], responses=ERROR_RESPONSES)
+
+
+@endpoint(router, "/map", queue=lambda _, method: "heavy" if method == "pca" else "slow")
+def map_(
+    served: ServedModel,
+    method: Annotated[Method, Query(description="umap: only where umap-learn is installed.")] = "pca",
+) -> schemas.MapResponse:
+    """The entities with the most facts in two dimensions, at most 50,000; the first request computes them."""
     if method not in served.maps:
         served.maps[method] = _compute(served, method)
     return served.maps[method]
 
 
-def _compute(served: ServedModel, method: Method) -> MapResponse:
+def _compute(served: ServedModel, method: Method) -> schemas.MapResponse:
     graph = served.graph
     drawn = graph.by_degree[: MAX_POINTS[method]].astype(np.int64)
     vectors = need_embeddings(served.predictor.scorer, "a map of entities").entities
     found = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
-    largest = list(types_of(graph).items())[:MAX_TYPES]
+    largest = list(served.types.items())[:MAX_TYPES]
     places = np.full(graph.num_entities, -1)  # the type of each entity: of several, the smallest
     for place, (_, members) in enumerate(largest):
         places[members] = place
     counts = np.bincount(places[drawn] + 1, minlength=len(largest) + 1)[1:].tolist()
-    shown = [MapType(name=name, entities=count) for (name, _), count in zip(largest, counts, strict=True)]
+    types = [schemas.TypeSummary(name=name, entities=count) for (name, _), count in zip(largest, counts, strict=True)]
     points = found.points.astype(np.float64).round(4)
-    names = {graph.entities[i]: _label(graph, i) for i in drawn.tolist()}
-    types_labels = graph.labels_in([each.name for each in shown])
-    return MapResponse(
-        model=served.name,
-        labels={name: label for name, label in names.items() if label} | types_labels,
+    response = schemas.MapResponse(
         method=method,
         methods=available_methods(),
         total=graph.num_entities,
         variance=list(found.variance),
-        names=list(names),
+        names=[graph.entities[i] for i in drawn.tolist()],
         x=points[:, 0].tolist(),
         y=points[:, 1].tolist(),
         facts=served.num_facts[drawn].tolist(),
-        types=shown,
+        types=types,
         type=places[drawn].tolist(),
     )
-
-
-def _label(graph: Graph, entity: int) -> str:
-    return "" if graph.entities.labels is None else graph.entities.labels.label(entity)
+    served.labelled(response)  # once, not for every request
+    return response
 
 
 class Projection(NamedTuple):
