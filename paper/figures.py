@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dihedral.elements.group import DihedralGroup
-from dihedral.figures.explanation import BLUE, GREY, ORANGE, short
+from dihedral.figures import BLUE, GREY, ORANGE, short
 
 CORNER_COLOURS = ("#2b6ca3", "#d9822b", "#3a923a", "#b33b3b")
 

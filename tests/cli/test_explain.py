@@ -19,6 +19,6 @@ def test_explanations_are_printed_as_text_and_json_and_drawn(cli, model_folder, 
 
 def test_a_figure_without_matplotlib_is_one_sentence(cli, model_folder, family, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "dihedral.figures.explanation", raising=False)
+    monkeypatch.delitem(sys.modules, "dihedral.figures", raising=False)
     done = cli("explain", model_folder, *next(iter(family.names_of(family.test))), "--figure", tmp_path / "why.png")
     assert done.code == 2 and done.err.strip() == "error: --figure needs matplotlib: pip install 'dihedral[plots]'"

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import dihedral as dh
-from dihedral import DihedralError
-from dihedral.figures import relations
-from dihedral.figures.relations import draw_components, draw_relations
+from dihedral.figures import draw_relations
 from dihedral.graph import Vocabulary
 from dihedral.interpretation.element_rows import Algebra
 
@@ -91,15 +89,6 @@ def test_same_codes_give_the_same_file(tmp_path):
     assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
 
 
-def test_relations_are_chosen_by_name(tmp_path, saved):
-    algebra = algebra_of(["a", "b", "c"])
-    draw_relations(algebra, tmp_path / "two.png", relations=["c", "a"])
-    assert ticks(saved[0].axes[0].yaxis) == ["c", "a"]
-    with pytest.raises(DihedralError, match="relation 'd' is not among the 3"):
-        draw_relations(algebra, tmp_path / "d.png", relations=["d"])
-    assert not (tmp_path / "d.png").exists()
-
-
 def test_no_figure_stays_open(tmp_path):
     draw_relations(algebra_of(["a", "b"]), tmp_path / "a.png")
     assert plt.get_fignums() == []
@@ -116,30 +105,3 @@ def test_format_follows_the_file_ending(tmp_path, name, start):
 def test_odd_names_are_drawn_literally(tmp_path, saved, name):
     draw_relations(algebra_of([name, "b"]), tmp_path / "a.png")
     assert ticks(saved[0].axes[0].yaxis) == [name.replace("$", r"\$"), "b"]
-
-
-def test_no_relations_are_rejected(tmp_path):
-    with pytest.raises(DihedralError, match="no relations to draw"):
-        draw_relations(algebra_of(["a", "b"]), tmp_path / "a.png", relations=[])
-
-
-# --- components -------------------------------------------------------------------------------------
-
-
-def test_components_are_coloured_by_element_and_faded_by_size(tmp_path):
-    from matplotlib.image import imread
-
-    codes = np.array([[0, 0, 8, -1], [4, 4, 12, -1]])
-    a = Algebra(codes, 4, Vocabulary(["a", "b"], "relation"))
-    draw_components(a, tmp_path / "c.png")
-    colours = {
-        tuple(pixel) for pixel in (imread(tmp_path / "c.png")[..., :3].reshape(-1, 3) * 255).astype(int).tolist()
-    }
-    full = relations._element_colours(4)[[0, 4]]
-    for colour in (*full, *(1 - (1 - full) * 0.5**0.5)):  # the elements at size 1 and at half
-        assert min(np.abs(np.array(each) - 255 * colour).max() for each in colours) < 2
-
-
-def test_components_of_no_relations_are_an_error(tmp_path):
-    with pytest.raises(DihedralError, match="no relations to draw"):
-        draw_components(Algebra(np.array([[0]]), 4, Vocabulary(["a"], "relation")), tmp_path / "c.png", relations=[])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dihedral.figures.tuning import draw_search
+from dihedral.figures import draw_search
 from dihedral.objectives.recipe import Recipe
 from dihedral.tune.search import Search, open_study, search
 

@@ -151,7 +151,7 @@ def explain_command(
         if figure.suffix not in (".png", ".svg"):
             raise DihedralError(f"figure is {str(figure)!r}; its name must end in .png or .svg")
         try:
-            from dihedral.figures.explanation import draw_explanation
+            from dihedral.figures import draw_explanation
         except ModuleNotFoundError:
             raise DihedralError("--figure needs matplotlib: pip install 'dihedral[plots]'") from None
     predictor = dh.load(model)

@@ -207,7 +207,7 @@ def tune_command(
     Example: dihedral tune umls --grid --choose K=4,6 --choose lr=0.1,0.5 --set epochs=40
     """
     try:
-        from dihedral.figures.tuning import draw_search
+        from dihedral.figures import draw_search
         from dihedral.tune.search import Search, open_study
     except ModuleNotFoundError:
         raise DihedralError("a search needs optuna: pip install 'dihedral[tune]'") from None
@@ -308,7 +308,7 @@ def demo_command(
         say(f"   ({head}, {relation}, ?)  {answers}")
     say(f"\n   model: {out}")
     try:
-        from dihedral.figures.relations import draw_relations
+        from dihedral.figures import draw_relations
     except ModuleNotFoundError:
         say("   (no figure: pip install 'dihedral[plots]')")
     else:

@@ -1,1 +1,0 @@
-"""Figures drawn with matplotlib from records, studies and explanations; requires the `plots` extra."""
