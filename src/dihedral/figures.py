@@ -170,14 +170,14 @@ def draw_search(study: Any, folder: Path) -> list[Path]:
     from optuna.visualization import matplotlib as plots
 
     values = {trial.value for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"}
-    drawers = {"history": plots.plot_optimization_history}
+    drawers: dict[str, Any] = {"history": plots.plot_optimization_history}
     if len(values) > 1:
         drawers["importances"] = plots.plot_param_importances
     drawn = [folder / f"{name}.png" for name in drawers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)  # the plots have been experimental since 2020
         for path, draw in zip(drawn, drawers.values(), strict=True):
-            figure = draw(study, target_name="valid MRR").figure
+            figure: Any = draw(study, target_name="valid MRR").figure
             figure.savefig(path, dpi=140, bbox_inches="tight")
             plt.close(figure)
     return drawn

@@ -318,18 +318,15 @@ def test_relation_factors_are_converted_both_ways(family):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding_dim": 7}, "embedding_dim is 7; it must be an even number of 2 or more"),
-        ({"embedding_dim": 0}, "embedding_dim is 0; it must be an even number"),
+        ({"embedding_dim": 7}, "dimension is 7; it is 2L, an even number of 2 or more"),
+        ({"embedding_dim": 0}, "dimension is 0; it is 2L, an even number"),
         ({"K": 0}, "K is 0; codes are stored as bytes, so K must be 1 to 128"),
         ({"K": 5, "estimator": "ste"}, "the sign parametrisation exists for K = 4 and 6"),
         (
             {"estimator": "ste", "levels": "1, 0"},
             "levels is '1, 0' with estimator 'ste'; use gumbel, argmax or projection",
         ),
-        (
-            {"estimator": "gumble"},
-            "estimator is 'gumble'; choose one of gumbel, ste, argmax, projection; did you mean 'gumbel'?",
-        ),
+        ({"estimator": "gumble"}, "estimator is 'gumble'; choose one of gumbel, ste, argmax, projection"),
         ({"temperature_floor": 0.0}, "temperature_floor is 0.0; it must be above 0 and at most temperature, 3.0"),
         ({"temperature": 0.1}, "temperature_floor is 0.5; it must be above 0 and at most temperature, 0.1"),
         ({"cooling_steps": 0}, "cooling_steps is 0; it must be 1 or more"),

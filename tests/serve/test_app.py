@@ -456,17 +456,17 @@ def test_invalid_json_is_400_with_the_position(client):
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        ({"head": "man_0000", "relation": "spouse", "top": 0}, "top is 0; it must be at least 1"),
+        ({"head": "man_0000", "relation": "spouse", "top": 0}, "top is 0; it must be greater than or equal to 1"),
         (
             {"questions": [{"head": "man_0000", "relation": "spouse"}, {"head": 5}]},
-            "question 2: head is 5; it must be text",
+            "question 2: head is 5; it must be a valid string",
         ),
-        ([1, 2], "the body is a list of 2; it must be an object"),
+        ([1, 2], "the body is a list of 2; it must be a valid dictionary or object"),
         ({"head": "a", "relation": "b", "tops": 1}, "field 'tops' is not known; head, relation, tail, top"),
         ({"questions": [{"heads": "a"}]}, "question 1: field 'heads' is not known; head"),
-        ({"head": "a", "relation": "b", "top": 1.5}, "top is 1.5; it must be a whole number"),
+        ({"head": "a", "relation": "b", "top": 1.5}, "top is 1.5; it must be a valid integer"),
         ({"head": "a", "relation": "b", "known": "no"}, "known is 'no'; it must be 'include' or 'exclude'"),
-        ({"questions": []}, "questions is a list of 0; it must be a list that is not empty"),
+        ({"questions": []}, "questions is a list of 0; it must have at least 1 item"),
     ],
 )
 def test_an_invalid_field_is_named_as_in_the_request(client, body, detail):
@@ -502,8 +502,9 @@ def test_healthz_supports_head(client):
     assert client.head("/healthz").status_code == 200 and client.head("/healthz").content == b""
 
 
-def test_a_large_body_is_413_with_and_without_a_content_length(models):
-    with TestClient(create_app(models, max_body_bytes=1000)) as client:
+def test_a_large_body_is_413_with_and_without_a_content_length(models, monkeypatch):
+    monkeypatch.setattr("dihedral.serve.guard.MAX_BODY_BYTES", 1000)
+    with TestClient(create_app(models)) as client:
         body = json.dumps({"questions": [{"head": "man_0000", "relation": "spouse"}] * 100}).encode()
         headers = {"content-type": "application/json"}
         assert client.post("/v1/predict", content=body, headers=headers).status_code == 413

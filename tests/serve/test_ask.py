@@ -76,8 +76,16 @@ def many(count: int) -> dict:
     ("body", "status", "message"),
     [
         ({"query": many(MAX_ATOMS + 1)}, 422, f"the query has {MAX_ATOMS + 1} facts; the server takes at most 16"),
-        ({"query": many(1), "width": MAX_WIDTH + 1}, 422, f"width is {MAX_WIDTH + 1}; it must be at most {MAX_WIDTH}"),
-        ({"query": many(1), "top": MAX_TOP + 1}, 422, f"top is {MAX_TOP + 1}; it must be at most {MAX_TOP}"),
+        (
+            {"query": many(1), "width": MAX_WIDTH + 1},
+            422,
+            f"width is {MAX_WIDTH + 1}; it must be less than or equal to {MAX_WIDTH}",
+        ),
+        (
+            {"query": many(1), "top": MAX_TOP + 1},
+            422,
+            f"top is {MAX_TOP + 1}; it must be less than or equal to {MAX_TOP}",
+        ),
         ({"query": many(1) | {"limit": 2000}}, 422, "the limit of the query is 2000; the server gives at most 1000"),
         ({"query": "SELECT ?x { " + "#" * 10_000}, 422, "the query has 10012 characters; at most 10000 are allowed"),
         ({"query": 5}, 422, "query is 5; it must be SPARQL as text, or an object with select and where"),

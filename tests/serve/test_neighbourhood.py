@@ -121,8 +121,10 @@ def test_labels_and_errors_are_those_of_other_endpoints(client, hub_client):
     assert hub_client.get("/v1/neighbourhood", params={"name": HUB, "top": 501}).status_code == 422
     assert hub_client.post("/v1/neighbourhood", json={"name": HUB, "shown": ["x"]}).status_code == 404
     many = {"name": HUB, "shown": [HUB] * 1001}
-    assert hub_client.post("/v1/neighbourhood", json=many).json()["detail"] == (
-        "shown is a list of 1001; it must be a list of at most 1000"
+    assert (
+        hub_client.post("/v1/neighbourhood", json=many)
+        .json()["detail"]
+        .startswith("shown is a list of 1001; it must have at most 1000 items")
     )
 
 

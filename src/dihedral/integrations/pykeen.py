@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dihedral.elements.group import parse_levels
-from dihedral.errors import DihedralError, close_matches
+from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph, build_graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.models import Model
@@ -162,13 +162,8 @@ class DihEdral(ERModel[Tensor, Tensor, Tensor]):
         regularizer_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if embedding_dim < 2 or embedding_dim % 2:
-            raise DihedralError(f"embedding_dim is {embedding_dim}; it must be an even number of 2 or more")
         if estimator not in ESTIMATORS:
-            raise DihedralError(
-                f"estimator is {estimator!r}; choose one of {', '.join(ESTIMATORS)}"
-                f"{close_matches(str(estimator), ESTIMATORS)}"
-            )
+            raise DihedralError(f"estimator is {estimator!r}; choose one of {', '.join(ESTIMATORS)}")
         grades = parse_levels(levels)
         if grades != (0,) and not ESTIMATORS[estimator].is_gradable:
             raise DihedralError(

@@ -85,9 +85,7 @@ def answer(served: ServedModel, questions: Sequence[PredictQuestion]) -> list[li
         allowed = None if limited_by is None else predictor.allowed(among, limited_by, side)
         anchors = [str(questions[i].tail if side == "head" else questions[i].head) for i in numbers]
         relations = [str(questions[i].relation) for i in numbers]
-        found = predictor.predict_many(
-            side, anchors, relations, top=top, known=known, allowed=allowed, order=order
-        )  # fmt: skip
+        found = predictor.predict_many(side, anchors, relations, top=top, known=known, allowed=allowed, order=order)
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions
     return answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +21,7 @@ from dihedral.runtime.interruption import Interruption
 from dihedral.serve.workers import RETRY_SECONDS, ActiveRequests, BusyError
 
 GONE = "the client has gone"
+MAX_BODY_BYTES = 1 << 20
 MAX_BODY_SECONDS = 20  # until the body has arrived
 OPEN_PATHS = ("/", "/docs", "/healthz")  # need no key: the page that asks for the key must load without it
 METHODS = ("GET", "POST", "HEAD", "OPTIONS")
@@ -43,12 +45,10 @@ def busy_response(error: BusyError) -> Response:
 
 def check_key(key: str | None) -> None:
     """Reject a key that is empty, or that cannot be sent in a header, since it would never match."""
-    if key == "":
-        raise DihedralError("the API key is empty; give one of printable characters, or none at all")
-    if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
+    if key is not None and not (key and key.isascii() and key.isprintable() and key == key.strip()):
         raise DihedralError(
-            "the API key contains non-ASCII characters, control characters, or leading or trailing blanks, which a "
-            "header cannot carry; choose one of printable ASCII characters"
+            "the API key is empty or cannot be sent in a header; give printable ASCII characters without blanks around "
+            "them, or no key at all"
         )
 
 
@@ -71,15 +71,15 @@ class Metrics:
         )  # fmt: skip
 
 
+@dataclass
 class Guard:
     """The outermost middleware of the application."""
 
-    def __init__(
-        self, app: ASGIApp, metrics: Metrics, requests: ActiveRequests, *, api_key: str | None = None,
-        hosts: frozenset[str] | None = None, max_body_bytes: int,
-    ) -> None:  # fmt: skip
-        self.app, self.metrics, self.requests = app, metrics, requests
-        self.api_key, self.hosts, self.max_body_bytes = api_key, hosts, max_body_bytes
+    app: ASGIApp
+    metrics: Metrics
+    requests: ActiveRequests
+    api_key: str | None
+    hosts: frozenset[str] | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -139,9 +139,6 @@ class Guard:
             given = headers.get("x-api-key", "")
             if not hmac.compare_digest(given.encode(), self.api_key.encode()):
                 return error_response(401, "the header X-API-Key does not match the key of this server")
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and (len(length) > 15 or int(length) > self.max_body_bytes):
-            return error_response(413, self._too_large)
         return None
 
     def _foreign(self, headers: Headers, path: str) -> str | None:
@@ -157,10 +154,6 @@ class Guard:
             return None
         return "pages of other sites cannot send requests to this server"
 
-    @property
-    def _too_large(self) -> str:
-        return f"the body is larger than {self.max_body_bytes} bytes; use smaller batches"
-
     async def _body(self, receive: Receive) -> bytes | None:
         """The body, limited in size and time; None if the client has gone."""
         parts, size = [], 0
@@ -172,8 +165,8 @@ class Guard:
                         return None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self.max_body_bytes:
-                        raise HTTPException(413, self._too_large)
+                    if size > MAX_BODY_BYTES:
+                        raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes; send less")
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:

@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Discriminator,
     Field,
     GetCoreSchemaHandler,
-    Tag,
     create_model,
     field_validator,
     model_validator,
@@ -85,10 +83,7 @@ class PredictQuestion(RequestModel):
 
     def answer(self, model: predictor.Predictor) -> list[predictor.Prediction]:
         """The answers of a model to this question alone."""
-        return model.predict(
-            head=self.head, relation=self.relation, tail=self.tail, top=self.top, known=self.known, among=self.among,
-            order=self.order,
-        )  # fmt: skip
+        return model.predict(**self.model_dump(include=set(PredictQuestion.model_fields)))
 
 
 class PredictRequest(PredictQuestion):
@@ -97,21 +92,10 @@ class PredictRequest(PredictQuestion):
     model: ModelName = None
 
 
-class PredictBatchRequest(RequestModel):
-    """A batch of questions."""
+class PredictBody(PredictRequest):
+    """One question, or a batch of questions, which have their own options."""
 
-    questions: list[PredictQuestion] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
-    model: ModelName = None
-
-
-def _body_kind(content: Any) -> str:
-    batch = isinstance(content, PredictBatchRequest) or (isinstance(content, dict) and "questions" in content)
-    return "batch" if batch else "single"
-
-
-PredictBody = Annotated[
-    Annotated[PredictRequest, Tag("single")] | Annotated[PredictBatchRequest, Tag("batch")], Discriminator(_body_kind)
-]
+    questions: list[PredictQuestion] | None = Field(None, min_length=1, max_length=MAX_BATCH_ITEMS)
 
 
 class Triple(RequestModel):
@@ -163,7 +147,7 @@ class AskRequest(RequestModel):
     @classmethod
     def _is_text_or_object(cls, query: Any) -> Any:
         if not isinstance(query, (str, dict)):
-            raise PydanticCustomError("query_type", "it is not a query")
+            raise PydanticCustomError("query_type", "It should be SPARQL as text, or an object with select and where")
         return query
 
 
@@ -470,10 +454,6 @@ class InfoResponse(ModelSummary):
     metrics: dict[str, Any]
     calibration: dict[str, Any]  # what was measured of probabilities, or the reason why there are none
     curve: list[dict[str, Any]]
-
-
-class HealthResponse(BaseModel):
-    status: Literal["ok"] = "ok"
 
 
 # --- reviews --------------------------------------------------------------------------------------

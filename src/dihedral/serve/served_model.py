@@ -163,11 +163,11 @@ def _count_loops(graph: Graph) -> NDArray[np.int64]:
 def _unknown_name(search: NameSearch, name: str) -> UnknownNameError:
     """An error whose suggestions cost little: names near it in the sorted order, and those with its words."""
     names, wanted = search.names, name[:200]
-    return UnknownNameError(
-        names.kind,
-        name,
-        lambda: [names[i] for i in (*names.around(wanted, MAX_COMPARED), *search.search(wanted, 3))],
-    )
+
+    def similar() -> list[str]:
+        return [names[i] for i in (*names.around(wanted, MAX_COMPARED), *search.search(wanted, 3))]
+
+    return UnknownNameError(names.kind, name, similar)
 
 
 def read_models(folders: list[str]) -> dict[str, ServedModel]:

@@ -18,12 +18,13 @@ from fastapi import FastAPI
 
 from dihedral.engine import compiled
 from dihedral.errors import DihedralError
-from dihedral.serve.app import create_app, set_threads
+from dihedral.runtime.threads import num_cores
+from dihedral.serve.app import create_app
 from dihedral.serve.batching import Batcher
 from dihedral.serve.connections import Connection
 from dihedral.serve.guard import check_key
 from dihedral.serve.served_model import ServedModel, read_models
-from dihedral.serve.workers import MAX_SECONDS
+from dihedral.serve.workers import MAX_SECONDS, WORKERS
 
 OnReady = Callable[[list[str], str], None]  # names of the models, address
 Note = Callable[[str], None]
@@ -59,15 +60,14 @@ def serve(
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: None)  # ignored while the models are loading
     with listen(host, port) if fd is None else inherit(fd) as listener:
-        address = listener.getsockname()[0]
+        address, port = listener.getsockname()[:2]
         is_loopback = ipaddress.ip_address(address).is_loopback
-        hosts = None
-        if is_loopback or allow_hosts:
-            own = f"[{address}]" if ":" in address else address
-            hosts = frozenset((*LOOPBACK_HOSTS, own, *map(str.lower, allow_hosts)))
+        own = f"[{address}]" if ":" in address else address
+        is_limited = is_loopback or allow_hosts
+        hosts = frozenset((*LOOPBACK_HOSTS, own, *map(str.lower, allow_hosts))) if is_limited else None
         if api_key is None and not is_loopback:
             note("note: other machines can send requests without a key; set --api-key")
-        set_threads()
+        torch.set_num_threads(max(1, num_cores() // WORKERS))  # all workers together use every core once
         sys.setswitchinterval(SWITCH_SECONDS)
         if compiled.available():  # load the kernels now: during a request that would hold up all others
             compiled.count_ranks(torch.zeros(1, 1), torch.zeros(1))
@@ -84,13 +84,13 @@ def serve(
         # uvicorn shuts down gracefully and then raises these signals again; a requested stop must exit with 0
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
-        Server(config, app, on_ready, note).run(sockets=[listener])
+        Server(config, app, lambda: on_ready(list(app.state.batchers), f"http://{own}:{port}"), note).run([listener])
 
 
 class Server(uvicorn.Server):
     """uvicorn's server, which also reloads models on SIGHUP and closes connections on shutdown."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, on_ready: OnReady, note: Note) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, on_ready: Callable[[], None], note: Note) -> None:
         super().__init__(config)
         self.app, self.on_ready, self.note = app, on_ready, note
         self.reload_lock = asyncio.Lock()
@@ -101,8 +101,8 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
-        for listener in sockets or []:
-            self.on_ready(list(self.app.state.batchers), address_of(listener))
+        anyio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
+        self.on_ready()
 
     def _on_sighup(self) -> None:
         if self.started_in_terminal and not sys.stderr.isatty():  # the terminal was closed: stop
@@ -166,8 +166,3 @@ def inherit(fd: int) -> socket.socket:
         listener.close()
         raise DihedralError(f"--fd {fd} is not listening for TCP connections; pass a listening socket")
     return listener
-
-
-def address_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -90,9 +90,7 @@ class ActiveRequests:
                 yield limit, scope
         finally:
             del self.active[limit]
-            self.by_client[client] -= 1
-            if not self.by_client[client]:
-                del self.by_client[client]
+            self.by_client -= Counter([client])  # which leaves out a count of zero
 
     def stop(self) -> None:
         """Give current and later requests little time."""

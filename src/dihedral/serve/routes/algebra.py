@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from dihedral.elements.shares import ComponentShare
 from dihedral.graph.patterns import RuleCount, count_rule, count_rules
 from dihedral.graph.steps import parse_steps, split_step
 from dihedral.interpretation import Match, MinedRule, Row
@@ -78,24 +79,21 @@ def relation(served: ServedModel, name: NameParam, mine: MineParam = True) -> sc
 
 def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schemas.RelationSummary:
     names, a, (both_ways, size) = served.graph.relations, served.algebra, served.mutual
-    row, index = None if a is None else a[names[number]], served.graph.train_index
+    shares: list[ComponentShare | None] = [None, None]
     inverses = []
-    if a is not None and row is not None:
-        num_pairs = len(a) * (len(a) + 1) // 2
-        inverses = [
-            schemas.NearestRelation(
-                relation=names[i],
-                agreement=(~row).agreement(a[names[i]]).among(num_pairs),
-                counted=count_rule(index, [len(a) + number], i),
-            )
-            for i in nearest
-        ]
+    if a is not None:
+        row, num_pairs = a.step(number), len(a) * (len(a) + 1) // 2
+        shares = [share.among(len(a)) for share in (row.symmetry(), row.skewness())]
+        for i in nearest:
+            agreement = (~row).agreement(a.step(i)).among(num_pairs)
+            counted = count_rule(served.graph.train_index, [len(a) + number], i)
+            inverses.append(schemas.NearestRelation(relation=names[i], agreement=agreement, counted=counted))
     return schemas.RelationSummary(
         name=names[number],
         facts=int(served.fact_counts[number]),
         mutual=RuleCount(int(both_ways[number]), int(size[number]), 0),
-        symmetry=None if row is None else row.symmetry().among(len(names)),
-        skewness=None if row is None else row.skewness().among(len(names)),
+        symmetry=shares[0],
+        skewness=shares[1],
         inverses=inverses,
     )
 

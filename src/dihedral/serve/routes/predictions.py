@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Annotated, Literal, TypeVar
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
 
@@ -31,8 +32,8 @@ Result = TypeVar("Result")
 router = APIRouter(prefix="/v1", tags=["predictions"], responses=ERROR_RESPONSES)
 
 
-@router.get("/predict")
-async def predict(request: Request, body: Annotated[schemas.PredictRequest, Query()]) -> schemas.PredictResponse:
+@router.get("/predict", response_model=schemas.PredictResponse)
+async def predict(request: Request, body: Annotated[schemas.PredictRequest, Query()]) -> Any:
     """The best completions of a triple with two given parts."""
     batcher = find_batcher(request, body.model)
     _check(batcher.served, body)
@@ -40,24 +41,21 @@ async def predict(request: Request, body: Annotated[schemas.PredictRequest, Quer
     response = schemas.PredictResponse(predictions=found)
     if not batcher.served.has_labels:
         return batcher.served.labelled(response)
-    labelled: schemas.PredictResponse = await answer_in("light", request, batcher.served, lambda: response)
-    return labelled
+    return await answer_in("light", request, batcher.served, lambda: response)
 
 
-@router.post("/predict", name="predict")
-async def predict_posted(
-    request: Request, body: schemas.PredictBody, model: ModelParam = None
-) -> schemas.PredictResponse | schemas.PredictBatchResponse:
+@router.post("/predict", name="predict", response_model=schemas.PredictResponse | schemas.PredictBatchResponse)
+async def predict_posted(request: Request, body: schemas.PredictBody, model: ModelParam = None) -> Any:
     """The best completions of a triple with two given parts, or those of a batch, {"questions": [...]}."""
-    if isinstance(body, schemas.PredictRequest):
+    if body.questions is None:
         return await predict(request, body.model_copy(update={"model": body.model or model}))
+    if body.model_fields_set - {"questions", "model"}:
+        raise DihedralError("the body has questions and parts of one question; give only one of them")
     batcher = find_batcher(request, body.model or model)
     _check_batch(batcher.served, body.questions)
     answers = await batcher.submit(body.questions)
-    batch: schemas.PredictBatchResponse = await answer_in(
-        "light", request, batcher.served, lambda: schemas.PredictBatchResponse(answers=answers)
-    )
-    return batch
+    make_response = partial(schemas.PredictBatchResponse, answers=answers)
+    return await answer_in("light", request, batcher.served, make_response)
 
 
 def _check_batch(served: ServedModel, questions: Sequence[schemas.PredictQuestion], new: Collection[str] = ()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
@@ -20,7 +20,7 @@ from dihedral.serve import schemas
 from dihedral.serve.routes.common import ERROR_RESPONSES, ModelParam, RelationParam, TopParam, endpoint, find_batcher
 from dihedral.serve.served_model import ServedModel, UnknownNameError
 from dihedral.store.review_files import MEDIA_TYPES, ReviewFormat, to_text
-from dihedral.store.reviews import Decision, Reviews, Verdict, clean
+from dihedral.store.reviews import PAST, Decision, Reviews, Verdict, clean
 
 MAX_FOUND = 1000  # facts of one search that a reviewer has not skipped
 MAX_KEPT = 16  # searches
@@ -106,9 +106,7 @@ def _decided(served: ServedModel, verdict: Verdict, relation: str | None, type: 
 
 
 def _counts(reviews: Reviews) -> schemas.ReviewCounts:
-    verdicts: tuple[Verdict, ...] = ("accept", "reject", "skip")
-    accepted, rejected, skipped = (len(reviews.facts(verdict)) for verdict in verdicts)
-    return schemas.ReviewCounts(accepted=accepted, rejected=rejected, skipped=skipped)
+    return schemas.ReviewCounts(**{PAST[verdict]: len(reviews.facts(verdict)) for verdict in get_args(Verdict)})
 
 
 @endpoint(router, "/review", methods=("POST",), queue="light", responses=READ_ONLY)
