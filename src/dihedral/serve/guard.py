@@ -111,10 +111,12 @@ class Guard:
         """Let the application answer while the client is there and time is left; otherwise the error to send."""
         try:
             body, headers = await self._body(receive), Headers(scope=scope)
-            if body is not None and "content-length" in headers and "transfer-encoding" in headers:
+            if body is None:
+                return None
+            if "content-length" in headers and "transfer-encoding" in headers:
                 detail = "the request has both Content-Length and Transfer-Encoding; send one of them"
                 return error_response(400, detail, headers={"Connection": "close"})  # the next request may be forged
-            if body is None or not scope["path"].startswith("/v1/"):
+            if not scope["path"].startswith("/v1/"):
                 await self.app(scope, _one_message(body), send)
                 return None
             with self.requests.admit((scope.get("client") or ("",))[0]) as (interruption, limit):
@@ -177,17 +179,12 @@ def _is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith("/static/")
 
 
-def _one_message(body: bytes | None) -> Receive:
+def _one_message(body: bytes) -> Receive:
     """What the application receives: the body, then nothing; who has gone is noticed by `_watch`."""
-    messages = [] if body is None else [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
-        if messages:
-            return messages.pop()
-        if body is None:
-            return {"type": "http.disconnect"}
-        await asyncio.Event().wait()
-        raise AssertionError
+        return messages.pop() if messages else await asyncio.Future()
 
     return receive
 
