@@ -74,27 +74,6 @@ def softmax_residual(kernels):
     }
 
 
-def logsumexp_update(kernels):
-    """Two tiles, the second of which raises the maximum of some rows and not of others."""
-    tiles = [padded_logits(), padded_logits(70, 128, seed=1)]
-    tiles[1][::2] += 30
-    largest, sums = torch.full((6,), -1e30), torch.zeros(6)
-    for tile, columns in zip(tiles, (COLUMNS, 70), strict=True):
-        kernels.logsumexp_update(tile, largest, sums, columns)
-    exact = torch.cat([tiles[0][:, :COLUMNS], tiles[1][:, :70]], 1).double()
-    return {"norm": (largest + sums.log(), exact.logsumexp(1)), "maximum": (largest, exact.amax(1))}
-
-
-def softmax_with_norm(kernels):
-    logits = padded_logits()
-    exact = logits[:, :COLUMNS].double()
-    kernels.softmax_with_norm(logits, exact.logsumexp(1).float(), COLUMNS, 1024.0)
-    return {
-        "softmax": (logits[:, :COLUMNS], exact.softmax(1) * 1024),
-        "padding": (logits[:, COLUMNS:], torch.zeros(6, PADDED - COLUMNS)),
-    }
-
-
 def half_matrices(width):
     """130 queries and 330 candidates: neither fills a number of blocks exactly."""
     return normal(130, width, seed=1).half(), (normal(330, width, seed=2) * 0.3).half()
@@ -149,8 +128,6 @@ CASES = {
     "head queries": (queries, {"tail": False, "L": 7}, SINGLE),
     "head queries of two blocks": (queries, {"tail": False, "L": 600}, SINGLE),
     "softmax_residual": (softmax_residual, {}, HALF),
-    "logsumexp_update": (logsumexp_update, {}, SINGLE),
-    "softmax_with_norm": (softmax_with_norm, {}, HALF),
     "softmax_means in one part": (softmax_means, {"width": 72, "multiprocessors": 1}, HALF),
     "softmax_means in several parts": (softmax_means, {"width": 16, "multiprocessors": 2}, HALF),
     "softmax_gradient": (softmax_gradient, {"width": 72}, HALF),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.engine import compiled, cuda
-from dihedral.engine.scratch import Scratch
 
 EPSILON = 1e-10
 
@@ -61,7 +59,7 @@ class Adagrad:
         self.parameter = parameter.detach()  # shares memory with the parameter
         self.lr = lr
         self.sum = torch.zeros_like(self.parameter)
-        self.scratch = Scratch()
+        self.last = torch.empty(0)  # of the compiled form: the last use of each row, -1 between steps
 
     def step(self, gradient: Tensor) -> None:
         """Update all elements."""
@@ -76,22 +74,14 @@ class Adagrad:
         if gradients.ids.is_cuda:
             cuda.adagrad_rows(self.parameter, self.sum, gradients, self.lr, EPSILON)
         elif compiled.available() and gradients.ids.device.type == "cpu":
-            last = self.scratch.last_uses(len(self.parameter))
-            compiled.adagrad_rows(self.parameter, self.sum, last, gradients, self.lr, EPSILON)
+            if not len(self.last):
+                self.last = torch.full((len(self.parameter),), -1, dtype=torch.int32)
+            compiled.adagrad_rows(self.parameter, self.sum, self.last, gradients, self.lr, EPSILON)
         else:
             self._step_rows_plain(gradients)
 
     def _step_rows_plain(self, gradients: RowGradients) -> None:
-        ordered, order = torch.sort(gradients.ids.int(), stable=True)  # 32-bit keys sort faster
-        rows, counts = torch.unique_consecutive(ordered, return_counts=True)
-        source = order if gradients.source is None else gradients.source[order]
-        weights = None if gradients.weights is None else gradients.weights[order]
-        starts = counts.cumsum(0) - counts
-        gradient = F.embedding_bag(source, gradients.vectors, starts, mode="sum", per_sample_weights=weights)
-        total, values = (self.scratch.take(name, gradient.shape, gradient.device) for name in ("total", "values"))
-        rows = rows.long()
-        torch.index_select(self.sum, 0, rows, out=total).addcmul_(gradient, gradient)
-        self.sum.index_copy_(0, rows, total)
-        torch.index_select(self.parameter, 0, rows, out=values)
-        values.addcdiv_(gradient, total.sqrt_().add_(EPSILON), value=-self.lr)
-        self.parameter.index_copy_(0, rows, values)
+        rows, places = torch.unique(gradients.ids, return_inverse=True)
+        gradient = replace(gradients, ids=places).dense(len(rows))
+        self.sum[rows] = total = self.sum[rows].addcmul_(gradient, gradient)
+        self.parameter[rows] = self.parameter[rows].addcdiv_(gradient, total.sqrt_().add_(EPSILON), value=-self.lr)

@@ -122,43 +122,9 @@ def block_logistic(
     vectors, query_gradients = torch.empty(3 * size, width), torch.empty(size, width)
     results = losses, vectors, weights, query_gradients
     _in_threads(_kernels().block_logistic, size, *questions, targets, negatives, decay, *results)
-    return losses, _operator_gradient(questions, query_gradients), vectors, weights
-
-
-def _operator_gradient(questions: Questions, query_gradients: Tensor) -> Tensor:
     gradient = torch.zeros_like(questions.operators)
     _in_threads(_kernels().operator_gradient, gradient.shape[2], *questions, query_gradients, gradient)
-    return gradient
-
-
-def block_queries(questions: Questions) -> Tensor:
-    """Queries [B, 2L] of a model with 2x2 blocks."""
-    size = len(questions.anchors)
-    queries = torch.empty(size, questions.entities.shape[1])
-    _in_threads(_kernels().block_queries, size, *questions, queries)
-    return queries
-
-
-def block_queries_backward(questions: Questions, query_gradients: Tensor, decay: float, out: Tensor) -> Tensor:
-    """Return the gradient of the operators; write that of the anchors, plus decay · row, to `out` [B, 2L]."""
-    _in_threads(_kernels().anchor_gradients, len(out), *questions, decay, query_gradients, out)
-    return _operator_gradient(questions, query_gradients)
-
-
-def pair_logistic(
-    entities: Tensor, queries: Tensor, query_of_pair: Tensor, rows: Tensor, positive: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The sampled logistic loss of pairs of a query [B, 2L] and an entity row; pairs are sorted by query.
-
-    Returns the summed loss, the gradient of the mean loss with respect to the queries, and weights [pairs]; the
-    gradient of a pair's entity row is its weight times its query.
-    """
-    starts = torch.searchsorted(query_of_pair, torch.arange(len(queries) + 1))
-    losses = torch.empty(len(queries), dtype=torch.float64)
-    gradients, weights = torch.zeros_like(queries), torch.empty(len(rows))
-    results = losses, gradients, weights
-    _in_threads(_kernels().pair_logistic, len(queries), entities, queries, starts, rows, positive, *results)
-    return losses.sum(), gradients, weights
+    return losses, gradient, vectors, weights
 
 
 def count_ranks(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,11 +42,11 @@ def tiled_cross_entropy(
     part returns the loss of its own targets and its share of the query gradient; summing over parts gives the total.
     """
     tile_bytes = (tile_mb or TILE_MB) * 2**20
-    if queries.is_cuda and precision == "half":
+    if queries.is_cuda and precision == "half" and (combine is None or cuda.fits_registers(queries)):
         return cuda.half_cross_entropy(queries, candidates, targets, scale, tile_bytes, combine)
     if queries.is_cuda:
         before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
         try:
             return _tiled(queries, candidates, targets, scale, tile_bytes, combine)
         finally:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
 
 SCALE = 1024.0  # softmax values are stored times this to avoid float16 subnormals
-MIN_ROWS = 256
+MIN_ROWS = 256  # per tile of queries; the products are slow with fewer
 MIN_SHARED_MEMORY = 200_000  # bytes per multiprocessor; Hopper has more, earlier architectures have less
 
 Combine = Callable[[Tensor], Tensor]
@@ -57,11 +57,9 @@ def half_cross_entropy(
     batch, width = queries.shape
     half_queries = _padded_half(queries, batch, _round_up(width, 8))
     entities = _round_up(len(candidates), 64)
-    rows = min(batch, tile_bytes // (2 * entities))
-    if (combine or rows < batch) and _fits_registers(queries):
+    rows = min(batch, max(MIN_ROWS, tile_bytes // (2 * entities)))
+    if combine or (rows < batch and fits_registers(queries)):
         return _half_in_registers(half_queries, candidates, targets, scale, combine)
-    if combine or entities * half_queries.shape[1] * 2 > tile_bytes or rows < min(batch, MIN_ROWS):
-        return _half_by_entities(half_queries, candidates, targets, scale, tile_bytes, combine)
     half_candidates = _padded_half(candidates, entities, half_queries.shape[1])
     losses = torch.empty(batch, device=queries.device)
     query_gradients = []
@@ -78,7 +76,7 @@ def half_cross_entropy(
     return losses.sum(), query_gradient[:, :width], candidate_gradient[: len(candidates), :width]
 
 
-def _fits_registers(queries: Tensor) -> bool:
+def fits_registers(queries: Tensor) -> bool:
     """Whether rows are narrow enough and the device has enough shared memory."""
     device = torch.cuda.get_device_properties(queries.device)
     return queries.shape[1] <= kernels().MAX_WIDTH and device.shared_memory_per_multiprocessor >= MIN_SHARED_MEMORY
@@ -103,36 +101,6 @@ def _half_in_registers(
     candidate_gradient = kernels().softmax_gradient(half_queries, half_candidates, norm, scale)
     candidate_gradient.index_add_(0, targets, half_queries.float() * inside[:, None], alpha=-scale)
     return loss, query_gradient[:, :width], candidate_gradient[:, :width]
-
-
-def _half_by_entities(
-    half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Process tiles of entities, for rows too wide for registers; a second pass recomputes the logits."""
-    batch, padded = half_queries.shape
-    width = candidates.shape[1]
-    at_once = max(64, tile_bytes // (2 * batch + 6 * padded) // 64 * 64)
-    largest = torch.full((batch,), -1e30, device=half_queries.device)
-    sums = torch.zeros_like(largest)
-    for tile in candidates.split(at_once):
-        half_tile = _padded_half(tile, _round_up(len(tile), 64), padded)
-        kernels().logsumexp_update(half_queries @ half_tile.T, largest, sums, len(tile))
-    norm = largest + sums.log()
-    if combine:
-        norm = combine(norm)
-    inside, targets = local_targets(targets, candidates)
-    positives = _padded_half(candidates[targets], batch, padded).float() * inside[:, None]
-    loss = (norm * inside - (half_queries.float() * positives).sum(1)).sum()
-    query_gradient = -positives * scale
-    candidate_gradient = torch.empty_like(candidates)
-    for tile, gradient in zip(candidates.split(at_once), candidate_gradient.split(at_once), strict=True):
-        half_tile = _padded_half(tile, _round_up(len(tile), 64), padded)
-        softmax = half_queries @ half_tile.T
-        kernels().softmax_with_norm(softmax, norm, len(tile), SCALE)
-        query_gradient += _product(softmax, half_tile, scale / SCALE)
-        gradient.copy_(_product(softmax.T, half_queries, scale / SCALE)[: len(tile), :width])
-    candidate_gradient.index_add_(0, targets, half_queries[:, :width].float() * inside[:, None], alpha=-scale)
-    return loss, query_gradient[:, :width], candidate_gradient
 
 
 def _product(left: Tensor, right: Tensor, scale: float) -> Tensor:

@@ -71,62 +71,6 @@ def _softplus(x):
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-def block_queries(start, stop, entities, operators, index, anchors, half, queries):
-    """Queries start to stop: Rᵀ h before `half`, R t after it."""
-    L = entities.shape[1] // 2
-    for i in range(start, stop):
-        h, q = entities[anchors[i]], queries[i]
-        a, b, c, d = operators[index[i]]
-        if i >= half:
-            b, c = c, b
-        for j in range(L):
-            x, y = h[j], h[L + j]
-            q[j] = a[j] * x + c[j] * y
-            q[L + j] = b[j] * x + d[j] * y
-
-
-@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-def anchor_gradients(start, stop, entities, operators, index, anchors, half, decay, query_gradients, gradients):
-    """Gradients of the anchors of queries start to stop, plus decay · row."""
-    L = entities.shape[1] // 2
-    decay = np.float32(decay)
-    for i in range(start, stop):
-        h, dq, dh = entities[anchors[i]], query_gradients[i], gradients[i]
-        a, b, c, d = operators[index[i]]
-        if i >= half:
-            b, c = c, b
-        for j in range(L):
-            u, v = dq[j], dq[L + j]
-            dh[j] = a[j] * u + b[j] * v + decay * h[j]
-            dh[L + j] = c[j] * u + d[j] * v + decay * h[L + j]
-
-
-@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-def pair_logistic(start, stop, entities, queries, starts, rows, positive, losses, query_gradients, weights):
-    """Losses, gradients and weights of queries start to stop; the pairs of query i begin at starts[i]."""
-    size, width = queries.shape
-    scale = np.float32(1.0 / size)
-    for i in range(start, stop):
-        q, dq = queries[i], query_gradients[i]
-        loss = 0.0
-        for pair in range(starts[i], starts[i + 1]):
-            e = entities[rows[pair]]
-            score = np.float32(0.0)
-            for j in range(width):
-                score += q[j] * e[j]
-            if positive[pair]:
-                loss += _softplus(-score)
-                weight = -scale / (np.float32(1.0) + math.exp(score))
-            else:
-                loss += _softplus(score)
-                weight = scale / (np.float32(1.0) + math.exp(-score))
-            weights[pair] = weight
-            for j in range(width):
-                dq[j] += weight * e[j]
-        losses[i] = loss
-
-
-@njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def operator_gradient(start, stop, entities, operators, index, anchors, half, query_gradients, gradient):
     """Sum the gradient of components start to stop of each operator over the queries that use it."""
     size, width = query_gradients.shape

@@ -19,9 +19,3 @@ class Scratch:
         if buffer is None or buffer.numel() < size:
             buffer = self.buffers[name] = torch.empty(size, device=device)
         return buffer[:size].view(shape)
-
-    def last_uses(self, rows: int) -> Tensor:
-        """int32 [rows], all -1; the caller must reset every entry to -1."""
-        if "last" not in self.buffers:
-            self.buffers["last"] = torch.full((rows,), -1, dtype=torch.int32)
-        return self.buffers["last"]

@@ -132,39 +132,6 @@ def softmax_residual(logits: Tensor, targets: Tensor, losses: Tensor, columns: i
     )
 
 
-@triton.jit
-def _logsumexp_update(logits, largest_out, sums, columns, stride, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    base = logits + row.to(tl.int64) * stride
-    largest, total = _online_logsumexp(base, columns, BLOCK)
-    before = tl.load(largest_out + row)
-    top = tl.maximum(tl.max(largest, 0), before)
-    here = tl.sum(total * tl.exp(largest - top), 0)
-    tl.store(sums + row, tl.load(sums + row) * tl.exp(before - top) + here)
-    tl.store(largest_out + row, top)
-
-
-def logsumexp_update(logits: Tensor, largest: Tensor, sums: Tensor, columns: int) -> None:
-    """Update the running maximum and sum of exponentials of each row with a tile of logits."""
-    _logsumexp_update[(len(logits),)](logits, largest, sums, columns, logits.stride(0), BLOCK=4096, num_warps=8)
-
-
-@triton.jit
-def _softmax_with_norm(logits, norms, columns, stride, scale, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    base = logits + row.to(tl.int64) * stride
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(base + column, mask=column < columns, other=-1e30).to(tl.float32)
-    p = tl.where(column < columns, tl.exp(x - tl.load(norms + row)), 0.0)
-    tl.store(base + column, (p * scale).to(tl.float16), mask=column < stride)
-
-
-def softmax_with_norm(logits: Tensor, norms: Tensor, columns: int, scale: float) -> None:
-    """Replace logits [B, padded] by scale · softmax, given the log-sum-exp of each row."""
-    grid = len(logits), triton.cdiv(logits.stride(0), 4096)
-    _softmax_with_norm[grid](logits, norms, columns, logits.stride(0), scale, BLOCK=4096, num_warps=8)
-
-
 # --- cross-entropy with logits in registers only: attention whose keys and values are the same rows ----
 
 LOG2E = tl.constexpr(1.4426950408889634)

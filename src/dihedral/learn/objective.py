@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.models import Model
@@ -13,7 +11,6 @@ from dihedral.objectives.logistic import LogisticLoss
 from dihedral.objectives.negatives import SkewNegatives
 from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
-from dihedral.objectives.sharded import ShardedLogisticLoss
 from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Walks
 
@@ -43,8 +40,7 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:
             shard=shard,
         )
     skew = SkewNegatives.build(graph.train_index, recipe.skew_probability, device) if recipe.skew_probability else None
-    loss = LogisticLoss if shard.is_single else partial(ShardedLogisticLoss, shard=shard)
-    return loss(
+    return LogisticLoss(
         relations,
         graph.num_entities,
         negatives=recipe.negatives,
@@ -53,4 +49,5 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:
         skew=skew,
         regulariser=regulariser,
         regularise_negatives=recipe.regularise_negatives,
+        shard=shard,
     )

@@ -21,6 +21,12 @@ class Gradients:
     operators: Tensor  # like the operators
     entities: RowGradients | Tensor  # for the rows in use, or the complete table [N, 2L]
 
+    def joined(self, other: Gradients) -> Gradients:
+        """Of the sum of two losses, for gradients of rows."""
+        assert isinstance(self.entities, RowGradients) and isinstance(other.entities, RowGradients)
+        rows = self.entities.joined(other.entities)
+        return Gradients(self.loss + other.loss, self.operators + other.operators, rows)
+
 
 class Objective(Protocol):
     """A loss that the trainer minimises."""

@@ -5,6 +5,9 @@
 n runs over the sampled negatives of the positive, φ is the model's score, and λ is the weight of the regulariser Ω,
 which is per positive and averaged over the batch. -log σ(x) = softplus(-x). The paper does not say which entities Ω is
 about; with `regularise_negatives` it is the sum over all triples of the bracket, the negatives included.
+
+With entities partitioned over ranks, queries travel and rows stay: the rank that holds an anchor computes its query, all
+ranks score the targets and negatives that they hold, and the gradients of the queries are summed.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from torch import Tensor
 from dihedral.engine import compiled
 from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import Questions
-from dihedral.engine.scratch import Scratch
 from dihedral.models import Relations
 from dihedral.objectives.base import Gradients, ask_half, queries_of_sides
 from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
 from dihedral.objectives.regularisers import L2, NONE, Regulariser
+from dihedral.runtime.distributed import Shard
 
 
 @dataclass(eq=False)
@@ -31,6 +34,8 @@ class LogisticLoss:
 
     The rest is the component loss, and models whose candidates are not the rows of the table. `dihedral.reference` is
     what all of them compute.
+
+    shard: this process's entities, if several share them; loss and gradients are then this process's part.
     """
 
     relations: Relations
@@ -41,9 +46,10 @@ class LogisticLoss:
     skew: SkewNegatives | None = None
     regulariser: Regulariser = NONE
     regularise_negatives: bool = False  # the regulariser, L2, is on the negative triples too
+    shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        self.scratch = Scratch()
+        self.is_partitioned = self.shard is not None and not self.shard.is_single
         rows_are_candidates = type(self.relations).candidates is Relations.candidates
         self.written_out = rows_are_candidates and not self.component_weight
         self.compilable = (
@@ -53,6 +59,7 @@ class LogisticLoss:
             and (self.regulariser is NONE or isinstance(self.regulariser, L2))
             and not self.share_negatives
             and not self.regularise_negatives
+            and not self.is_partitioned
         )
 
     def __call__(
@@ -61,11 +68,13 @@ class LogisticLoss:
         negatives = self.sample(batch, generator)
         reverse = self.skew.draw(batch, generator) if self.skew else None
         questions, targets = ask_half(entities, operators, index, batch)
+        if self.is_partitioned:
+            return self.by_pairs(questions, targets, negatives, reverse)
         if not self.written_out:
             return self.by_autograd(questions, targets, negatives, reverse)
         fast = self.by_compiled if self.compiled and batch.device.type == "cpu" else self.by_hand
         found = fast(questions, targets, negatives)
-        return found if reverse is None else self.with_reversed(found, questions, targets, reverse)
+        return found if reverse is None else found.joined(self.reversed(questions, targets, reverse))
 
     @property
     def compiled(self) -> bool:
@@ -115,7 +124,7 @@ class LogisticLoss:
         with torch.enable_grad():
             queries = queries_of_sides(self.relations, operators, index, anchor, half)
         query, target = queries.detach(), entities.index_select(0, targets)
-        negative = self._gather(entities, negatives)  # [chunks, k, 2L]; a chunk is one question unless they share
+        negative = entities[negatives]  # [chunks, k, 2L]; a chunk is one question unless they share
         chunks = self._chunks(query, len(negatives))
         positive_score = (query * target).sum(-1)
         scores = torch.bmm(chunks, negative.mT).flatten(0, 1)[:size]  # [B, k]
@@ -152,8 +161,8 @@ class LogisticLoss:
             loss = loss + decay * 0.5 * rows.square().sum() / len(targets)
         return Gradients(loss, operator_gradient, weighted_uses(ids, vectors, weights))
 
-    def with_reversed(self, found: Gradients, questions: Questions, targets: Tensor, reverse: Tensor) -> Gradients:
-        """Add the terms softplus(φ(t, r, h)) of the positives in the mask `reverse` [B]."""
+    def reversed(self, questions: Questions, targets: Tensor, reverse: Tensor) -> Gradients:
+        """The terms softplus(φ(t, r, h)) of the positives in the mask `reverse` [B]."""
         entities, operators, index, anchors, half = questions
         operators, size = operators.detach().requires_grad_(), len(anchors)
         anchor, target = entities[anchors], entities[targets].requires_grad_()
@@ -163,21 +172,61 @@ class LogisticLoss:
         weight = (torch.sigmoid(score) * reverse / size)[:, None]
         operator_gradient, target_gradient = torch.autograd.grad(swapped, [operators, target], weight * anchor)
         rows = RowGradients(torch.cat([anchors, targets]), torch.cat([weight * swapped.detach(), target_gradient]))
-        loss = found.loss + (F.softplus(score) * reverse).sum() / size
-        assert isinstance(found.entities, RowGradients)
-        return Gradients(loss, found.operators + operator_gradient, found.entities.joined(rows))
+        return Gradients((F.softplus(score) * reverse).sum() / size, operator_gradient, rows)
+
+    def by_pairs(self, questions: Questions, targets: Tensor, negatives: Tensor, reverse: Tensor | None) -> Gradients:
+        """This rank's part of Eq. 2: pairs of a query and one of the targets and negatives that it holds."""
+        assert self.shard is not None
+        ids = targets[:, None] if self.share_negatives else torch.cat([targets[:, None], negatives], dim=1)
+        places, held = self.shard.find(ids.flatten())
+        signs = torch.where(places % ids.shape[1] == 0, -1.0, 1.0)
+        shared = negatives if self.share_negatives else None
+        found = self._pair_gradients(questions, places // ids.shape[1], held, signs, shared)
+        if reverse is not None:  # the anchors are negatives of the questions with the targets as anchors
+            places, held = self.shard.find(questions.anchors)
+            more = reverse[places]
+            ones = torch.ones(int(more.sum()), device=more.device)
+            swapped = questions._replace(anchors=targets)
+            found = found.joined(self._pair_gradients(swapped, places[more], held[more], ones, None))
+        positives = self.shard.find(torch.cat([questions.anchors, targets]))[1]
+        penalty, decay = self.regulariser.penalty_and_gradient(questions.entities[positives], len(targets))
+        return found.joined(Gradients(penalty, torch.zeros_like(found.operators), RowGradients(positives, decay)))
+
+    def _pair_gradients(
+        self, questions: Questions, question: Tensor, ids: Tensor, signs: Tensor, shared: Tensor | None
+    ) -> Gradients:
+        """Σ softplus(sign · φ) / B over pairs of a question and an own row, and over own rows of `shared` negatives."""
+        assert self.shard is not None
+        entities, operators, index, anchors, half = questions
+        places, held = self.shard.find(anchors)
+        operators, rows, size = operators.detach().requires_grad_(), entities[held].requires_grad_(), len(anchors)
+        with torch.enable_grad():
+            own = queries_of_sides(self.relations, operators, index[places], rows, int((places < half).sum()))
+        queries = self.shard.sum(own.new_zeros(size, own.shape[1]).index_copy_(0, places, own.detach()))
+        sizes: list[int] = []  # shared negatives of each chunk that this rank holds
+        if shared is not None:
+            places_of_shared, more = self.shard.find(shared.flatten())
+            sizes = torch.bincount(places_of_shared // shared.shape[1], minlength=len(shared)).tolist()
+            ids = torch.cat([ids, more])
+        used = entities[ids].requires_grad_()
+        queries.requires_grad_()
+        with torch.enable_grad():
+            candidates, *chunks = self.relations.candidates(used).split([len(question), *sizes])
+            loss = F.softplus(signs * (queries[question] * candidates).sum(-1)).sum() / size
+            for number, chunk in enumerate(chunks):
+                part = queries[number * self.share_negatives :][: self.share_negatives]
+                loss = loss + F.softplus(part @ chunk.T).sum() / size
+        query_gradient, row_gradient = torch.autograd.grad(loss, [queries, used])
+        own_gradient = self.shard.sum(query_gradient)[places]
+        operator_gradient, anchor_gradient = torch.autograd.grad(own, [operators, rows], own_gradient)
+        uses = RowGradients(torch.cat([held, ids]), torch.cat([anchor_gradient, row_gradient]))
+        return Gradients(loss.detach(), operator_gradient, uses)
 
     def _chunks(self, rows: Tensor, count: int) -> Tensor:
         """Rows [B, d] of questions as [count, those that share negatives, d]; the last chunk is padded with zeros."""
         share = self.share_negatives or 1
         missing = count * share - len(rows)
         return (F.pad(rows, (0, 0, 0, missing)) if missing else rows).view(count, share, -1)
-
-    def _gather(self, entities: Tensor, ids: Tensor) -> Tensor:
-        if entities.is_cuda:
-            return entities[ids]
-        rows = self.scratch.take("negatives", (ids.numel(), entities.shape[1]), entities.device)
-        return torch.index_select(entities, 0, ids.flatten(), out=rows).view(*ids.shape, -1)
 
 
 def weighted_uses(ids: Tensor, vectors: Tensor, weights: Tensor) -> RowGradients:

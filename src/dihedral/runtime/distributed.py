@@ -27,7 +27,6 @@ from dihedral.errors import DihedralError
 TIMEOUT = timedelta(hours=1)  # for a slow rank; torchrun itself detects one that died
 MAX_ROWS_SENT = 1 << 16  # in one piece of a table
 MAX_MESSAGE_BYTES = 2000
-SMALL_SIZE = 1 << 15  # elements of a tensor for which a single exchange is faster than gloo's all_reduce
 
 _groups = itertools.count()  # numbers the process groups, so that a new one does not find addresses of an earlier one
 
@@ -152,38 +151,22 @@ class Shard:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over ranks, in place if the tensor is contiguous."""
-        return self._begin_sum(tensor)()
-
-    def _begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         if self.is_single:
-            return lambda: tensor
-        if tensor.device.type == "cpu" and tensor.numel() <= SMALL_SIZE:  # gloo's all_reduce takes several rounds
-            copies, ones = tensor.reshape(1, -1).repeat(self.world, 1), [1] * self.world
-            parts = torch.empty_like(copies)
-            wait = self.all_to_all(parts, ones, copies, ones)
-
-            def add() -> Tensor:
-                wait()
-                return tensor.copy_(parts.sum(0).view(tensor.shape))
-
-            return add
+            return tensor
         total = tensor.contiguous()
-        work = dist.all_reduce(total, async_op=True)
-
-        def finish() -> Tensor:
-            work.wait()
-            return total
-
-        return finish
+        dist.all_reduce(total)
+        return total
 
     def begin_sums(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
         """Start to sum several tensors over ranks in one message; call the result to wait for the sums."""
         if self.is_single:
             return lambda: tensors
-        finish = self._begin_sum(torch.cat([tensor.flatten().float() for tensor in tensors]))
+        total = torch.cat([tensor.flatten().float() for tensor in tensors])
+        work = dist.all_reduce(total, async_op=True)
 
         def parts() -> list[Tensor]:
-            found = finish().split([tensor.numel() for tensor in tensors])
+            work.wait()
+            found = total.split([tensor.numel() for tensor in tensors])
             return [part.view(tensor.shape) for part, tensor in zip(found, tensors, strict=True)]
 
         return parts
@@ -207,17 +190,6 @@ class Shard:
     def rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """Rows [n, …], whichever ranks hold them."""
         return self.sum(self.own_rows(table, ids)[0])
-
-    def owners(self, ids: Tensor) -> Tensor:
-        """The rank that holds each row."""
-        return ids * self.stride % self.num_rows // self.max_rows
-
-    def all_to_all(self, received: Tensor, counts: list[int], sent: Tensor, sizes: list[int]) -> Callable[[], Any]:
-        """Start to exchange rows: rank i gets sizes[i] rows of `sent` and provides counts[i] rows of `received`.
-
-        Call the result to wait for the end of the exchange.
-        """
-        return dist.all_to_all_single(received, sent, counts, sizes, async_op=True).wait
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The positions in ids [n] of the rows that this rank holds, and their indices in its part."""
