@@ -19,7 +19,7 @@ import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.engine import compiled
 from dihedral.learn.finish import finish
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe, load_recipe
 
 SOFTMAX = Recipe(objective="softmax", regulariser="l2", regulariser_weight=0.3, entity_init=0.001, dimension=200,

@@ -24,7 +24,7 @@ from benchmarks.peers import PyKEEN, TorchKGE
 from benchmarks.record import RESULTS, save
 from dihedral.engine import compiled
 from dihedral.evaluation import Evaluator
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe
 
 DIMENSION, BATCH, NEGATIVES = 200, 1024, 10

@@ -31,7 +31,7 @@ from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
 from dihedral.learn.defaults import choose_recipe
 from dihedral.learn.finish import finish
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.device import choose_device, device_name
 

@@ -16,7 +16,7 @@ from benchmarks.living import Facts, split_off
 from benchmarks.record import save, seconds
 from dihedral.graph import load_graph
 from dihedral.learn import choose_recipe
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.predict.predictor import Predictor
 from dihedral.store.trained import TrainedModel
 
@@ -37,7 +37,7 @@ def measure(graph_name: str, dimension: int, seed: int) -> list[dict[str, Any]]:
         given = [fact for fact in theirs[::2] if known.issuperset(fact) and fact[0] != fact[2]]
         names = sorted(new & {name for h, _, t in given for name in (h, t)})
         recipe = choose_recipe(graph).replace(dimension=dimension)
-        model, _ = Trainer(graph, recipe, seed=seed).parameters.best_model()
+        model, _ = Trainer(graph, recipe, seed=seed).best_model()
         predictor = Predictor(TrainedModel(model, graph, recipe=recipe))
         predictor.fold_in_context()  # computed once per model
 

@@ -31,7 +31,7 @@ from dihedral.io.jsonl import append_line
 from dihedral.learn import choose_recipe, load_recipe
 from dihedral.learn.estimates import num_threads
 from dihedral.learn.finish import finish
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment

@@ -27,7 +27,7 @@ from dihedral.errors import TrainingError
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, read_lines
-from dihedral.learn.identity import run_identity
+from dihedral.learn.checkpoint import run_identity
 from dihedral.learn.loop import Event
 from dihedral.objectives.recipe import Recipe, load_recipe
 from dihedral.runtime.device import choose_device, device_name

@@ -33,7 +33,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS, triple_keys
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.environment import environment
@@ -192,7 +192,7 @@ def sized(recipe: Recipe, options: argparse.Namespace) -> Recipe:
 
 def predictor(graph: Graph, options: argparse.Namespace) -> Predictor:
     trainer = Trainer(graph, sized(SAMPLED, options), device=options.device)
-    return Predictor(TrainedModel(trainer.parameters.best_model()[0], graph))
+    return Predictor(TrainedModel(trainer.best_model()[0], graph))
 
 
 def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:

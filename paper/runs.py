@@ -18,8 +18,8 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph, load_graph, make_family
 from dihedral.io.files import make_folder, read_json, write_json
 from dihedral.learn import Recipe, Trainer
+from dihedral.learn.checkpoint import find_difference, run_identity
 from dihedral.learn.finish import finish
-from dihedral.learn.identity import find_difference, run_identity
 from dihedral.learn.loop import Callback, Event
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device, device_name

@@ -12,7 +12,7 @@ from torch import Tensor
 from dihedral import Recipe, reference
 from dihedral.elements.group import DihedralGroup
 from dihedral.graph import make_family
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.models.dihedral import gumbel_noise
 from tests.oracle import matrices
 

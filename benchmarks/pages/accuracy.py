@@ -11,7 +11,7 @@ from statistics import mean
 from benchmarks.pages.records import Row, number, ratio, read, read_rows, source, spread
 from benchmarks.record import RESULTS
 from dihedral.learn import load_recipe, recipe_names
-from dihedral.learn.identity import run_identity
+from dihedral.learn.checkpoint import run_identity
 from paper.reported import REPORTED
 from paper.tables import markdown
 

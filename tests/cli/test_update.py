@@ -105,7 +105,7 @@ def test_ctrl_c_leaves_the_model_as_it_was(cli, folder, new, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dihedral.learn.loop.Trainer.step", interrupt)
+    monkeypatch.setattr("dihedral.learn.trainer.Trainer.step", interrupt)
     done = cli("update", folder, "--add", new)
     assert done.code == 1 and "is as it was" in done.err and content(folder) == before
 

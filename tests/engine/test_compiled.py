@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dihedral.engine import compiled
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")

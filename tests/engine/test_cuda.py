@@ -9,7 +9,7 @@ import torch
 
 from dihedral.engine.adagrad import Adagrad, RowGradients
 from dihedral.engine.cross_entropy import tiled_cross_entropy
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe
 from tests.oracle import exact_cross_entropy
 
@@ -84,7 +84,7 @@ def test_captured_steps_train_like_plain_steps(family, settings, monkeypatch):
     recipe = Recipe(model="dihedral-ste", dimension=32, epochs=5, batch_size=64, **settings)
     losses = []
     for min_captured in (10**9, 1):
-        monkeypatch.setattr("dihedral.learn.loop.MIN_CAPTURED", min_captured)
+        monkeypatch.setattr("dihedral.learn.trainer.MIN_CAPTURED", min_captured)
         trainer = Trainer(family, recipe.replace(validate_every=0), device="cuda")
         trainer.run()
         losses.append(trainer.state.history[-1]["loss"])

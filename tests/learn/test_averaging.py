@@ -60,7 +60,7 @@ def test_the_kept_model_is_the_exponential_average_over_the_epochs(family, recip
     expected = exponential_average(states, decay)
     assert_close(trainer.parameters.average, expected)
     average = {name: tensor.clone() for name, tensor in trainer.parameters.average.items()}
-    model, latents = trainer.parameters.best_model()
+    model, latents = trainer.best_model()
     assert torch.equal(model.entities, average["entities"])
     assert not torch.equal(model.entities, states[-1]["entities"])
     (name,) = latents
@@ -111,7 +111,7 @@ def test_the_best_average_on_valid_is_kept(family):
     curve = [row["valid_mrr"] for row in trainer.state.history]
     best = 1 + curve.index(max(curve))
     assert trainer.state.best_epoch == best < 20  # otherwise the test is void
-    model, _ = trainer.parameters.best_model()
+    model, _ = trainer.best_model()
     expected = exponential_average(states[:best], recipe.averaging)
     torch.testing.assert_close(model.entities.double(), expected["entities"], atol=1e-5, rtol=1e-5)
     assert Evaluator(family, "valid")(EmbeddingScorer(model)).mrr == max(curve)

@@ -9,7 +9,7 @@ import torch
 
 import dihedral as dh
 from dihedral.learn.estimates import LARGEST, num_threads, seconds_per_epoch
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 
 RECIPE = dh.load_recipe("demo/umls").replace(objective="softmax", dimension=64, batch_size=128, validate_every=0)
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dihedral as dh
-from dihedral.learn.objective import build_objective
+from dihedral.learn.trainer import build_objective
 from dihedral.objectives.logistic import LogisticLoss
 from dihedral.objectives.softmax import SoftmaxLoss
 

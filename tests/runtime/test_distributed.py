@@ -14,7 +14,7 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.evaluation import Evaluator
-from dihedral.learn.objective import build_objective
+from dihedral.learn.trainer import build_objective
 from dihedral.models import Model, build_model
 from dihedral.models.registry import _normal_rows
 from dihedral.runtime.distributed import Shard

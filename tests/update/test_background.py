@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dihedral.learn.loop import Phase
+from dihedral.learn.trainer import Phase
 from dihedral.objectives.recipe import Recipe
 from dihedral.update.background import Anchor, make_background
 

@@ -56,7 +56,7 @@ def test_a_row_with_more_facts_moves_less(predictor):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("objective", ["softmax", "logistic"])
 def test_both_phases_of_an_update_run_as_captured_steps(family, objective, monkeypatch):
-    monkeypatch.setattr("dihedral.learn.loop.MIN_CAPTURED", 1)
+    monkeypatch.setattr("dihedral.learn.trainer.MIN_CAPTURED", 1)
     recipe = dh.Recipe(model="dihedral-gumbel", dimension=32, epochs=30, batch_size=8, objective=objective)
     trained = dh.train(family, recipe, progress=False, device="cuda")
     names = list(family.entities)[:12]

@@ -2,7 +2,7 @@
 
 from dihedral.learn.defaults import choose_recipe
 from dihedral.learn.interrupts import Interrupted
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe, load_recipe, recipe_names
 
 __all__ = ["Interrupted", "Recipe", "Trainer", "choose_recipe", "load_recipe", "recipe_names"]

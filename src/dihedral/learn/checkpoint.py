@@ -1,42 +1,69 @@
-"""The state of a run on disk, for any number of processes: torch.distributed.checkpoint in safetensors files.
+"""The state of a run on disk: `checkpoint.json`, and safetensors files of the state and of the best parameters so far.
 
-`checkpoint.json` names the folder of the tensors and is written last and atomically, so a run that is killed while it
-saves still has its previous checkpoint. Nothing is pickled.
+`checkpoint.json` is written last and atomically, so a run that is killed while it saves still has its previous
+checkpoint. Rank zero writes tables of entities in the order of their ids, so that any number of processes can resume.
 """
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.io.files import (
     atomic_path,
-    check_header,
     make_folder,
     path_within,
     read_json,
+    read_tensors,
     remove_partial_files,
     remove_tree,
-    sync_folder,
     write_json,
+    write_tensors,
 )
 from dihedral.io.locks import lock_folder
 from dihedral.io.records import read_record
-from dihedral.learn.identity import MAY_CHANGE_ON_RESUME, Identity, find_difference
-from dihedral.runtime.distributed import is_joined, launch, on_rank_zero
+from dihedral.objectives.recipe import Recipe
+from dihedral.runtime.distributed import Shard, launch, on_rank_zero
 
-VERSION = 2
+VERSION = 3
 UPDATE = "update"  # folder of an update that is not finished, beside that of a training run
+MAY_CHANGE_ON_RESUME = ("precision", "epochs", "validate_every", "patience")
+
+Identity = dict[str, Any]
+
+
+def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str, start: str | None = None) -> Identity:
+    """What determines a run: the settings without name and about, the seed, and the graph's fingerprint.
+
+    recipe: a Recipe or the settings of one; settings that are missing have their defaults.
+    start: the digest of the model that an update starts from; None in a run from scratch.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else Recipe.from_dict(recipe)
+    settings = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
+    return {"start": start, "recipe": settings, "seed": seed, "data": data}
+
+
+def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] = ()) -> str | None:
+    """The first part of `wanted` that differs in `found`, such as "seed" or "recipe (K)"; None if there is none.
+
+    ignore: settings that may differ.
+    """
+    for part, value in wanted.items():
+        if part != "recipe":
+            if found.get(part) != value:
+                return part
+            continue
+        for key in value:
+            if key not in ignore and found[part].get(key) != value[key]:
+                return f"recipe ({key})"
+    return None
 
 
 @dataclass
@@ -64,8 +91,7 @@ class RunFolder:
         self._launch = self.folder / "launch"
         self.device = torch.device(device)  # that ranks communicate with
         self.restart = "start over with --overwrite"  # what error messages advise
-        self.state = ""  # the folders that the checkpoint names
-        self.best = ""
+        self.best_epoch = -1  # of the best parameters that are stored
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -99,37 +125,35 @@ class RunFolder:
         self._launch.unlink(missing_ok=True)
         self._drop_all_but(())
 
-    def _drop_all_but(self, names: tuple[str, ...]) -> None:
-        for pattern in ("state-*", "best-*", ".state-*", ".best-*"):  # a dot: a run was killed while writing
-            for path in self.folder.glob(pattern):
-                if path.name not in names:
+    def _drop_all_but(self, kept: Collection[Path]) -> None:
+        for pattern in ("state-*", "best-*"):
+            for path in set(self.folder.glob(pattern)).difference(kept):
+                if path.is_dir():
                     remove_tree(path)
+                else:
+                    path.unlink()
         remove_partial_files(self.folder)
 
-    # --- tensors: every rank writes and reads its own part ---------------------------------------
-
-    def save(self, state: RunState, tensors: dict[str, Tensor], identity: Identity) -> None:
-        """Write the tensors, replace the checkpoint, then delete the folders that it no longer names."""
-        name, best = state_name(state), _best(state.best_epoch)
-        if self.state != name:
-            self._write(name, tensors)
-            self.state = name
-        content = {"version": VERSION, "state": name, "progress": asdict(state), "identity": identity}
-        files = [file for folder in (name, best) for file in sorted((self.folder / folder).glob("*.safetensors"))]
-        content["bytes"] = {str(file.relative_to(self.folder)): file.stat().st_size for file in files}
+    def save(
+        self,
+        state: RunState,
+        tensors: dict[str, Tensor],
+        best: dict[str, Tensor] | None,
+        identity: Identity,
+        shard: Shard,
+    ) -> None:
+        """Write tensors and the best parameters, replace the checkpoint, and delete what it no longer refers to."""
+        paths = self._state(state), self._best(state)
+        self._write(paths[0], tensors, shard)
+        if best is not None and self.best_epoch != state.best_epoch:
+            self._write(paths[1], best, shard)
+            self.best_epoch = state.best_epoch
 
         def replace() -> None:
-            write_json(self.checkpoint, content)
-            self._drop_all_but((name, best))
+            write_json(self.checkpoint, {"version": VERSION, "progress": asdict(state), "identity": identity})
+            self._drop_all_but(paths)
 
         on_rank_zero(replace, self.device)
-
-    def has_best(self, epoch: int) -> bool:
-        return self.best == _best(epoch)
-
-    def save_best(self, epoch: int, tensors: dict[str, Tensor]) -> None:
-        self._write(_best(epoch), tensors)
-        self.best = _best(epoch)
 
     def load(self, identity: Identity) -> RunState:
         """The state of the last checkpoint; refuses one of other data, another recipe or another seed."""
@@ -152,47 +176,46 @@ class RunFolder:
                     f"checkpoint {str(self.checkpoint)!r} was made with another {'graph' if part == 'data' else part}; "
                     f"resume with the same graph, recipe and seed, or {self.restart}"
                 )
-            state = _progress(content["progress"])
-            self.state, self.best = state_name(state), _best(state.best_epoch)
-            if content["state"] != self.state or not path_within(self.folder, self.state).is_dir():
-                raise KeyError(str(content["state"])[:80])
-            for name, size in content["bytes"].items():
-                if Path(name).parent not in (Path(self.state), Path(self.best)):
-                    raise KeyError(name[:80])
-                check_tensors(path_within(self.folder, *Path(name).parts), size, self.restart)
-            return state
+            return _progress(content["progress"])
         except (KeyError, TypeError, AttributeError) as error:
             raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; {self.restart}") from None
 
-    def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """Write a folder of tensors, all ranks together; it is valid once a checkpoint names it."""
-        import torch.distributed.checkpoint as dcp  # a slow import
+    def fill(self, state: RunState, tensors: dict[str, Tensor], best: dict[str, Tensor] | None, shard: Shard) -> None:
+        """Restore the tensors of a checkpoint, and the best parameters if there are any."""
+        self._read(self._state(state), tensors, shard)
+        if best is not None:
+            self._read(self._best(state), best, shard)
+            self.best_epoch = state.best_epoch
 
-        partial, place = self.folder / f".{name}", self.folder / name
+    def _write(self, path: Path, tensors: dict[str, Tensor], shard: Shard) -> None:
+        whole = {name: shard.gather(each) if _is_table(name) else each for name, each in tensors.items()}
+        kept = {name: each for name, each in whole.items() if each is not None}  # rank zero has the tables
+        on_rank_zero(lambda: write_tensors(path, kept), self.device)
 
-        def clear() -> None:  # an earlier attempt, perhaps of more processes, may have left files
-            for folder in (partial, place):
-                remove_tree(folder)
-
-        on_rank_zero(clear, self.device)
-        writer = dcp.HuggingFaceStorageWriter(str(partial), save_distributed=True)  # type: ignore[attr-defined]
+    def _read(self, path: Path, tensors: dict[str, Tensor], shard: Shard) -> None:
         try:
-            _checked(lambda: dcp.save(tensors, storage_writer=writer, no_dist=not is_joined()), place, "written")  # type: ignore[attr-defined]
-            on_rank_zero(lambda: _rename(partial, place), self.device)
-        finally:
-            remove_tree(partial)
+            stored, _ = read_tensors(path)
+        except DihedralError as error:
+            raise DihedralError(f"{error}; {self.restart}") from None
+        for name, tensor in tensors.items():
+            shape = (shard.num_rows, *tensor.shape[1:]) if _is_table(name) else tuple(tensor.shape)
+            found = stored.get(name)
+            if found is None or found.shape != shape or found.dtype != tensor.dtype:
+                raise DihedralError(
+                    f"{str(path)!r} is damaged: it has no {name} of shape {list(shape)}; {self.restart}"
+                )
+            tensor.copy_(found[shard.ids()] if _is_table(name) and not shard.is_single else found)
 
-    def fill(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """Read the tensors of a folder, `state` or `best`, into the given ones."""
-        import torch.distributed.checkpoint as dcp
+    def _state(self, state: RunState) -> Path:
+        return path_within(self.folder, f"state-{state.epoch:06d}-{state.step:06d}.safetensors")
 
-        place = self.folder / name
-        reader = dcp.HuggingFaceStorageReader(str(place))  # type: ignore[attr-defined]
-        _checked(lambda: dcp.load(tensors, storage_reader=reader, no_dist=not is_joined()), place, "read", self.restart)  # type: ignore[attr-defined]
+    def _best(self, state: RunState) -> Path:
+        return path_within(self.folder, f"best-{state.best_epoch:06d}.safetensors")
 
 
-def state_name(state: RunState) -> str:
-    return f"state-{state.epoch:06d}-{state.step:06d}"
+def _is_table(name: str) -> bool:
+    """Whether a tensor has one row per entity, of which each process holds a part."""
+    return name.endswith("entities")
 
 
 def _progress(content: Any) -> RunState:
@@ -206,48 +229,3 @@ def _progress(content: Any) -> RunState:
     if state.best_epoch > state.epoch:
         raise TypeError("its history is not one of epochs")
     return state
-
-
-def _rename(partial: Path, place: Path) -> None:
-    os.replace(partial, place)
-    sync_folder(place.parent)
-
-
-def _best(epoch: int) -> str:
-    return f"best-{epoch:06d}"
-
-
-def check_tensors(path: Path, size: int, restart: str) -> None:
-    """Refuse a safetensors file of another size or with a damaged header."""
-    try:
-        if path.stat().st_size != size:
-            raise DihedralError(
-                f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; it is damaged, {restart}"
-            )
-        check_header(path)
-        with safe_open(path, framework="pt"):
-            pass
-    except (OSError, SafetensorError, ValueError) as error:
-        if isinstance(error, DihedralError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DihedralError(f"{str(path)!r} cannot be read: {reason}; {restart}") from None
-
-
-def _checked(work: Callable[[], Any], path: Path, done: str, restart: str = "") -> None:
-    """Run torch's saving or loading, and report a failure in one sentence."""
-    from torch.distributed.checkpoint.api import CheckpointException
-
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # intended
-            work()
-    except CheckpointException as error:
-        causes = [cause for cause, _ in error.failures.values()]
-        for cause in causes:
-            if isinstance(cause, KeyboardInterrupt):
-                raise cause from None
-        reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
-        text = reason or (str(causes[0]) or repr(causes[0])).splitlines()[0]
-        after = "earlier files are unchanged" if done == "written" else restart
-        raise DihedralError(f"{str(path)!r} cannot be {done}: {text}; {after}") from None

@@ -7,7 +7,7 @@ import time
 import torch
 
 from dihedral.graph import Graph
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.threads import at_most
 

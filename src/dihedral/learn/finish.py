@@ -10,7 +10,7 @@ import torch
 from dihedral.ask.answer_calibration import fit_answers
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
-from dihedral.learn.loop import Trainer
+from dihedral.learn.trainer import Trainer
 from dihedral.probability.calibration import Calibration, fit_calibration, measure_judgements
 from dihedral.probability.corrections import Corrections, fit_corrections
 from dihedral.probability.ordering import compare_orders
@@ -20,7 +20,7 @@ from dihedral.store.trained import TrainedModel
 
 def finish(trainer: Trainer) -> TrainedModel:
     """The best model of a run, measured."""
-    model, latents = trainer.parameters.best_model()
+    model, latents = trainer.best_model()
     state = trainer.state
     metrics: dict[str, Any] = {
         "seed": trainer.seed,
@@ -32,7 +32,7 @@ def finish(trainer: Trainer) -> TrainedModel:
         "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
-    sums = {name: each.sum for name, each in trainer.parameters.optimisers.items()}
+    sums = {name: each.sum for name, each in trainer.optimisers.items()}
     trained = TrainedModel(
         model, trainer.graph, recipe=trainer.recipe, metrics=metrics, latents=latents, optimiser=sums
     )

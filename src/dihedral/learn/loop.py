@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, early stopping, checkpoints and resuming.
+"""The training loop: epochs, validation, early stopping, checkpoints and resuming, for any kind of model.
 
 All random numbers of an epoch come from one generator seeded by (seed, epoch). A checkpoint holds its state, so a
 resumed run is bit-identical to an uninterrupted one (on CPU).
@@ -12,102 +12,40 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.engine import compiled
-from dihedral.engine.adagrad import RowGradients
-from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
-from dihedral.graph.triples import Triples
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, write_lines
-from dihedral.learn.checkpoint import RunFolder, RunState
-from dihedral.learn.clock import Clock
-from dihedral.learn.identity import Identity, run_identity
+from dihedral.learn.checkpoint import Identity, RunFolder, RunState, run_identity
 from dihedral.learn.interrupts import Interrupted, catch_interrupt
-from dihedral.learn.objective import build_objective
 from dihedral.learn.parameters import Parameters
-from dihedral.models import Model, Relations, build_model
-from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.recipe import Recipe
-from dihedral.runtime.distributed import any_rank, equal_on_all_ranks
-from dihedral.scoring.embedding import EmbeddingScorer
+from dihedral.runtime.distributed import Shard, any_rank, equal_on_all_ranks
+from dihedral.scoring.scorer import Scorer
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
 """Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; an exception from it ends the run."""
 
-STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
-MIN_CAPTURED = 100  # full batches that repay the time of a capture
 
+class Run:
+    """One run: its recipe, its folder and how far it has come. A subclass has the model and says what a step does."""
 
-class ExtraGradient(Protocol):
-    """What some rows of entities learn from, besides the facts of a phase."""
-
-    @property
-    def rows(self) -> Tensor:
-        """int64 [n]: the entities."""
-
-    def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
-        """The gradient [n, 2L] of a loss that is a sum over facts, for one step of a phase."""
-
-
-@dataclass(frozen=True, eq=False)
-class Phase:
-    """Epochs of a run that train the same rows on the same facts."""
-
-    facts: Triples
-    epochs: int
-    rows: NDArray[np.bool_] | None = None  # [N]: the entities to train; None trains all
-    extra: ExtraGradient | None = None
-
-    def __bool__(self) -> bool:
-        return len(self.facts) > 0
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """The model that a run starts from, and what the run trains; everything else keeps its values, bit by bit."""
-
-    model: Model
-    phases: tuple[Phase, ...]  # at least one; each starts from the averages of the one before
-    relation_rows: Tensor | None = None  # bool: the rows of relation parameters to train; None trains all
-    sums: Mapping[str, Tensor] = field(default_factory=dict)  # of Adagrad, by parameter; those missing start at 0
-    digest: Callable[[], str | None] = lambda: None  # a checkpoint with another digest is not resumed
-
-    @classmethod
-    def new(cls, graph: Graph, recipe: Recipe, seed: int) -> Start:
-        """A new model, of which everything is trained on all facts."""
-        model = build_model(
-            recipe.model, graph.num_entities, graph.num_relations, seed=seed, dimension=recipe.dimension, K=recipe.K,
-            scaled=recipe.relation_scale, entity_init=recipe.entity_init, relation_init=recipe.relation_init,
-            levels=recipe.levels, reciprocal=recipe.reciprocal,
-        )  # fmt: skip
-        return cls(model, (Phase(graph.train, recipe.epochs),))
-
-    def phase_at(self, epoch: int) -> tuple[Phase, int]:
-        """The phase of an epoch, and the first epoch of that phase."""
-        first = 0
-        for phase in self.phases[:-1]:
-            if epoch < first + phase.epochs:
-                return phase, first
-            first += phase.epochs
-        return self.phases[-1], first
-
-
-class Trainer:
-    """One run: a model, its optimisers and the state of its training."""
+    parameters: Parameters
+    triples: Tensor  # [n, 3]: what the next epoch trains on
+    shard: Shard  # the entities of this process
+    uses_kernels = False  # steps run on the compiled kernels, which need torch's threads
+    first_epoch = 0  # from which parameters are averaged
 
     def __init__(
         self,
@@ -120,13 +58,10 @@ class Trainer:
         checkpoint_minutes: float = 1.0,
         minutes: float | None = None,
         callback: Callback | None = None,
-        start: Start | None = None,
     ) -> None:
-        """Build the model, the optimisers and the objective.
-
+        """
         out: folder of the run's checkpoints and log.
         minutes: limit on the time of the run; after the first, no epoch starts that would end later.
-        start: continue with a part of a model instead of training a new one.
         """
         self.graph, self.recipe, self.seed, self.device = graph, recipe, check_seed(seed), torch.device(device)
         self.clock, self.out_of_time = Clock(checkpoint_minutes, minutes), False
@@ -136,61 +71,40 @@ class Trainer:
         self.requests = torch.zeros(2, device=self.device)  # to stop and to save; positive if any rank asks for it
         self.generator = torch.Generator(self.device)
         self._epoch_generator: Tensor | None = None  # the generator's state after the last step of an unfinished epoch
-        self.temperature = torch.ones((), device=self.device)
-        self.start = start or Start.new(graph, recipe, seed)
-        self.model = self.start.model.to(self.device).requires_grad_()
-        self.shard = self.model.shard
-        self.parameters = Parameters(self.model, recipe, self.start.relation_rows, self.start.sums)
-        self._begin_phase()
-        self.objective = build_objective(recipe, self.model, graph)
         self.evaluator: Evaluator | None = None
         if recipe.validate_every and len(graph.valid):
             self.evaluator = Evaluator(graph, "valid", device=self.device, sample=recipe.validate_on, seed=seed)
 
-    def _begin_phase(self) -> None:
-        """Prepare what the next epochs train."""
-        self.phase, self.first_epoch = self.start.phase_at(self.state.epoch)
-        self.rows = None if self.phase.rows is None else torch.from_numpy(self.phase.rows).to(self.device)
-        self.triples = torch.from_numpy(self.phase.facts).to(self.device).long()
-        full_batches = self.phase.epochs * (len(self.triples) // self.recipe.batch_size)
-        self.captured: CapturedStep | None = None
-        self.steps_before_capture = math.inf  # steps that are not captured, of all that could be
-        capturable = self.device.type == "cuda" and self.shard.is_single and full_batches >= MIN_CAPTURED
-        if capturable and not self.recipe.candidates:  # the size of a sample varies
-            self.steps_before_capture = STEPS_BEFORE_CAPTURE
-
-    # --- one step ------------------------------------------------------------------------------
+    # --- what a kind of model adds -------------------------------------------------------------
 
     def train_on(self, batch: Tensor) -> Tensor:
-        """Train on a batch [B, 3]; on CUDA, full batches replay a captured step after a few plain ones."""
-        if len(batch) < self.recipe.batch_size or self.steps_before_capture > 0:
-            self.steps_before_capture -= len(batch) == self.recipe.batch_size
-            return self.step(batch)
-        self.captured = self.captured or CapturedStep(self.step, batch, self.generator)
-        return self.captured(batch)
+        """Train on a batch [B, 3] with random numbers of `generator`; returns its loss."""
+        raise NotImplementedError
 
-    def step(self, batch: Tensor) -> Tensor:
-        """One plain step on a batch [B, 3]; returns its loss."""
-        relations, table = self.model.relations, self.model.entities.detach()
-        needs_all = self.recipe.relation_weight or self.recipe.paths
-        if self.device.type == "cpu" and not needs_all:
-            which, index = torch.unique(batch[:, 1], return_inverse=True)
-        else:  # on a GPU, counting the relations in use would wait for the device
-            which, index = None, batch[:, 1]
-        operators = relations.operators(which, self.generator, self.temperature)
-        found = self.objective(table, operators, index, batch, self.generator)
-        sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
-        entities = found.entities
-        if (extra := self.phase.extra) is not None:
-            slopes = extra.gradient(relations, table, self.generator) / len(self.triples)
-            if isinstance(entities, Tensor):
-                entities.index_add_(0, extra.rows, slopes)
-            else:
-                entities = entities.joined(RowGradients(extra.rows, slopes))
-        self.parameters.step_entities(entities, self.rows)
-        operator_gradient, loss, self.requests = sums()
-        self.parameters.step_relations(operators, operator_gradient)
-        return loss
+    def scorer(self) -> Scorer:
+        """The model as it is now, for a validation."""
+        raise NotImplementedError
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds besides the best parameters; tables of entities have names that end in "entities"."""
+        return self.parameters.tensors()
+
+    def digest(self) -> str | None:
+        """Identifies the model that the run starts from; a checkpoint with another digest is not resumed."""
+        return None
+
+    def prepare(self) -> None:
+        """Called when a run starts or resumes after `state.epoch` epochs."""
+
+    def begin_epoch(self) -> None:
+        """Called before the first step of an epoch."""
+
+    def end_epoch(self) -> None:
+        """Called after an epoch and its validation."""
+
+    def epoch_values(self) -> dict[str, float]:
+        """More values for the event of an epoch."""
+        return {}
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -231,8 +145,7 @@ class Trainer:
         state = self.state
         interrupted = interrupted or threading.Event()
         started = time.perf_counter()
-        uses_kernels = self.objective.compiled and self.device.type == "cpu"
-        with _without_denormals(), compiled.own_threads() if uses_kernels else nullcontext():
+        with _without_denormals(), compiled.own_threads() if self.uses_kernels else nullcontext():
             loss = self._steps(interrupted)
         seconds = time.perf_counter() - started
         state.seconds += seconds
@@ -248,9 +161,7 @@ class Trainer:
         self.parameters.update_average(state.epoch - self.first_epoch)
         self.out_of_time = any_rank(self.clock.is_up(seconds), self.device)
         self._report_epoch(loss, seconds)
-        if self.start.phase_at(state.epoch)[1] > self.first_epoch:
-            self.parameters.set(self.parameters.average)
-            self._begin_phase()
+        self.end_epoch()
         return not any_rank(interrupted.is_set(), self.device) or state.epoch >= self.recipe.epochs
 
     def _report_epoch(self, loss: float, seconds: float) -> None:
@@ -264,16 +175,14 @@ class Trainer:
         state.history.append(row)
         if self.folder is not None and self.shard.rank == 0:
             append_line(self.folder.log, row)
-        event = {"event": "epoch", "epochs": recipe.epochs, "best_mrr": state.best_mrr, **row}
-        if self.model.relations.uses_temperature:
-            event["temperature"] = self._temperature(state.epoch - 1)
-        self.callback(event)
+        best = {"best_mrr": state.best_mrr}
+        self.callback({"event": "epoch", "epochs": recipe.epochs, **best, **row, **self.epoch_values()})
 
     def _validate(self, evaluator: Evaluator) -> float:
         """The MRR on valid of the averaged parameters, which are kept if they are the best so far."""
         state = self.state
         with self.parameters.averaged():
-            mrr = evaluator(EmbeddingScorer(self.model)).mrr
+            mrr = evaluator(self.scorer()).mrr
             state.validations_since_best += 1
             if mrr > state.best_mrr:
                 state.best_mrr, state.best_epoch, state.validations_since_best = mrr, state.epoch, 0
@@ -290,7 +199,7 @@ class Trainer:
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)
-        self.temperature.fill_(self._temperature(state.epoch))
+        self.begin_epoch()
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         loss_sum = torch.tensor(state.loss_sum, dtype=wide, device=self.device)
         for number in range(state.step, len(batches)):
@@ -316,15 +225,11 @@ class Trainer:
         stop, save = self.requests.tolist()
         return stop > 0, save > 0
 
-    def _temperature(self, epoch: int) -> float:
-        recipe = self.recipe
-        return temperature_at(epoch - self.first_epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
-
-    # --- state ---------------------------------------------------------------------------------
+    # --- checkpoints ---------------------------------------------------------------------------
 
     @property
     def identity(self) -> Identity:
-        return run_identity(self.recipe, self.seed, self.graph.fingerprint, self.start.digest())
+        return run_identity(self.recipe, self.seed, self.graph.fingerprint, self.digest())
 
     def save_checkpoint(self) -> None:
         """Write the best model so far, if it is new, then the checkpoint that refers to it."""
@@ -332,13 +237,10 @@ class Trainer:
             return
         self.clock.saved = time.monotonic()
         self.state.device = self.device.type
-        best = self.parameters.best
-        if best is not None and not self.folder.has_best(self.state.best_epoch):
-            self.folder.save_best(self.state.best_epoch, self.parameters.stored(best))
-        tensors = self.parameters.stored(self.parameters.tensors())
+        tensors = self.tensors()
         if self.state.step and self._epoch_generator is not None:
             tensors["generator"] = self._epoch_generator
-        self.folder.save(self.state, tensors, self.identity)
+        self.folder.save(self.state, tensors, self.parameters.best, self.identity, self.shard)
 
     def resume(self) -> None:
         """Restore the last checkpoint, written by any number of processes."""
@@ -353,11 +255,42 @@ class Trainer:
                 f"this run stopped within an epoch on {self.state.device}, and {self.device.type} draws other random "
                 f"numbers; resume with --device {self.state.device}"
             )
-        self._begin_phase()
-        self._epoch_generator = self.generator.get_state() if self.state.step else None
-        self.parameters.restore(self.folder, self.folder.state, self.parameters.tensors(), self._epoch_generator)
+        self.prepare()
+        tensors = self.tensors()
+        if self.state.step:
+            tensors["generator"] = self._epoch_generator = self.generator.get_state()
         if self.state.best_epoch >= 0:
-            self.parameters.restore_best(self.folder)
+            self.parameters.keep_as_best()
+        self.folder.fill(self.state, tensors, self.parameters.best, self.shard)
+
+
+class Clock:
+    """The time of a run, from `begin`: when a checkpoint is due, and when the time is up."""
+
+    def __init__(self, checkpoint_minutes: float, minutes: float | None) -> None:
+        if checkpoint_minutes < 0:
+            raise DihedralError(f"checkpoint_minutes is {checkpoint_minutes}; it must be 0 or more")
+        if minutes is not None and not minutes > 0:
+            raise DihedralError(f"minutes is {minutes}; it must be more than 0")
+        self.checkpoint_seconds = 60 * checkpoint_minutes
+        self.limit = math.inf if minutes is None else 60 * minutes
+        self.deadline = math.inf
+        self.saved = time.monotonic()  # when the last checkpoint was written
+
+    def begin(self, seconds_before: float) -> None:
+        """Start the run, or continue one that has taken some time already."""
+        self.saved = time.monotonic()
+        self.deadline = self.saved + self.limit - seconds_before
+
+    def is_due(self, *, within_epoch: bool = False) -> bool:
+        """Whether a checkpoint is due; with 0 minutes there is one after each epoch, and none within it."""
+        only_between_epochs = not self.checkpoint_seconds
+        is_late = time.monotonic() - self.saved >= self.checkpoint_seconds
+        return is_late and not (within_epoch and only_between_epochs)
+
+    def is_up(self, seconds: float) -> bool:
+        """Whether the time does not suffice for work of some seconds."""
+        return time.monotonic() + seconds > self.deadline
 
 
 @contextmanager

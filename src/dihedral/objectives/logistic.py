@@ -6,8 +6,8 @@ n runs over the sampled negatives of the positive, φ is the model's score, and 
 which is per positive and averaged over the batch. -log σ(x) = softplus(-x). The paper does not say which entities Ω is
 about; with `regularise_negatives` it is the sum over all triples of the bracket, the negatives included.
 
-With entities partitioned over ranks, queries travel and rows stay: the rank that holds an anchor computes its query, all
-ranks score the targets and negatives that they hold, and the gradients of the queries are summed.
+With entities partitioned over ranks, queries travel and rows stay: the rank that holds an anchor computes its query,
+all ranks score the targets and negatives that they hold, and the gradients of the queries are summed.
 """
 
 from __future__ import annotations

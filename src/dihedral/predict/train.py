@@ -13,12 +13,12 @@ import torch
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.learn.checkpoint import RunFolder
+from dihedral.learn.checkpoint import RunFolder, find_difference, run_identity
 from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe
 from dihedral.learn.estimates import num_threads
 from dihedral.learn.finish import finish, try_to_fit_probabilities
-from dihedral.learn.identity import find_difference, run_identity
-from dihedral.learn.loop import Callback, Event, Trainer
+from dihedral.learn.loop import Callback, Event
+from dihedral.learn.trainer import Trainer
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe, load_recipe
 from dihedral.objectives.recipe_settings import RecipeSettings

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -77,7 +77,6 @@ def joined(device: torch.device) -> Iterator[torch.device]:
     else:
         dist.init_process_group(backend, timeout=TIMEOUT)
     yield device
-    _mesh.cache_clear()
     dist.destroy_process_group()  # not after a failure: other ranks may never arrive, and the process exits anyway
 
 
@@ -218,46 +217,18 @@ class Shard:
         if self.is_single:
             return table
         result = torch.empty(self.num_rows, *table.shape[1:], dtype=table.dtype) if self.rank == 0 else None
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
         for source in range(self.world):
             part = Shard(self.num_rows, source, self.world)
             for start in range(part.start, part.stop, MAX_ROWS_SENT):
                 stop = min(start + MAX_ROWS_SENT, part.stop)
-                piece = table.new_empty(stop - start, *table.shape[1:])
+                piece = torch.empty(stop - start, *table.shape[1:], dtype=table.dtype, device=device)
                 if source == self.rank:
                     piece.copy_(table[start - part.start : stop - part.start])
                 dist.broadcast(piece, src=source)
                 if result is not None:
                     result[self._rows_at(start, stop)] = piece.cpu()
         return result
-
-    def stored(self, part: Tensor) -> Tensor:
-        """The table in order of position, as a checkpoint stores it.
-
-        With several ranks this is a DTensor that shares the memory of the part; with one it is a copy on the CPU.
-        """
-        if self.is_single:
-            return part.cpu()[self._rows_at(0, self.num_rows)]
-        from torch.distributed.tensor import DTensor
-        from torch.distributed.tensor import Shard as ByRows
-
-        mesh = _mesh(part.device.type, self.world)
-        shape = torch.Size((self.num_rows, *part.shape[1:]))
-        stride = torch.empty(shape, device="meta").stride()
-        return DTensor.from_local(part, mesh, [ByRows(0)], run_check=False, shape=shape, stride=stride)
-
-    def restore(self, part: Tensor, stored: Tensor) -> None:
-        """Copy a checkpoint, loaded into the result of `stored`, back into the part."""
-        if self.is_single:
-            table = torch.empty_like(stored)
-            table[self._rows_at(0, self.num_rows)] = stored
-            part.copy_(table)
-
-
-@cache
-def _mesh(device: str, world: int) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh(device, (world,))
 
 
 def on_rank_zero(work: Callable[[], Any], device: torch.device) -> None:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dihedral.graph.triples import Triples
-from dihedral.learn.loop import Phase
+from dihedral.learn.trainer import Phase
 from dihedral.models import Relations
 from dihedral.objectives.recipe import Recipe
 from dihedral.scoring.embedding import EmbeddingScorer

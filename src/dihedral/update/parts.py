@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
-from dihedral.learn.loop import Phase, Start, Trainer
-from dihedral.learn.objective import build_objective
+from dihedral.learn.trainer import Phase, Start, Trainer, build_objective
 from dihedral.models import Model, Relations, restore_relations
 from dihedral.models.growth import grow, joined, known_rows
 from dihedral.objectives.recipe import Recipe
@@ -174,7 +173,7 @@ class UpdateParts:
     def result(self, trainer: Trainer) -> TrainedModel:
         """The trained rows and relations in a model that is otherwise the old one."""
         old, trained = self.old, self.trained
-        model, latents = trainer.parameters.best_model()
+        model, latents = trainer.best_model()
         table = model.entities.detach().clone()
         changed = [phase.rows for phase in self.schedule.phases if phase.rows is not None]
         kept = torch.from_numpy(~np.logical_or.reduce(changed)).to(trained.device)
@@ -199,7 +198,7 @@ class UpdateParts:
 
     def _optimiser(self, before: dict[str, Tensor], trainer: Trainer) -> dict[str, Tensor]:
         """The sums of Adagrad after training; those of known rows stay."""
-        after = before | {name: each.sum for name, each in trainer.parameters.optimisers.items()}
+        after = before | {name: each.sum for name, each in trainer.optimisers.items()}
         fresh, known, linked = self.schedule.phases
         if fresh:  # as if their facts had been trained on as long as the others, in batches of the same size
             share = min(len(fresh.facts), self.batch_size) / self.batch_size

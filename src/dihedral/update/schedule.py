@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
 from dihedral.graph.triples import Triples
-from dihedral.learn.loop import Phase
+from dihedral.learn.trainer import Phase
 from dihedral.store.trained import TrainedModel
 
 FRESH_EPOCHS = 8  # over the facts of fresh rows, at least

@@ -31,7 +31,8 @@ from dihedral.io.files import path_within, remove_tree
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.estimates import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
-from dihedral.learn.loop import Callback, Event, Phase, Trainer
+from dihedral.learn.loop import Callback, Event
+from dihedral.learn.trainer import Phase, Trainer
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
