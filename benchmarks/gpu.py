@@ -19,7 +19,7 @@ from dihedral.engine.adagrad import Adagrad, RowGradients
 from dihedral.engine.cross_entropy import tiled_cross_entropy
 from dihedral.evaluation import Evaluator
 from dihedral.learn.trainer import Trainer
-from dihedral.models.bilinear import ComplEx
+from dihedral.models.baselines import ComplEx
 from dihedral.objectives.recipe import Recipe
 
 DEVICE = "cuda"

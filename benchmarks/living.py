@@ -29,7 +29,7 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.io.jsonl import append_line
 from dihedral.learn import choose_recipe, load_recipe
-from dihedral.learn.estimates import num_threads
+from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish
 from dihedral.learn.trainer import Trainer
 from dihedral.predict.predictor import Predictor

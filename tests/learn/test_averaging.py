@@ -10,7 +10,7 @@ from dihedral import Recipe
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.learn import Trainer
-from dihedral.learn.interrupts import Interrupted
+from dihedral.learn.loop import Interrupted
 from dihedral.scoring.embedding import EmbeddingScorer
 
 EPOCHS = 5

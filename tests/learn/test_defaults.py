@@ -6,11 +6,12 @@ import os
 
 import numpy as np
 import pytest
+import torch
 
 import dihedral as dh
 from dihedral.graph import Graph
 from dihedral.learn import choose_recipe
-from dihedral.learn.defaults import best_recipe
+from dihedral.learn.defaults import best_recipe, num_threads
 
 
 def graph_of(entities, triples, name="mine"):
@@ -86,3 +87,9 @@ def test_the_choice_is_good_on_a_small_family():
 def test_the_choice_is_good_on_small_benchmarks(name, least, benchmark_graph):
     graph = dh.load_graph(name) if name == "family" else benchmark_graph(name)
     assert dh.train(graph, device="cpu", progress=False).metrics["test"]["both"]["mrr"] > least
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(32, 1), (2**22, None)])
+def test_small_products_use_one_thread(family, batch, expected):
+    recipe = dh.load_recipe("demo/umls").replace(objective="softmax", dimension=64, batch_size=batch)
+    assert num_threads(recipe, family, torch.device("cpu")) == expected

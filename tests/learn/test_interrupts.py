@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dihedral.learn.interrupts import catch_interrupt, on_interrupt
+from dihedral.learn.loop import catch_interrupt, on_interrupt
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,12 @@ import os
 import pty
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 import dihedral as dh
-from dihedral.learn.progress import NotebookProgress, ProgressBar, in_notebook
+from dihedral.learn.progress import ProgressBar
 
 
 @pytest.fixture
@@ -104,29 +103,3 @@ def test_elsewhere_every_validation_is_a_line(family, capfd):
         and ", valid MRR 0." in lines[0]
         and "(best 0." in lines[0]
     )
-
-
-def test_a_notebook_has_one_line_that_changes(monkeypatch):
-    shown = []
-
-    class Handle:
-        def update(self, content, raw):
-            shown.append(content["text/plain"])
-
-    def display(content, raw, display_id):
-        shown.append(content["text/plain"])
-        return Handle()
-
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
-    line = NotebookProgress()
-    for event in (START, epoch(1), epoch(2), epoch(3, valid_mrr=0.456, best_mrr=0.5), epoch(4), {"event": "end"}):
-        line(event)
-    assert shown[0] == "epoch 1 of 20: loss 1.2346"
-    assert shown[-1] == "epoch 3 of 20: loss 1.2346, valid MRR 0.4560 (best 0.5000)" and len(shown) == 3
-
-
-def test_only_a_kernel_is_a_notebook(monkeypatch):
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    assert not in_notebook()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))
-    assert in_notebook()

@@ -82,9 +82,7 @@ def test_levels_are_refused_where_they_do_not_apply(model):
 
 @pytest.mark.parametrize("model", ["dihedral-ste", "complex"])
 def test_a_model_is_not_built_with_levels_that_it_would_ignore(model):
-    with pytest.raises(
-        DihedralError, match=f"levels is '1, 0'; it is for models that choose among elements, not '{model}'"
-    ):
+    with pytest.raises(DihedralError, match=f"model '{model}' has no levels; leave it out"):
         build_model(model, 5, 2, dimension=4, levels="1, 0")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dihedral.models import build_model, restore_relations
-from dihedral.models.growth import grow, joined, known_rows
+from dihedral.models.registry import grow, joined, known_rows
 
 MODELS = {
     "dihedral-gumbel": {"K": 6, "levels": "1, 1/2, 0", "scaled": True},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dihedral as dh
 from dihedral.elements.group import GradedMonoid, parse_levels
 from dihedral.learn import Recipe
-from dihedral.models.nearest_element import ProjectionRelations
+from dihedral.models.dihedral import ProjectionRelations
 
 
 def relations(K: int, levels: str, *, init: float = 0.5, scaled: bool = False) -> ProjectionRelations:

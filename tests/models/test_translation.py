@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dihedral.models import Model, build_model
-from dihedral.models.translation import TransE
+from dihedral.models.baselines import TransE
 from dihedral.scoring.embedding import EmbeddingScorer
 
 

@@ -8,7 +8,7 @@ import torch
 
 from dihedral import Graph
 from dihedral.models.dihedral import GumbelRelations
-from dihedral.objectives.composition_loss import SHARPNESS, THRESHOLD, Compositions
+from dihedral.objectives.walks import SHARPNESS, THRESHOLD, Compositions
 
 GRAPH = Graph.from_names(
     [

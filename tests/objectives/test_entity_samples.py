@@ -6,29 +6,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from dihedral.objectives.entity_samples import draw
-from dihedral.objectives.softmax import SoftmaxLoss
+from dihedral.objectives.softmax import SoftmaxLoss, draw_sample
 from tests.objectives.written_out import BATCH, EVERY_KIND, Example, assert_agree, seeded, written_out
 
 SEED = 3
 
 
 def test_a_sample_holds_each_target_once_and_other_entities_beside_them():
-    sample = draw(torch.tensor([7, 3, 7, 9]), 50, 20, seeded(SEED))
+    sample = draw_sample(torch.tensor([7, 3, 7, 9]), 50, 20, seeded(SEED))
     assert sample.ids[sample.targets].tolist() == [7, 3, 7, 9]
     assert len(sample.ids.unique()) == len(sample.ids) == 23
     assert sample.log_weights.exp().tolist() == pytest.approx([1.0] * 3 + [47 / 20] * 20)
 
 
 def test_a_sample_of_more_entities_than_there_are_holds_all_with_weight_one():
-    sample = draw(torch.tensor([1, 2]), 10, 100, seeded(SEED))
+    sample = draw_sample(torch.tensor([1, 2]), 10, 100, seeded(SEED))
     assert sorted(sample.ids.tolist()) == list(range(10))
     assert not sample.log_weights.any()
 
 
 def test_the_denominator_of_the_softmax_is_estimated_without_bias():
     scores, targets, generator = torch.linspace(-1, 1, 40).exp(), torch.tensor([0, 5, 39]), seeded(SEED)
-    samples = (draw(targets, 40, 6, generator) for _ in range(4000))
+    samples = (draw_sample(targets, 40, 6, generator) for _ in range(4000))
     estimates = torch.stack([(each.log_weights.exp() * scores[each.ids]).sum() for each in samples])
     error = estimates.std() / len(estimates) ** 0.5
     assert abs(estimates.mean() - scores.sum()) < 4 * error
@@ -38,7 +37,7 @@ def test_the_denominator_of_the_softmax_is_estimated_without_bias():
 def test_the_sampled_loss_is_the_cross_entropy_over_the_weighted_sample(name):
     example, batch = Example(name), BATCH[:2]  # four of six entities are targets
     objective = SoftmaxLoss(example.relations, candidates=1)
-    sample = draw(torch.cat([batch[:, 2], batch[:, 0]]), len(example.entities), 1, seeded(0))
+    sample = draw_sample(torch.cat([batch[:, 2], batch[:, 0]]), len(example.entities), 1, seeded(0))
 
     def loss(entities: Tensor, operators: Tensor) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)

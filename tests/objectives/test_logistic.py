@@ -11,8 +11,7 @@ from torch import Tensor
 from dihedral import reference
 from dihedral.engine import compiled
 from dihedral.objectives.base import ask_half
-from dihedral.objectives.logistic import LogisticLoss
-from dihedral.objectives.negatives import SkewNegatives
+from dihedral.objectives.logistic import LogisticLoss, SkewNegatives
 from dihedral.objectives.regularisers import make_regulariser
 from tests.objectives.written_out import (
     BATCH,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from dihedral.graph import GraphIndex
-from dihedral.objectives.negatives import SkewNegatives, uniform_negatives
+from dihedral.objectives.logistic import SkewNegatives, uniform_negatives
 from tests.objectives.written_out import BATCH, ENTITIES, seeded
 
 

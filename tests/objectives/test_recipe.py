@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args, get_type_hints
 
 import pytest
 
-import dihedral as dh
 from dihedral import DihedralError, Recipe, load_recipe
 from dihedral.models import MODELS
 from dihedral.objectives.recipe import recipe_names, write_recipe
@@ -310,11 +308,3 @@ def test_an_unknown_recipe_is_answered_with_a_close_one():
 def test_settings_for_bilinear_models_are_refused_with_transe(settings):
     with pytest.raises(DihedralError, match="bilinear models"):
         Recipe(model="transe", objective="softmax", **settings)
-
-
-def test_the_keyword_arguments_of_train_are_the_settings_of_a_recipe():
-    from dihedral.objectives.recipe_settings import RecipeSettings
-
-    assert get_type_hints(RecipeSettings) == get_type_hints(Recipe)
-    kwargs = get_type_hints(dh.train)["settings"]
-    assert get_args(kwargs) == (RecipeSettings,)

@@ -32,14 +32,6 @@ def test_a_quota_limits_the_cores(group, content, cores):
     assert num_cores() == cores
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("300000", 3), ("-1", 8)])
-def test_a_quota_of_the_first_version_limits_the_cores(group, quota, cores):
-    (group / "cpu").mkdir()
-    (group / "cpu" / "cpu.cfs_quota_us").write_text(quota)
-    (group / "cpu" / "cpu.cfs_period_us").write_text("100000")
-    assert num_cores() == cores
-
-
 def test_without_a_group_the_affinity_counts(group):
     assert num_cores() == 8
 

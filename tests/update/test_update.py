@@ -11,7 +11,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.learn.interrupts import Interrupted
+from dihedral.learn.loop import Interrupted
 from dihedral.store.folder import describe
 from dihedral.store.history import Version
 from dihedral.update.lineage import advice

@@ -23,7 +23,6 @@ from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.interpretation import Algebra
 from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, recipe_names
 from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
-from dihedral.learn.estimates import duration, seconds_per_epoch
 from dihedral.learn.loggers import Logger, MLflowLogger, TensorBoardLogger
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.train import train
@@ -143,11 +142,8 @@ def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: 
     tuned = best_recipe(graph)
     remark("settings chosen for a graph of this size" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")
-    seconds = None if minutes is None else seconds_per_epoch(graph, chosen, choose_device(device))
-    if minutes is not None and seconds is not None:
-        total, limit = seconds * chosen.epochs, 60 * minutes
-        ends = f"; training ends after {duration(limit)}, or earlier" if total > limit else ", or less"
-        remark(f"{chosen.epochs} epochs take about {duration(total)} here{ends} if valid MRR stops improving")
+    if minutes is not None:
+        remark(f"at most {chosen.epochs} epochs and {minutes:g} minutes, or less if valid MRR stops improving")
     return chosen
 
 

@@ -1,11 +1,9 @@
 """Cross-entropy over all entities with its gradients, without storing all logits.
 
-A tile of queries against all entities yields both gradients while its logits are in memory: three products. If such a
-tile would hold too few queries, tiles of entities are used instead: one pass computes the log-sum-exp, a second pass
-recomputes the logits. In both cases the extra memory is one tile.
+A tile of queries against all entities yields both gradients while its logits are in memory: three products.
 
 If the candidates are one rank's part of a partitioned table, `combine` reduces the log-sum-exp over all ranks. It is
-called exactly once, whatever the tiles, because it is a collective operation.
+called exactly once, whatever the tiles, because it is a collective operation; the logits are then computed twice.
 """
 
 from __future__ import annotations
@@ -57,55 +55,23 @@ def tiled_cross_entropy(
 def _tiled(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None
 ) -> Result:
-    rows = tile_bytes // (4 * len(candidates))
-    min_rows = len(queries) if combine else min(MIN_ROWS, len(queries))  # one tile only: combine is called once
-    if rows >= min_rows:
-        return _by_rows(queries, candidates, targets, scale, rows, combine)
-    at_once = max(1, tile_bytes // (4 * len(queries)))
-    return _by_entities(queries, candidates, targets, scale, at_once, combine)
-
-
-def _by_rows(
-    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, rows_at_once: int, combine: Combine | None
-) -> Result:
+    rows = max(MIN_ROWS, tile_bytes // (4 * len(candidates)))
+    norms = None
+    if combine:
+        norms = combine(torch.cat([(part @ candidates.T).logsumexp(1) for part in queries.split(rows)]))
     inside, targets = local_targets(targets, candidates)
     loss = queries.new_zeros(())
     query_gradient = torch.empty_like(queries)
     candidate_gradient = torch.zeros_like(candidates)
     scaled = queries * scale
-    for start in range(0, len(queries), rows_at_once):
-        part = slice(start, start + rows_at_once)
+    for start in range(0, len(queries), rows):
+        part = slice(start, start + rows)
         logits = queries[part] @ candidates.T
         target, is_inside = targets[part, None], inside[part, None]
-        norm = logits.logsumexp(1, keepdim=True)
-        if combine:
-            norm = combine(norm[:, 0])[:, None]
+        norm = logits.logsumexp(1, keepdim=True) if norms is None else norms[part, None]
         loss += ((norm - logits.gather(1, target)) * is_inside).sum()
         residual = logits.sub_(norm).exp_()  # the softmax; the next line subtracts the one-hot targets
         residual.scatter_add_(1, target, -is_inside)
         torch.mm(residual, candidates, out=query_gradient[part])
         candidate_gradient.addmm_(residual.T, scaled[part])
-    return loss, query_gradient.mul_(scale), candidate_gradient
-
-
-def _by_entities(
-    queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, entities_at_once: int, combine: Combine | None
-) -> Result:
-    inside, targets = local_targets(targets, candidates)
-    norm = queries.new_full((len(queries), 1), float("-inf"))
-    for tile in candidates.split(entities_at_once):
-        norm = torch.logaddexp(norm, (queries @ tile.T).logsumexp(1, keepdim=True))
-    if combine:
-        norm = combine(norm[:, 0])[:, None]
-    positives = candidates[targets]
-    loss = ((norm[:, 0] - (queries * positives).sum(1)) * inside).sum()
-    query_gradient = -positives * inside[:, None]
-    candidate_gradient = torch.empty_like(candidates)
-    scaled = queries * scale
-    tiles = zip(candidates.split(entities_at_once), candidate_gradient.split(entities_at_once), strict=True)
-    for tile, gradient in tiles:
-        softmax = (queries @ tile.T).sub_(norm).exp_()
-        query_gradient.addmm_(softmax, tile)
-        torch.mm(softmax.T, scaled, out=gradient)
-    candidate_gradient.index_add_(0, targets, scaled * inside[:, None], alpha=-1)
     return loss, query_gradient.mul_(scale), candidate_gradient

@@ -18,8 +18,14 @@ from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph, build_graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.models import Model
-from dihedral.models.dihedral import ArgmaxRelations, CodeRelations, DiscreteRelations, GumbelRelations, SignRelations
-from dihedral.models.nearest_element import ProjectionRelations
+from dihedral.models.dihedral import (
+    ArgmaxRelations,
+    CodeRelations,
+    DiscreteRelations,
+    GumbelRelations,
+    ProjectionRelations,
+    SignRelations,
+)
 from dihedral.predict.predictor import Predictor
 from dihedral.store.trained import TrainedModel
 

@@ -5,6 +5,7 @@ The choice depends on the kind of device but not on its speed, so that one comma
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ LEVELS = "1, 1/2, 1/4, 0"
 MAX_EPOCHS = 100
 MIN_EPOCHS = 30  # that the time must suffice for
 CPU_SPEED, GPU_SPEED = 6e10, 2e13  # operations per second of the products; of a CPU, on two cores
+SMALL_PRODUCTS = 1e8  # batch · entities · dimensions of a step's softmax
 CANDIDATES = 1000  # entities of a sampled softmax besides those of the batch
 
 
@@ -63,6 +65,14 @@ def choose_recipe(
         recipe = recipe.replace(regulariser="dura", regulariser_weight=weight)
         why = f"DURA {weight} for {density:.1f} triples per entity"
     return _finished(recipe, settings, why)
+
+
+def num_threads(recipe: Recipe, graph: Graph, device: torch.device) -> int | None:
+    """1 if the products of a step are so small that threads would mostly wait for each other; None: no limit."""
+    entities = min(graph.num_entities, recipe.candidates + 2 * recipe.batch_size if recipe.candidates else math.inf)
+    products = recipe.batch_size * entities * recipe.dimension
+    is_small = device.type == "cpu" and recipe.objective == "softmax" and products < SMALL_PRODUCTS
+    return 1 if is_small else None
 
 
 def best_recipe(graph: Graph) -> str | None:

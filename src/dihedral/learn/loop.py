@@ -10,9 +10,10 @@ the same random numbers. They synchronise in the objective, in the sums of each 
 from __future__ import annotations
 
 import math
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,55 @@ from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, write_lines
 from dihedral.learn.checkpoint import Identity, RunFolder, RunState, run_identity
-from dihedral.learn.interrupts import Interrupted, catch_interrupt
-from dihedral.learn.parameters import Parameters
 from dihedral.objectives.recipe import Recipe
-from dihedral.runtime.distributed import Shard, any_rank, equal_on_all_ranks
+from dihedral.runtime.distributed import Shard, any_rank
 from dihedral.scoring.scorer import Scorer
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
 """Called with {"event": "start" | "step" | "epoch" | "end" | "measured", …}; an exception from it ends the run."""
+
+LARGE_TABLE = 1 << 29  # numbers: 2 GiB; a GPU that holds a larger table has no memory for a second one
+
+
+class Parameters:
+    """The trained parameters of a model, by name; the tensors share memory with the model."""
+
+    def __init__(self, values: dict[str, Tensor], averaging: float) -> None:
+        """averaging: the decay of the average; 0 keeps none."""
+        self.values, self.decay = values, averaging
+        self.average = {name: torch.zeros_like(tensor) for name, tensor in values.items()} if averaging else {}
+        self.best: dict[str, Tensor] | None = None
+
+    def update_average(self, epochs: int) -> None:
+        """Include the parameters after this many epochs; the first have weight 1, so there is no bias towards 0."""
+        for name, average in self.average.items():
+            average.lerp_(self.values[name], (1 - self.decay) / (1 - self.decay**epochs))
+
+    def set(self, values: Mapping[str, Tensor]) -> None:
+        """Continue with other values of parameters, such as `average` or `best`."""
+        for name, tensor in values.items():
+            self.values[name].copy_(tensor)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Use the averaged parameters, if there are any, in place of the trained ones."""
+        trained = {name: self.values[name].clone() for name in self.average}
+        self.set(self.average)
+        try:
+            yield
+        finally:
+            self.set(trained)
+
+    def keep_as_best(self) -> None:
+        self.best = {
+            name: tensor.to("cpu" if tensor.numel() > LARGE_TABLE else tensor.device, copy=True)
+            for name, tensor in self.values.items()
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of a checkpoint but the best parameters."""
+        return self.values | {f"average.{name}": average for name, average in self.average.items()}
 
 
 class Run:
@@ -194,8 +235,6 @@ class Run:
         state = self.state
         generator = self.generator.manual_seed(self.seed * 1_000_003 + state.epoch)
         order = torch.randperm(len(self.triples), generator=generator, device=self.device)
-        if not equal_on_all_ranks(order[:1000]):
-            raise TrainingError("the processes draw different random numbers; use the same kind of device for all")
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)
@@ -291,6 +330,36 @@ class Clock:
     def is_up(self, seconds: float) -> bool:
         """Whether the time does not suffice for work of some seconds."""
         return time.monotonic() + seconds > self.deadline
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C, after a checkpoint was written if there is a folder."""
+
+
+@contextmanager
+def catch_interrupt() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag, so that no step is cut short; a second one stops at once."""
+    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT) or signal.SIG_DFL  # None: not set by Python
+
+    def stop(*_: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, previous)
+
+    with on_interrupt(stop):
+        yield flag
+
+
+@contextmanager
+def on_interrupt(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C by `handler`; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager

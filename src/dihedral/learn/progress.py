@@ -1,9 +1,8 @@
-"""Progress of training: a bar in a terminal, a line that changes in a notebook, a line per validation elsewhere."""
+"""Progress of training: a bar in a terminal, a line per validation elsewhere."""
 
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,59 +11,18 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from dihedral.learn.loop import Callback, Event
 
-NOTEBOOK_SECONDS = 0.5  # between two changes of the line in a notebook
-
 
 def show_progress() -> AbstractContextManager[Callback]:
     """The progress display that fits where this process runs."""
-    if in_notebook():
-        return nullcontext(NotebookProgress())
     return ProgressBar() if sys.stderr.isatty() else nullcontext(print_progress)
-
-
-def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    if "IPython" not in sys.modules:
-        return False
-    shell = sys.modules["IPython"].get_ipython()
-    return shell is not None and hasattr(shell, "kernel")
 
 
 def print_progress(event: Event) -> None:
     """Print a line on stderr per validation."""
     if event["event"] == "epoch" and "valid_mrr" in event:
-        print(_line(event), file=sys.stderr, flush=True)
-
-
-def _line(event: Event) -> str:
-    mrr = f", valid MRR {event['valid_mrr']:.4f} (best {event['best_mrr']:.4f})" if "valid_mrr" in event else ""
-    return f"epoch {event['epoch']} of {event['epochs']}: loss {event['loss']:.4f}{mrr}"
-
-
-class NotebookProgress:
-    """One output of a notebook's cell: the last epoch, and at the end the last validation."""
-
-    def __init__(self) -> None:
-        self.handle: Any = None
-        self.shown, self.last = 0.0, ""
-
-    def __call__(self, event: Event) -> None:
-        if event["event"] == "epoch":
-            validated = "valid_mrr" in event
-            self.last = _line(event) if validated or not self.last else self.last
-            if validated or time.monotonic() - self.shown >= NOTEBOOK_SECONDS:
-                self._show(_line(event))
-        elif event["event"] == "end" and self.last:
-            self._show(self.last)
-
-    def _show(self, line: str) -> None:
-        from IPython.display import display
-
-        self.shown = time.monotonic()
-        if self.handle is None:
-            self.handle = display({"text/plain": line}, raw=True, display_id=True)
-        else:
-            self.handle.update({"text/plain": line}, raw=True)
+        line = f"epoch {event['epoch']} of {event['epochs']}: loss {event['loss']:.4f}"
+        mrr = f"valid MRR {event['valid_mrr']:.4f} (best {event['best_mrr']:.4f})"
+        print(f"{line}, {mrr}", file=sys.stderr, flush=True)
 
 
 class ProgressBar(Progress):

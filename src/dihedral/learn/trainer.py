@@ -17,18 +17,15 @@ from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
-from dihedral.learn.loop import Run
-from dihedral.learn.parameters import Parameters
+from dihedral.learn.loop import Parameters, Run
 from dihedral.models import Model, Relations, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.base import Objective
-from dihedral.objectives.composition_loss import Compositions
-from dihedral.objectives.logistic import LogisticLoss
-from dihedral.objectives.negatives import SkewNegatives
+from dihedral.objectives.logistic import LogisticLoss, SkewNegatives
 from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
 from dihedral.objectives.softmax import SoftmaxLoss
-from dihedral.objectives.walks import Walks
+from dihedral.objectives.walks import Compositions, Walks
 from dihedral.scoring.embedding import EmbeddingScorer
 
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these

@@ -1,26 +1,27 @@
-"""Models by name: build a new one, or restore the relations of a stored one."""
+"""Models by name: build a new one, restore the relations of a stored one, or add relations to it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError, close_matches
-from dihedral.models.bilinear import RESCAL, Analogy, ComplEx, DistMult, HolE, SimplE
+from dihedral.models.baselines import RESCAL, Analogy, ComplEx, DistMult, HolE, SimplE, TransE
 from dihedral.models.dihedral import (
     ArgmaxRelations,
     CodeRelations,
     CyclicGumbelRelations,
     CyclicSignRelations,
+    DiscreteRelations,
     GumbelRelations,
     OrthogonalRelations,
+    ProjectionRelations,
     SignRelations,
 )
 from dihedral.models.model import Model, Relations
-from dihedral.models.nearest_element import ProjectionRelations
-from dihedral.models.translation import TransE
 from dihedral.runtime.distributed import Shard
 
 PIECE_ROWS = 1 << 16  # rows of the entity table that are drawn at a time
@@ -70,25 +71,21 @@ def build_model(
         )
     model: Any = MODELS[name]
     options: dict[str, Any] = {"init": model.default_init if relation_init is None else relation_init}
-    if model.is_discrete:
-        options |= {"K": K, "scaled": scaled}
-        if model.is_gradable:
-            options["grades"] = parse_levels(levels)
-    if levels != "1" and not model.is_gradable:
-        raise DihedralError(f"levels is {levels!r:.80}; it is for models that choose among elements, not {name!r}")
-    if reciprocal:
-        if not model.can_be_reciprocal:
-            raise DihedralError(f"reciprocal is True; it is for baselines of 2x2 blocks, which {name!r} is not")
-        options["reciprocal"] = True
-    if scaled and not model.is_discrete:
-        raise DihedralError(f"scaled is True; it is for DihEdral models, and {name!r} already has free weights")
+    for option, given, passed, allowed in (
+        ("levels", levels != "1", {"grades": parse_levels(levels)}, model.is_gradable),
+        ("scaled", scaled, {"K": K, "scaled": scaled}, model.is_discrete),
+        ("reciprocal", reciprocal, {"reciprocal": reciprocal}, model.can_be_reciprocal),
+    ):
+        if given and not allowed:
+            raise DihedralError(f"model {name!r} has no {option}; leave it out or choose another model")
+        options |= passed if allowed else {}
     generator = torch.Generator().manual_seed(seed)
     relations = model(num_relations, dimension, generator=generator, **options)
     shard = Shard.mine(num_entities)
     return Model(_normal_rows(shard, dimension, generator).mul_(entity_init), relations, shard)
 
 
-def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> torch.Tensor:
+def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> Tensor:
     """This process's rows of a table of normal numbers; every process draws the complete table, so all agree on it."""
     table = torch.empty(shard.stop - shard.start, dimension)
     pieces = max(1, shard.num_rows // PIECE_ROWS)  # the last piece takes the rest: torch draws 16 numbers at a time
@@ -102,7 +99,7 @@ def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> to
 
 
 def restore_relations(
-    kind: str, tensors: dict[str, torch.Tensor], num_relations: int, dimension: int, settings: dict[str, Any]
+    kind: str, tensors: dict[str, Tensor], num_relations: int, dimension: int, settings: dict[str, Any]
 ) -> Relations:
     """The relation operator of a stored model; the tensors are not trusted."""
     if "codes" in tensors:
@@ -131,8 +128,44 @@ def restore_relations(
     return relations
 
 
-def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> None:
+def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> None:
     if tuple(tensor.shape) != shape or tensor.dtype not in dtypes:
         types = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
         raise DihedralError(f"{name} are {found}; expected {types} {list(shape)}")
+
+
+# --- more relations than a stored model has ---------------------------------------------------------
+
+
+def known_rows(relations: Relations, count: int) -> Tensor:
+    """The rows of the parameters that the first `count` relations have: bool [rows]."""
+    rows = torch.arange(relations.num_relations) < count
+    return rows.repeat(2) if relations.is_reciprocal else rows
+
+
+def grow(stored: Relations, num_relations: int, options: dict[str, Any], seed: int = 0) -> Relations:
+    """Trainable relations, the first of which are those of a stored model.
+
+    options: the name of the model and its other settings, as for `build_model`.
+    """
+    grown = build_model(num_entities=1, num_relations=num_relations, seed=seed, **options).relations
+    if isinstance(grown, DiscreteRelations):
+        assert isinstance(stored, DiscreteRelations)
+        grown.keep(stored.codes, stored.scales)
+    else:
+        tensors = stored.stored()
+        for name, parameter in grown.named_parameters():
+            parameter.data[known_rows(grown, stored.num_relations)] = tensors[name].to(
+                parameter.device, parameter.dtype
+            )
+    return grown
+
+
+def joined(old: dict[str, Tensor], new: dict[str, Tensor], known: Tensor) -> dict[str, Tensor]:
+    """The stored tensors of grown relations, with exactly the old values in the rows of known relations."""
+    result = {}
+    for name, tensor in new.items():
+        result[name] = tensor.clone()
+        result[name][known.to(tensor.device)] = old[name].to(tensor.device, tensor.dtype)
+    return result

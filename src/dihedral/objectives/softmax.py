@@ -3,11 +3,12 @@
     L = 1/|B| Σ_{(h, r, t) ∈ B} [ -log p(t | h, r) - log p(h | r, t) + λ Ω(h, r, t) ] + w · mean -log p(r | h, t)
 
 λ is the weight of the regulariser and w is `relation_weight`. Sampled paths add the terms of their end and their start.
-With `candidates`, p is estimated from a sample of the entities (`dihedral.objectives.entity_samples`).
+With `candidates`, p is estimated from a sample of the entities.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,10 +21,8 @@ from dihedral.engine.blocks import block_queries, with_transposes
 from dihedral.engine.cross_entropy import tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
 from dihedral.objectives.base import Gradients, queries_of_sides
-from dihedral.objectives.composition_loss import Compositions
-from dihedral.objectives.entity_samples import Sample, draw
 from dihedral.objectives.regularisers import NONE, Regulariser
-from dihedral.objectives.walks import SampledPaths, Walks, sample_paths
+from dihedral.objectives.walks import Compositions, SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
 
 
@@ -69,7 +68,7 @@ class SoftmaxLoss:
             extra = self._extra_losses(operators, index, rows, here, paths, batch, shard)
         ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
         targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
-        sample = draw(targets, len(entities), self.candidates, generator) if self.candidates else None
+        sample = draw_sample(targets, len(entities), self.candidates, generator) if self.candidates else None
         loss, query_gradient, entity_gradient = self._cross_entropy(queries, entities, targets, sample, size)
         outputs, gradients = [queries, *extra], [shard.sum(query_gradient), *map(torch.ones_like, extra)]
         for term in extra:
@@ -182,3 +181,37 @@ def _from_all_ranks(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:
     """The rows of all ranks; each rank has a part of the loss, so the gradient of its own rows is scaled up."""
     everywhere = shard.sum(rows.detach().clone())
     return torch.where(here, everywhere + shard.world * (rows - rows.detach()), everywhere)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Entities for one softmax."""
+
+    ids: Tensor  # int64 [C]: the distinct targets, then entities drawn from the others
+    targets: Tensor  # int64 [Q]: for each query, the place of its target in `ids`
+    log_weights: Tensor  # [C]
+
+    def extended(self, queries: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and candidates with one more column, so that their products are logits plus log weights."""
+        return F.pad(queries, (0, 1), value=1.0), torch.cat([candidates, self.log_weights[:, None]], dim=1)
+
+
+def draw_sample(targets: Tensor, num_entities: int, count: int, generator: torch.Generator) -> Sample:
+    """The distinct targets, which are frequent and so the hardest negatives, and up to `count` of the other entities.
+
+    Each of those stands for several: with T targets among N entities, its weight is (N - T) / count. Σ w exp(s) over
+    the sample is then an unbiased estimate of the softmax's denominator.
+
+    >>> sample = draw_sample(torch.tensor([5, 2, 5]), 100, 10, torch.Generator().manual_seed(0))
+    >>> sample.ids[sample.targets].tolist(), len(sample.ids)
+    ([5, 2, 5], 12)
+    """
+    distinct, places = torch.unique(targets, return_inverse=True)
+    is_other = torch.ones(num_entities, dtype=torch.bool, device=targets.device)
+    is_other[distinct] = False
+    others = is_other.nonzero().flatten()
+    kept = others[torch.randperm(len(others), generator=generator, device=targets.device)[:count]]
+    log_weights = torch.zeros(len(distinct) + len(kept), device=targets.device)
+    if len(kept):
+        log_weights[len(distinct) :] = math.log(len(others) / len(kept))
+    return Sample(torch.cat([distinct, kept]), places, log_weights)

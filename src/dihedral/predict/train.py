@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.learn.checkpoint import RunFolder, find_difference, run_identity
-from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe
-from dihedral.learn.estimates import num_threads
+from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, num_threads
 from dihedral.learn.finish import finish, try_to_fit_probabilities
 from dihedral.learn.loop import Callback, Event
 from dihedral.learn.trainer import Trainer
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe, load_recipe
-from dihedral.objectives.recipe_settings import RecipeSettings
 from dihedral.predict.predictor import Predictor, load
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
@@ -48,7 +46,7 @@ def train(
     keep_optimiser: bool = False,
     dtype: str = "float32",
     shard_mb: float | None = None,
-    **settings: Unpack[RecipeSettings],
+    **settings: Any,
 ) -> Predictor:
     """Train a model on a graph and evaluate it on valid and test.
 
@@ -58,7 +56,7 @@ def train(
     resume: resume from the last checkpoint in `out`.
     minutes: limit on the time of training; by default 10 without a recipe, and none with one.
     keep_optimiser: store the state of the optimiser with the model, so that an update continues with it.
-    progress: show a progress bar in a terminal, a line in a notebook, and elsewhere print a line per validation.
+    progress: show a progress bar in a terminal, and elsewhere print a line per validation.
     callback: one or several functions that are called with every event, such as `dihedral.learn.loggers`.
     """
     if recipe is None and minutes is None:

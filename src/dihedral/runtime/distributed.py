@@ -257,15 +257,6 @@ def any_rank(flag: bool, device: torch.device) -> bool:
     return bool(reduced)
 
 
-def equal_on_all_ranks(numbers: Tensor) -> bool:
-    """Whether all ranks pass the same numbers."""
-    if not is_joined():
-        return True
-    bounds = torch.stack([numbers, -numbers])
-    dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
-    return bool((bounds[0] == -bounds[1]).all())
-
-
 def is_joined() -> bool:
     """Whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()

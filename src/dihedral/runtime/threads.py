@@ -101,15 +101,9 @@ def _use_one_thread(default: int) -> None:
 
 
 def _quota() -> float | None:
-    """CPU seconds per second that the control group allows (cgroup v2, then v1); None without a limit."""
+    """CPU seconds per second that the control group (version 2) allows; None without a limit."""
     try:
         limit, period = (CGROUP / "cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        limit = (CGROUP / "cpu" / "cpu.cfs_quota_us").read_text()
-        period = (CGROUP / "cpu" / "cpu.cfs_period_us").read_text()
-        return int(limit) / int(period) if int(limit) > 0 else None
     except (OSError, ValueError):
         return None

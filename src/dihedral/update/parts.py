@@ -16,7 +16,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
 from dihedral.learn.trainer import Phase, Start, Trainer, build_objective
 from dihedral.models import Model, Relations, restore_relations
-from dihedral.models.growth import grow, joined, known_rows
+from dihedral.models.registry import grow, joined, known_rows
 from dihedral.objectives.recipe import Recipe
 from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.store.trained import TrainedModel

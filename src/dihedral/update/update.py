@@ -29,7 +29,7 @@ from dihedral.errors import DihedralError, check_seed
 from dihedral.graph.changes import change_graph, read_facts
 from dihedral.io.files import path_within, remove_tree
 from dihedral.learn.checkpoint import UPDATE, RunFolder
-from dihedral.learn.estimates import num_threads
+from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
 from dihedral.learn.loop import Callback, Event
 from dihedral.learn.trainer import Phase, Trainer

@@ -1,4 +1,4 @@
-"""The bilinear baselines of the paper's Table 1, trained by the same trainer."""
+"""The baselines: the bilinear models of the paper's Table 1, and TransE; trained by the same trainer."""
 
 from __future__ import annotations
 
@@ -112,3 +112,30 @@ class RESCAL(WeightedRelations):
         if side == "head":
             matrices = matrices.transpose(1, 2)
         return torch.bmm(entities.unsqueeze(1), matrices).squeeze(1)
+
+
+class TransE(WeightedRelations):
+    """φ = margin - ½‖h + r - t‖² with a learned margin per relation, written as an inner product.
+
+    -½‖q - t‖² = ⟨q, t⟩ - ½‖t‖² - ½‖q‖², so two extra coordinates turn the distance into an inner product:
+    query [q, 1, margin - ½‖q‖²] and candidate [t, -½‖t‖², 1].
+    """
+
+    kind = "transe"
+    is_bilinear = False
+    default_init = 0.1
+
+    def draw(self, init: float, generator: torch.Generator | None) -> Tensor:
+        weights = torch.randn(self.num_relations, self.dimension + 1, generator=generator) * init
+        weights[:, -1] = 0.0  # translation, then margin
+        return weights
+
+    def queries(self, operators: Tensor, index: Tensor, entities: Tensor, side: Side) -> Tensor:
+        translation, margin = operators[index].split([self.dimension, 1], dim=-1)
+        query = entities + translation if side == "tail" else entities - translation
+        length = query.square().sum(-1, keepdim=True)
+        return torch.cat([query, torch.ones_like(length), margin - length / 2], dim=-1)
+
+    def candidates(self, entities: Tensor) -> Tensor:
+        length = entities.square().sum(-1, keepdim=True)
+        return torch.cat([entities, -length / 2, torch.ones_like(length)], dim=-1)
