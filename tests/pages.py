@@ -335,14 +335,14 @@ def run_cli(words: list[str]) -> tuple[str, int]:
 @contextmanager
 def without_progress() -> Iterator[None]:
     """In a terminal, a bar takes the place of the lines that training prints elsewhere."""
-    from dihedral.learn import progress
+    from dihedral.learn import loggers
 
-    shown = progress.show_progress
-    progress.show_progress = lambda: nullcontext(lambda event: None)
+    shown = loggers.show_progress
+    loggers.show_progress = lambda: nullcontext(lambda event: None)
     try:
         yield
     finally:
-        progress.show_progress = shown
+        loggers.show_progress = shown
 
 
 def check_extras(words: list[str], where: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import dihedral as dh
-from dihedral.learn.progress import ProgressBar
+from dihedral.learn.loggers import ProgressBar
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def test_an_update_that_was_stopped_is_resumed_to_the_same_model(predictor, tmp_
         update_folder(tmp_path / "stopped", add=facts, progress=False, callback=stop)
     assert (tmp_path / "stopped" / "model.json").read_bytes() == before
     for other in ({"add": NEW[:1]}, {"add": facts, "epochs": 3}):
-        with pytest.raises(DihedralError, match="is of another update; repeat the same command"):
+        with pytest.raises(DihedralError, match="was made with another model or change; resume with the same graph"):
             update_folder(tmp_path / "stopped", **other, progress=False, resume=True)
     with pytest.raises(DihedralError, match="only in case"):
         update_folder(tmp_path / "stopped", add=[("MAN_0001", "sibling", "man_0003")], progress=False)

@@ -6,8 +6,7 @@ Triton is imported on first use, so that it is not required on a CPU.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -125,19 +124,6 @@ def _padded_half(values: Tensor, rows: int, columns: int) -> Tensor:
     return result
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Suspend garbage collection: freeing an earlier CUDA graph during a capture would invalidate the capture."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class CapturedStep:
     """A training step captured once as a CUDA graph and replayed on each batch of the same size."""
 
@@ -145,8 +131,15 @@ class CapturedStep:
         self.batch = batch.clone()
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(generator)
-        with _without_collector(), torch.cuda.graph(self.graph):
-            self.loss = step(self.batch)
+        collects = gc.isenabled()
+        gc.collect()
+        gc.disable()  # freeing an earlier CUDA graph during a capture would invalidate the capture
+        try:
+            with torch.cuda.graph(self.graph):
+                self.loss = step(self.batch)
+        finally:
+            if collects:
+                gc.enable()
 
     def __call__(self, batch: Tensor) -> Tensor:
         """Train on a batch; the next call overwrites the returned loss."""

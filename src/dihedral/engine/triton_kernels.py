@@ -12,71 +12,50 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def _load_blocks(operator, L, inside):
-    """The entries a, b, c, d of blocks of one operator."""
-    a = tl.load(operator, mask=inside)
-    b = tl.load(operator + L, mask=inside)
-    c = tl.load(operator + 2 * L, mask=inside)
-    d = tl.load(operator + 3 * L, mask=inside)
-    return a, b, c, d
-
-
-@triton.jit
-def _block_queries(operators, index, entities, queries, L, TAIL: tl.constexpr, BLOCK: tl.constexpr):
+def _block_queries(operators, index, entities, queries, L, b_place, c_place, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < L
     operator = operators + tl.load(index + row).to(tl.int64) * 4 * L + j
-    a, b, c, d = _load_blocks(operator, L, inside)
     place = row * 2 * L + j
     x = tl.load(entities + place, mask=inside)
     y = tl.load(entities + place + L, mask=inside)
-    if TAIL:
-        tl.store(queries + place, a * x + c * y, mask=inside)
-        tl.store(queries + place + L, b * x + d * y, mask=inside)
-    else:
-        tl.store(queries + place, a * x + b * y, mask=inside)
-        tl.store(queries + place + L, c * x + d * y, mask=inside)
+    a, b = tl.load(operator, mask=inside), tl.load(operator + b_place, mask=inside)
+    c, d = tl.load(operator + c_place, mask=inside), tl.load(operator + 3 * L, mask=inside)
+    tl.store(queries + place, a * x + c * y, mask=inside)
+    tl.store(queries + place + L, b * x + d * y, mask=inside)
 
 
 def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
     """Rᵀ h per row for tail queries, R t for head queries; operators [R, 4, L], index [B], entities [B, 2L]."""
     queries = torch.empty_like(entities)
-    L = entities.shape[1] // 2
-    block = min(512, triton.next_power_of_2(L))
-    grid: Any = (len(entities), triton.cdiv(L, block))
-    _block_queries[grid](operators, index, entities, queries, L, TAIL=tail, BLOCK=block)
+    grid, L, *places, block = _by_components(entities, tail)
+    _block_queries[grid](operators, index, entities, queries, L, *places, BLOCK=block)
     return queries
 
 
 @triton.jit
 def _block_queries_backward(
-    operators, index, entities, gradient, entity_gradient, operator_gradient, L,
-    TAIL: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    operators, index, entities, gradient, entity_gradient, operator_gradient, L, b_place, c_place, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < L
-    operator = tl.load(index + row).to(tl.int64) * 4 * L + j
-    a, b, c, d = _load_blocks(operators + operator, L, inside)
     place = row * 2 * L + j
     x = tl.load(entities + place, mask=inside)
     y = tl.load(entities + place + L, mask=inside)
     u = tl.load(gradient + place, mask=inside)
     v = tl.load(gradient + place + L, mask=inside)
-    result = operator_gradient + operator
+    offset = tl.load(index + row).to(tl.int64) * 4 * L + j
+    operator, result = operators + offset, operator_gradient + offset
+    a, b = tl.load(operator, mask=inside), tl.load(operator + b_place, mask=inside)
+    c, d = tl.load(operator + c_place, mask=inside), tl.load(operator + 3 * L, mask=inside)
     tl.atomic_add(result, x * u, mask=inside)
+    tl.atomic_add(result + b_place, x * v, mask=inside)
+    tl.atomic_add(result + c_place, y * u, mask=inside)
     tl.atomic_add(result + 3 * L, y * v, mask=inside)
-    if TAIL:
-        tl.atomic_add(result + L, x * v, mask=inside)
-        tl.atomic_add(result + 2 * L, y * u, mask=inside)
-        tl.store(entity_gradient + place, a * u + b * v, mask=inside)
-        tl.store(entity_gradient + place + L, c * u + d * v, mask=inside)
-    else:
-        tl.atomic_add(result + L, y * u, mask=inside)
-        tl.atomic_add(result + 2 * L, x * v, mask=inside)
-        tl.store(entity_gradient + place, a * u + c * v, mask=inside)
-        tl.store(entity_gradient + place + L, b * u + d * v, mask=inside)
+    tl.store(entity_gradient + place, a * u + b * v, mask=inside)
+    tl.store(entity_gradient + place + L, c * u + d * v, mask=inside)
 
 
 def block_queries_backward(
@@ -84,35 +63,32 @@ def block_queries_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the operators and of the entities."""
     entity_gradient, operator_gradient = torch.empty_like(entities), torch.zeros_like(operators)
-    L = entities.shape[1] // 2
-    block = min(512, triton.next_power_of_2(L))
-    grid: Any = (len(entities), triton.cdiv(L, block))
+    grid, L, *places, block = _by_components(entities, tail)
     _block_queries_backward[grid](
-        operators, index, entities, gradient, entity_gradient, operator_gradient, L, TAIL=tail, BLOCK=block
+        operators, index, entities, gradient, entity_gradient, operator_gradient, L, *places, BLOCK=block
     )
     return operator_gradient, entity_gradient
 
 
-@triton.jit
-def _online_logsumexp(base, columns, BLOCK: tl.constexpr):
-    """The maximum of a row's logits and the sum of exp(logit - maximum), in one pass and separately per lane."""
-    lane = tl.arange(0, BLOCK)
-    largest = tl.full([BLOCK], -1e30, tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, columns, BLOCK):
-        column = start + lane
-        x = tl.load(base + column, mask=column < columns, other=-1e30).to(tl.float32)
-        higher = tl.maximum(largest, x)
-        total = total * tl.exp(largest - higher) + tl.exp(x - higher)
-        largest = higher
-    return largest, total
+def _by_components(entities: Tensor, tail: bool) -> tuple[Any, int, int, int, int]:
+    """A grid over rows and components, L, where the entries b and c are (swapped for head queries), and the block."""
+    L = entities.shape[1] // 2
+    block = min(512, triton.next_power_of_2(L))
+    return (len(entities), triton.cdiv(L, block)), L, *((L, 2 * L) if tail else (2 * L, L)), block
 
 
 @triton.jit
 def _softmax_residual(logits, targets, losses, columns, stride, scale, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     base = logits + row.to(tl.int64) * stride
-    largest, total = _online_logsumexp(base, columns, BLOCK)
+    largest = tl.full([BLOCK], -1e30, tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)  # of exp(logit - largest), separately per lane
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        x = tl.load(base + column, mask=column < columns, other=-1e30).to(tl.float32)
+        higher = tl.maximum(largest, x)
+        total = total * tl.exp(largest - higher) + tl.exp(x - higher)
+        largest = higher
     top = tl.max(largest, 0)
     norm = top + tl.log(tl.sum(total * tl.exp(largest - top), 0))
     target = tl.load(targets + row)

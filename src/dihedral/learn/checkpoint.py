@@ -58,7 +58,7 @@ def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] =
     for part, value in wanted.items():
         if part != "recipe":
             if found.get(part) != value:
-                return part
+                return {"data": "graph", "start": "model or change"}.get(part, part)
             continue
         for key in value:
             if key not in ignore and found[part].get(key) != value[key]:
@@ -167,13 +167,8 @@ class RunFolder:
             )
         try:
             if part := find_difference(content["identity"], identity, ignore=MAY_CHANGE_ON_RESUME):
-                if part == "start":
-                    raise DihedralError(
-                        f"checkpoint {str(self.checkpoint)!r} is of another update; repeat the same command, "
-                        f"or {self.restart}"
-                    )
                 raise DihedralError(
-                    f"checkpoint {str(self.checkpoint)!r} was made with another {'graph' if part == 'data' else part}; "
+                    f"checkpoint {str(self.checkpoint)!r} was made with another {part}; "
                     f"resume with the same graph, recipe and seed, or {self.restart}"
                 )
             return _progress(content["progress"])

@@ -101,9 +101,5 @@ def _summary(recipe: Recipe, why: str) -> str:
 
 
 def _power_of_two(size: float, max_size: int) -> int:
-    """The nearest power of two, from 32 to `max_size`.
-
-    >>> [_power_of_two(size, 1024) for size in (1, 104, 470, 5000)]
-    [32, 128, 512, 1024]
-    """
+    """The nearest power of two, from 32 to `max_size`."""
     return min((2**i for i in range(5, max_size.bit_length())), key=lambda power: abs(power - size))

@@ -129,11 +129,9 @@ class Recipe:
         NOT_NEGATIVE, AT_MOST_1, when=[LOGISTIC],
     )  # fmt: skip
     component_weight: float = setting(
-        0.0,
-        "Weight of the per-component loss of the Case Studies.",
-        NOT_NEGATIVE,
-        when=[LOGISTIC, BLOCKS, OWN_NEGATIVES],
-    )
+        0.0, "Weight of the per-component loss of the Case Studies.",
+        NOT_NEGATIVE, when=[LOGISTIC, BLOCKS, OWN_NEGATIVES],
+    )  # fmt: skip
     relation_weight: float = setting(
         0.0, "Weight of a third question, (head, ?, tail), among all relations.", NOT_NEGATIVE, when=[SOFTMAX, BLOCKS]
     )

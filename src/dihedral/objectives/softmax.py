@@ -63,8 +63,6 @@ class SoftmaxLoss:
                 query = query * here[: 2 * size]
             queries = torch.cat([query, *_path_queries(paths, operators, rows, size)])
             queries = self._drop(queries, generator)
-            if here is not None:
-                queries = queries * torch.cat([here[: 2 * size], *_path_anchors(paths, here, size)])
             extra = self._extra_losses(operators, index, rows, here, paths, batch, shard)
         ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
         targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
@@ -84,6 +82,8 @@ class SoftmaxLoss:
             outputs, gradients = [*outputs, more], [*gradients, torch.ones_like(more)]
             penalty = penalty + more.detach()
         operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
+        if here is not None:  # rows of other processes are 0 here, so that only their own gradient needs a mask
+            row_gradient = row_gradient * here
         row_gradient[: 2 * size] += penalty_gradient
         total = loss / size + penalty
         if sample is not None:
@@ -166,15 +166,6 @@ def _path_queries(paths: list[SampledPaths], operators: Tensor, rows: Tensor, si
         queries += [forwards, backwards]
         start += count
     return queries
-
-
-def _path_anchors(paths: list[SampledPaths], here: Tensor, size: int) -> list[Tensor]:
-    """Which path queries have their anchor on this rank, in their order."""
-    masks, start = [], 2 * size
-    for path in paths:
-        masks += [here[: len(path.ends)], here[start : start + len(path.ends)]]
-        start += len(path.ends)
-    return masks
 
 
 def _from_all_ranks(rows: Tensor, here: Tensor, shard: Shard) -> Tensor:

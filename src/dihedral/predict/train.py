@@ -89,7 +89,7 @@ def train(
                 return _finished(folder, graph, wanted, seed, here)
             raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
         if progress:
-            from dihedral.learn.progress import show_progress
+            from dihedral.learn.loggers import show_progress
 
             callbacks.append(stack.enter_context(show_progress()))
         trainer = Trainer(

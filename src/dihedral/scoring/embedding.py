@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.blocks import block_queries
-from dihedral.engine.scratch import Scratch
 from dihedral.errors import DihedralError
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models import BlockRelations, Model
@@ -121,7 +120,7 @@ class EmbeddingScorer:
 
         A tile lies in scratch memory: the next one overwrites it.
         """
-        rows, scratch = self.tile_rows(memory_mb), Scratch()
+        rows, scratch = self.tile_rows(memory_mb), self.candidates.new_empty(0)
         for start in range(0, len(entities), rows):
             part = slice(start, start + rows)
             yield part, score_all(self.queries(entities[part], steps[part]), self.candidates, scratch)
@@ -196,7 +195,7 @@ class EmbeddingScorer:
         equal = torch.empty_like(greater)
         if not len(triples):
             return greater, equal
-        scratch = Scratch()
+        scratch = self.candidates.new_empty(0)
         for part, key in zip(order.split(rows), keys.split(rows), strict=True):
             question, row = torch.unique_consecutive(key, return_inverse=True)
             query = self.queries(question // (2 * self.num_relations), question % (2 * self.num_relations))
@@ -213,7 +212,7 @@ def need_embeddings(scorer: Scorer, purpose: str) -> EmbeddingScorer:
     return scorer
 
 
-def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
+def score_all(queries: Tensor, candidates: Tensor, scratch: Tensor) -> Tensor:
     """Scores [batch, N] of query vectors with all candidates, in scratch memory that the next call overwrites.
 
     On a CPU they are computed in blocks, and transposed in memory, which is fastest there.
@@ -222,7 +221,8 @@ def score_all(queries: Tensor, candidates: Tensor, scratch: Scratch) -> Tensor:
         return queries @ candidates.T
     if len(queries) == 1:  # a product with two vectors is faster than one with a single vector
         return score_all(queries.expand(2, -1).contiguous(), candidates, scratch)[:1]
-    scores = scratch.take("scores", (len(candidates), len(queries)), candidates.device)
+    # page faults in a new large tensor can cost more than the product; resizing keeps the memory
+    scores = scratch.resize_(len(candidates), len(queries))
     for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
         torch.mm(part, queries.T, out=block)
     return scores.T

@@ -100,7 +100,7 @@ def update(
     with ExitStack() as stack:
         callbacks = [callback] if callable(callback) else list(callback)
         if progress:
-            from dihedral.learn.progress import show_progress
+            from dihedral.learn.loggers import show_progress
 
             callbacks.append(stack.enter_context(show_progress()))
         trainer = _trainer(parts, None if checkpoints is None else Path(checkpoints), callbacks)
