@@ -189,7 +189,7 @@ def test_scores_in_blocks_equal_one_product(questions, candidates):
     generator = torch.Generator().manual_seed(candidates)
     queries = torch.randint(-3, 4, (questions, 6), generator=generator).float()  # integers: exact in any order
     table = torch.randint(-3, 4, (candidates, 6), generator=generator).float()
-    scratch = torch.empty(0)
+    scratch = torch.empty(9 * candidates)
     score_all(torch.ones(9, 6), table, scratch)  # leaves other scores in scratch memory
     assert torch.equal(score_all(queries, table, scratch), queries @ table.T)
 

@@ -114,13 +114,18 @@ class EmbeddingScorer:
         rows = max(1, memory_mb * 2**20 // (4 * self.model.shard.max_rows))
         return rows if self.device.type == "cuda" else min(rows, CPU_QUESTIONS)
 
+    def _scratch(self, questions: int) -> Tensor:
+        """Memory for scores on a CPU: page faults in a new large tensor can cost more than the product."""
+        return self.candidates.new_empty(0 if self.candidates.is_cuda else max(2, questions) * len(self.candidates))
+
     @torch.no_grad()
     def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
         """Scores of all candidates, tile by tile: the questions, and their scores [n, N].
 
         A tile lies in scratch memory: the next one overwrites it.
         """
-        rows, scratch = self.tile_rows(memory_mb), self.candidates.new_empty(0)
+        rows = self.tile_rows(memory_mb)
+        scratch = self._scratch(min(rows, len(entities)))
         for start in range(0, len(entities), rows):
             part = slice(start, start + rows)
             yield part, score_all(self.queries(entities[part], steps[part]), self.candidates, scratch)
@@ -195,7 +200,7 @@ class EmbeddingScorer:
         equal = torch.empty_like(greater)
         if not len(triples):
             return greater, equal
-        scratch = self.candidates.new_empty(0)
+        scratch = self._scratch(min(rows, len(triples)))
         for part, key in zip(order.split(rows), keys.split(rows), strict=True):
             question, row = torch.unique_consecutive(key, return_inverse=True)
             query = self.queries(question // (2 * self.num_relations), question % (2 * self.num_relations))
@@ -221,8 +226,7 @@ def score_all(queries: Tensor, candidates: Tensor, scratch: Tensor) -> Tensor:
         return queries @ candidates.T
     if len(queries) == 1:  # a product with two vectors is faster than one with a single vector
         return score_all(queries.expand(2, -1).contiguous(), candidates, scratch)[:1]
-    # page faults in a new large tensor can cost more than the product; resizing keeps the memory
-    scores = scratch.resize_(len(candidates), len(queries))
+    scores = scratch[: len(candidates) * len(queries)].view(len(candidates), len(queries))
     for part, block in zip(candidates.split(CPU_ENTITIES), scores.split(CPU_ENTITIES), strict=True):
         torch.mm(part, queries.T, out=block)
     return scores.T
