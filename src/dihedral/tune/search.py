@@ -29,9 +29,9 @@ from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder, write_json
 from dihedral.io.locks import lock_folder
-from dihedral.learn.identity import find_difference, run_identity
-from dihedral.learn.interrupts import catch_interrupt, on_interrupt
-from dihedral.learn.loop import Callback, Event, Trainer
+from dihedral.learn.checkpoint import find_difference, run_identity
+from dihedral.learn.loop import Callback, Event, catch_interrupt, on_interrupt
+from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.runtime.device import choose_device
 from dihedral.tune.space import Space, Values, combinations, with_both_lr
