@@ -58,7 +58,7 @@ def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] =
     for part, value in wanted.items():
         if part != "recipe":
             if found.get(part) != value:
-                return {"data": "graph", "start": "model or change"}.get(part, part)
+                return part
             continue
         for key in value:
             if key not in ignore and found[part].get(key) != value[key]:
@@ -167,6 +167,7 @@ class RunFolder:
             )
         try:
             if part := find_difference(content["identity"], identity, ignore=MAY_CHANGE_ON_RESUME):
+                part = {"data": "graph", "start": "model or change"}.get(part, part)
                 raise DihedralError(
                     f"checkpoint {str(self.checkpoint)!r} was made with another {part}; "
                     f"resume with the same graph, recipe and seed, or {self.restart}"

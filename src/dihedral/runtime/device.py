@@ -19,7 +19,7 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
     try:
         return torch.device(name if kind in available else "")
     except RuntimeError:
-        raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda, cuda:0 or mps") from None
+        raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps") from None
 
 
 def device_name(device: torch.device) -> str:
