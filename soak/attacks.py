@@ -103,7 +103,7 @@ def _head_attacks() -> Iterator[tuple[str, bytes]]:
     yield "unicode", request("GET", "/v1/entities?search=%ff%fe%c0%af")
 
 
-def outcome(address: tuple[str, int], raw: bytes, seconds: float = 30) -> str:
+def outcome(address: tuple[str, int], raw: bytes, seconds: float = 300) -> str:
     """The status of the first response to raw bytes."""
     try:
         with socket.create_connection(address, timeout=seconds) as connection:

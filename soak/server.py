@@ -78,7 +78,7 @@ class Running:
     def stop(self) -> tuple[int, str]:
         """Stop the server; returns the exit code and its messages."""
         self.process.send_signal(signal.SIGTERM)
-        self.output, errors = self.process.communicate(timeout=120)
+        self.output, errors = self.process.communicate(timeout=300)
         return self.process.returncode, errors.strip()
 
     def resident_mb(self) -> float:

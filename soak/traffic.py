@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from dihedral.graph import Graph
 
 CLOSED_ERRORS = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 300.0  # for an answer that never comes; a busy machine may be slow
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ any prompt, every line is a command. A block with `title="NAME"` is that file. `
 answers the curl commands after it. A comment `<!-- not run: REASON -->` above a block leaves it out.
 
 In shown output, a line `...` stands for any lines and `...` within a line for any text. A decimal number may differ by
-one in its last digit, because processors round differently. With DIHEDRAL_UPDATE_DOCS=1 the real output is written into
-the page.
+one in its last digit, or from its 12th digit on, because processors round differently. With DIHEDRAL_UPDATE_DOCS=1 the
+real output is written into the page.
 """
 
 from __future__ import annotations
@@ -122,11 +122,17 @@ def same_line(shown: str, real: str) -> bool:
 
 
 def close(shown: str, real: str) -> bool:
-    """Whether a number is the one shown, or a decimal number with a last digit that is one more or one less."""
+    """Whether a number is the one shown, or a decimal number that may differ by rounding."""
     a, b = Decimal(shown), Decimal(real)
     digits = a.as_tuple().exponent
     same_digits = digits == b.as_tuple().exponent and digits < 0
-    return a == b or (same_digits and abs(a - b) == Decimal(1).scaleb(digits))
+    return a == b or same_to_12_digits(a, b) or (same_digits and abs(a - b) == Decimal(1).scaleb(digits))
+
+
+def same_to_12_digits(a: Decimal, b: Decimal) -> bool:
+    """Whether both numbers are printed with more digits than that, and these are the same."""
+    printed = min(len(number.as_tuple().digits) for number in (a, b))
+    return printed > 12 and abs(a - b) < abs(a).scaleb(-12)
 
 
 def refreshed(shown: list[str], real: list[str]) -> list[str]:

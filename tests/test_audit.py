@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,23 +25,35 @@ class Portal(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("portal", [False, True], ids=["nothing listens", "a page of a proxy"])
-def test_without_the_database_the_audit_is_skipped(portal, monkeypatch, capsys):
+@pytest.fixture
+def audit():
+    """The script, as a module."""
     spec = importlib.util.spec_from_file_location("audit", SCRIPT)
-    audit = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(audit)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
-        monkeypatch.setattr(audit, "DATABASE", f"http://127.0.0.1:{server.server_port}/")
-        thread = threading.Thread(target=server.serve_forever)
-        if portal:
-            thread.start()
-        else:
-            server.server_close()
-        try:
-            audit.main()
-        finally:
-            if portal:
-                server.shutdown()
-                thread.join()
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def skips(audit, monkeypatch, capsys, port: int) -> bool:
+    """Whether the audit is skipped with a database at this port."""
+    monkeypatch.setattr(audit, "DATABASE", f"http://127.0.0.1:{port}/")
+    audit.main()
     reason = "no database of vulnerabilities can be reached"
-    assert capsys.readouterr().out.startswith(f"SKIPPED pip-audit, nothing was checked: {reason}")
+    return capsys.readouterr().out.startswith(f"SKIPPED pip-audit, nothing was checked: {reason}")
+
+
+def test_without_a_connection_the_audit_is_skipped(audit, monkeypatch, capsys):
+    with socket.socket() as silent:  # the port is taken, but nothing listens
+        silent.bind(("127.0.0.1", 0))
+        assert skips(audit, monkeypatch, capsys, silent.getsockname()[1])
+
+
+def test_with_the_page_of_a_proxy_the_audit_is_skipped(audit, monkeypatch, capsys):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert skips(audit, monkeypatch, capsys, server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
