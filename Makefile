@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+unexport PYTHONDONTWRITEBYTECODE  # modules that are compiled once start every other process faster
+
 .PHONY: demo test test-all test-slow flaky coverage soak bench docs lint format clean
 
 # Train and query a model of the FAMILY graph.
@@ -16,8 +18,8 @@ demo: $(VENV)/.demo
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow and not thorough"
 
-# The same, then what it leaves out: pages of the documentation, notebooks, faults, most browser tests, several
-# processes; and properties again with more examples.
+# The same, then what it leaves out: pages of the documentation, notebooks, figures of the paper, faults, most browser
+# tests, several processes; and properties again with more examples.
 test-all: test
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m "not slow and (thorough or hypothesis)"
 
@@ -49,7 +51,7 @@ docs: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 	$(BIN)/lint-imports
 	$(BIN)/python requirements/audit.py
 

@@ -7,6 +7,7 @@ import os
 # before torch, and for child processes too: one thread adds numbers up in one order
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from tests.forks import ForkServer
 from tests.small_graphs import small_probabilities
 
 torch.set_num_threads(1)
-settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)  # the same examples in every run
 settings.register_profile("thorough", deadline=None, max_examples=200)  # of `make test-all`
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
@@ -128,6 +129,23 @@ def model_folder(predictor: dh.Predictor, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
+@pytest.fixture(scope="session")
+def umls_predictor(
+    benchmark_graph: Callable[[str], dh.Graph], tmp_path_factory: pytest.TempPathFactory
+) -> dh.Predictor:
+    """A model of umls with probabilities, trained once for all workers; tests must not change it."""
+    graph = benchmark_graph("umls")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "umls"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return dh.load(folder, device="cpu")
+        trained = dh.train(graph, "demo/umls", epochs=15, progress=False, device="cpu")
+        trained.save(folder)
+    return trained
+
+
 # --- the command line and other processes ----------------------------------------------------------
 
 
@@ -204,7 +222,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def record(self: Any, *arguments: Any, **options: Any) -> None:
         if self not in figures:
             figures.append(self)
-            savefig(self, *arguments, **options)
+            savefig(self, *arguments, **{**options, "dpi": 40})  # quickly
 
     monkeypatch.setattr(Figure, "savefig", record)
     return figures

@@ -134,6 +134,8 @@ def become(request: dict[str, Any]) -> tuple[str, str]:
 if __name__ == "__main__":
     import runpy
 
+    import pandas  # noqa: F401  (which pyarrow imports)
+    import pyarrow.parquet  # noqa: F401
     import torch.distributed.checkpoint  # noqa: F401  (loads torch and what takes longest after it)
 
     with socket.socket(fileno=int(sys.argv[1])) as connection:

@@ -6,7 +6,7 @@ import builtins
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import DihedralError
@@ -157,7 +157,6 @@ words = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
 @given(st.lists(words, max_size=15).map(" ".join), st.text(max_size=20))
 def test_any_text_is_read_or_refused(tokens, noise):
     for text in (tokens, noise, f"SELECT ?x WHERE {{ {tokens} }}", f"SELECT ?x WHERE {{ <a> <r> ?x {noise} }}"):

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import DihedralError, Graph
@@ -171,7 +171,6 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=300)
 @given(anything)
 def test_any_json_is_read_or_refused(content):
     for each in (content, {"select": "x", "where": content}):

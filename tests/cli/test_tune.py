@@ -149,7 +149,7 @@ def test_a_missing_extra_is_named(python):
     assert done.returncode == 2 and "error: a search needs optuna: pip install 'dihedral[tune]'" in done.stderr
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_ctrl_c_keeps_the_finished_trials(interrupted, data, tmp_path, workers):
     words = ["tune", data, *SMALL, "--set", "epochs=20", "--set", "dimension=8", "--trials", "500", "--out", "study"]
     done = interrupted([*words, "--workers", workers], lambda: finished_trials(tmp_path / "study"))

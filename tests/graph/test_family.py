@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import DihedralError, load_graph, make_family
 
 settings_of_families = {"people": st.integers(2, 30).map(lambda n: 4 * n), "seed": st.integers(0, 1000)}
-few = settings(max_examples=40)
 
 
 def kinship(people, parents, seed):
@@ -34,7 +33,6 @@ def compose(first, second):
     return {(head, tail) for head, middle in first for tail in steps.get(middle, ())}
 
 
-@few
 @given(parents=st.sampled_from([1, 2]), **settings_of_families)
 def test_the_rules_of_kinship_hold(people, parents, seed):
     kin = kinship(people, parents, seed)
@@ -46,7 +44,6 @@ def test_the_rules_of_kinship_hold(people, parents, seed):
     assert kin["child_in_law"] == compose(kin["child"], kin["spouse"])
 
 
-@few
 @given(**settings_of_families)
 def test_in_the_other_order_a_spouse_of_a_parent_is_a_parent(people, seed):
     kin = kinship(people, 2, seed)
@@ -55,14 +52,12 @@ def test_in_the_other_order_a_spouse_of_a_parent_is_a_parent(people, seed):
     assert not swapped & kin["parent_in_law"]
 
 
-@few
 @given(**settings_of_families)
 def test_with_one_parent_the_spouse_of_a_parent_is_not_related(people, seed):
     kin = kinship(people, 1, seed)
     assert not compose(kin["parent"], kin["spouse"]) & (kin["parent"] | kin["parent_in_law"])
 
 
-@few
 @given(parents=st.sampled_from([1, 2]), **settings_of_families)
 def test_nobody_marries_a_sibling_or_themselves(people, parents, seed):
     kin = kinship(people, parents, seed)
@@ -70,7 +65,6 @@ def test_nobody_marries_a_sibling_or_themselves(people, parents, seed):
     assert all(head != tail for pairs in kin.values() for head, tail in pairs)
 
 
-@few
 @given(parents=st.sampled_from([1, 2]), **settings_of_families)
 def test_everyone_has_one_spouse_of_the_other_sex_and_half_have_parents(people, parents, seed):
     kin = kinship(people, parents, seed)
@@ -80,7 +74,6 @@ def test_everyone_has_one_spouse_of_the_other_sex_and_half_have_parents(people, 
     assert len({head for head, _ in kin["parent"]}) == people // 2
 
 
-@few
 @given(parents=st.sampled_from([1, 2]), **settings_of_families)
 def test_siblings_are_those_who_share_a_parent(people, parents, seed):
     kin = kinship(people, parents, seed)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import Graph
@@ -120,7 +120,6 @@ def test_members_are_the_distinct_entities_that_a_step_leaves(parts):
 
 
 @given(parts=some_parts, order=st.randoms(use_true_random=False))
-@settings(max_examples=50)
 def test_answers_are_those_of_a_dictionary_of_sets(parts, order):
     questions = EVERY_QUESTION * 2
     order.shuffle(questions)
@@ -143,7 +142,6 @@ def test_locate_gives_the_place_of_an_edge_or_minus_one(parts):
 
 
 @given(some_parts)
-@settings(max_examples=20)
 def test_a_fact_in_several_splits_belongs_to_the_first(parts):
     found, first = build(parts), first_parts(parts)
     for fact in EVERY_EDGE[EVERY_EDGE[:, 1] < RELATIONS].tolist():
@@ -155,7 +153,6 @@ def test_a_fact_in_several_splits_belongs_to_the_first(parts):
 
 
 @given(some_parts, st.randoms(use_true_random=False))
-@settings(max_examples=50)
 def test_selected_edges_make_an_index_of_their_own(parts, random):
     whole = build(parts)
     edges = edges_in_order(parts)
@@ -180,7 +177,6 @@ def test_an_index_about_some_entities_answers_only_questions_about_them(parts, c
 
 
 @given(some_parts)
-@settings(max_examples=30)
 def test_the_training_index_is_that_of_the_training_triples(parts):
     names = Vocabulary([f"e{i}" for i in range(ENTITIES)]), Vocabulary([f"r{i}" for i in range(RELATIONS)], "relation")
     splits = [as_array(part) for part in [*parts, [], []][:3]]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dihedral as dh
@@ -58,7 +58,6 @@ def test_distinct_numbers_are_those_of_a_set(values):
 
 
 @given(some_facts, starts, st.integers(0, 2 * RELATIONS - 1))
-@settings(max_examples=60)
 def test_a_step_leads_where_its_facts_do(rows, entities, step):
     expected = [
         (row, end)
@@ -74,7 +73,6 @@ def test_a_step_leads_where_its_facts_do(rows, entities, step):
 
 
 @given(some_facts, bodies, starts)
-@settings(max_examples=60)
 def test_a_body_reaches_the_ends_of_its_paths(rows, body, entities):
     paths = paths_by_loops(rows, body, loops=True)
     expected = {row * ENTITIES + path[-1] for row, entity in enumerate(entities) for path in paths if path[0] == entity}
@@ -82,7 +80,6 @@ def test_a_body_reaches_the_ends_of_its_paths(rows, body, entities):
 
 
 @given(some_facts, bodies)
-@settings(max_examples=60)
 def test_paths_are_counted_between_all_pairs(rows, body):
     index = build(rows)
     steps, paths = Body(index, body), paths_by_loops(rows, body)
@@ -95,7 +92,6 @@ def test_paths_are_counted_between_all_pairs(rows, body):
 
 
 @given(some_facts, bodies)
-@settings(max_examples=60)
 def test_paths_between_all_pairs_visit_no_entity_twice(rows, body):
     expected = {path for path in paths_by_loops(rows, body) if len(set(path)) == len(path)}
     found = paths_between(build(rows), body, *EVERY_PAIR, max_answers=ENTITIES, max_paths=10_000)
@@ -105,7 +101,6 @@ def test_paths_between_all_pairs_visit_no_entity_twice(rows, body):
 
 
 @given(some_facts, bodies.filter(lambda body: len(body) < 4))
-@settings(max_examples=60)
 def test_a_body_joins_pairs_through_different_entities(rows, body):
     expected = {(path[0], path[-1]) for path in paths_by_loops(rows, body) if len(set(path)) == len(path)}
     parts = Body(build(rows), body).joined()
@@ -114,7 +109,6 @@ def test_a_body_joins_pairs_through_different_entities(rows, body):
 
 
 @given(some_facts, st.integers(0, ENTITIES - 1), st.integers(0, ENTITIES - 1))
-@settings(max_examples=60)
 def test_bodies_between_two_entities_are_those_of_the_paths_between_them(rows, head, tail):
     without = rows[0]
     left = [row for row in rows if row != without]
@@ -133,7 +127,6 @@ def test_bodies_between_two_entities_are_those_of_the_paths_between_them(rows, h
 
 
 @given(some_facts, st.sets(st.integers(0, ENTITIES - 1), min_size=1))
-@settings(max_examples=60)
 def test_facts_among_entities_have_both_ends_there(rows, entities):
     among = np.array(sorted(entities), np.int64)
     found, splits, complete = facts_among(build(rows), among, max_edges=1000)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dihedral as dh
@@ -107,7 +107,6 @@ def test_chains_equal_counts_by_loops(triples, min_support):
 
 
 @given(some_triples)
-@settings(max_examples=30)
 def test_a_repeated_triple_counts_once(triples):
     indexes = build(triples), build(np.concatenate([triples, triples[::-1]]))
     one, other = map(find_reversals, indexes)
@@ -252,7 +251,6 @@ def test_a_single_rule_has_the_counts_of_the_table_of_all_rules(inverses):
 
 
 @given(some_triples, st.lists(st.integers(0, 2 * RELATIONS - 1), min_size=1, max_size=3))
-@settings(max_examples=50)
 def test_rules_of_any_length_have_the_counts_of_ways_through_different_entities(triples, body):
     index = build(triples)
     pairs = [set() for _ in range(2 * RELATIONS)]
@@ -291,7 +289,6 @@ def star(leaves):
 
 
 @given(some_facts, bodies.filter(lambda body: len(body) < 4))
-@settings(max_examples=15)
 def test_every_path_is_drawn_equally_often(rows, body):
     every_path = paths_by_loops(rows, body)
     if not every_path:

@@ -542,6 +542,7 @@ def test_duplicates_and_leaks_in_a_folder_are_noted(tmp_path):
 # --- a real benchmark ------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_fb15k_reads_from_a_folder_as_from_its_archive(benchmark_path, benchmark_graph, tmp_path):
     archive = benchmark_path("FB15k")
     with tarfile.open(archive) as stream:

@@ -259,6 +259,7 @@ def test_conversion_copies_the_model(result):
     assert result.model.entity_representations[0]().abs().sum() > 0
 
 
+@pytest.mark.thorough
 def test_result_saved_by_pykeen_is_loaded_by_another_process(result, converted, tmp_path, python):
     result.save_to_directory(tmp_path)
     script = (

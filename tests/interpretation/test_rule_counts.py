@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dihedral as dh
@@ -53,7 +53,6 @@ def expected_counts(rule, facts):
 
 
 @given(graphs, rules())
-@settings(max_examples=300)
 def test_counts_of_any_rule_equal_a_join_by_loops(graph, rule):
     if rule is None:
         return
@@ -62,7 +61,6 @@ def test_counts_of_any_rule_equal_a_join_by_loops(graph, rule):
 
 
 @given(graphs, rules())
-@settings(max_examples=100)
 def test_a_ground_way_makes_the_body_hold(graph, rule):
     if rule is None:
         return

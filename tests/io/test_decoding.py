@@ -139,6 +139,7 @@ def test_only_the_footers_count_of_rows_is_wrong(refused, tmp_path):
     assert "claims 8191 rows, but its column 'head' has 300" in refused("a.parquet", changed)
 
 
+@pytest.mark.thorough
 def test_parquet_bombs_are_refused_or_read_in_little_memory(tmp_path):
     long = "x" * (1 << 20)
     columns = {name: [long if name == "head" else name] * 400 for name in ("head", "relation", "tail")}

@@ -77,6 +77,7 @@ def test_training_without_a_recipe_says_in_one_line_what_was_chosen(family, capf
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.thorough
 def test_the_choice_is_good_on_a_small_family():
     predictor = dh.train(dh.make_family(300), device="cpu", progress=False)
     assert predictor.metrics["test"]["both"]["mrr"] > 0.9

@@ -21,6 +21,7 @@ ODD_NAMES = [
     "x$^{" + "b" * 30,
     "/a/b./c/d$e$/" + "f" * 50,
 ]
+pytestmark = pytest.mark.thorough
 COUNTS = {"-1": 1, "0": 2, "1": 3}
 SWAPPED = {"-1": 3, "0": 3, "1": 0}
 

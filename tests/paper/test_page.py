@@ -15,6 +15,7 @@ from paper.runs import Run
 from paper.studies import compositions, inverses, symmetry
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.thorough  # writes every page and figure
 
 
 def written(paths):

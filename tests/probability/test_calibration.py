@@ -26,8 +26,8 @@ def umls(benchmark_graph):
 
 
 @pytest.fixture(scope="module")
-def trained(umls):
-    return dh.train(umls, "demo/umls", epochs=15, progress=False, device="cpu")
+def trained(umls_predictor):
+    return umls_predictor
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import dihedral as dh
 from dihedral.probability import sampling
 from dihedral.probability.additive import fit_additive
 from dihedral.probability.evidence import CountedRules, Evidence
@@ -18,9 +17,8 @@ def umls(benchmark_graph):
 
 
 @pytest.fixture(scope="module")
-def evidence(umls):
-    trained = dh.train(umls, "demo/umls", epochs=15, progress=False, device="cpu")
-    return Evidence(trained.scorer, umls.train_index, CountedRules.count(umls.train_index))
+def evidence(umls, umls_predictor):
+    return Evidence(umls_predictor.scorer, umls.train_index, CountedRules.count(umls.train_index))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import DihedralError, DihedralGroup
@@ -102,7 +102,6 @@ def test_queries_times_candidates_are_scores_of_triples(any_scorer):
 
 
 @given(st.lists(st.integers(0, 2 * RELATIONS - 1), min_size=1, max_size=5))
-@settings(max_examples=40)
 def test_a_walk_is_the_product_of_the_matrices_of_its_steps(integer_scorer, path):
     dense = dense_matrices(integer_scorer)
     product = torch.eye(2 * COMPONENTS)

@@ -19,9 +19,7 @@ from soak.server import Running
 
 X, Y = Variable("x"), Variable("y")
 SPARQL = "SELECT ?x WHERE { <man_0000> <spouse> ?y . ?y <parent> ?x }"
-FUZZ = settings(
-    max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+FUZZ = settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +238,7 @@ messages.TILE = 1
 """
 
 
+@pytest.mark.thorough
 def test_a_query_stops_at_the_time_limit_of_the_server(family_folder: Path):
     query = Query(X, spouse() & Fact(X, "parent", Y))  # from the free variable, predictions of 8 rows are followed
     with listen("127.0.0.1", 0) as listener, Running(family_folder, listener, SLOW, "--max-seconds", "2") as running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import one_of
@@ -34,13 +35,14 @@ def insert_real_names(content: Any) -> None:
                 insert_real_names(value)
 
 
+@pytest.mark.thorough
 def test_no_request_makes_the_server_fail(app):
     operations = [each.ok() for each in schemathesis.openapi.from_asgi("/openapi.json", app).get_all_operations()]
     assert len(operations) >= 25
     for operation in operations:
 
         @settings(
-            max_examples=20, derandomize=True, deadline=None, phases=[Phase.generate],
+            max_examples=20, derandomize=True, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck), database=None,
         )  # fmt: skip
         @given(one_of(operation.as_strategy(generation_mode=mode) for mode in GenerationMode))

@@ -598,7 +598,7 @@ def test_a_changed_byte_gives_a_one_sentence_error_or_a_model(folder, monkeypatc
     whole = (folder / name).read_bytes()
     rng = np.random.default_rng(0)
     refused = []
-    for place in rng.integers(len(whole), size=150):
+    for place in rng.integers(len(whole), size=40):
         damaged = bytearray(whole)
         damaged[place] ^= int(rng.integers(1, 256))
         (folder / name).unlink()
@@ -607,7 +607,7 @@ def test_a_changed_byte_gives_a_one_sentence_error_or_a_model(folder, monkeypatc
             use(folder)
         except DihedralError as error:
             refused.append(str(error))
-    assert len(refused) > 20 and not any("\n" in message for message in refused)
+    assert len(refused) > 5 and all(str(folder) in message and "\n" not in message for message in refused)
 
 
 def test_an_arrow_file_that_ends_before_its_schema_is_refused(folder):

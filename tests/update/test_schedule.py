@@ -63,7 +63,7 @@ def test_one_fact_of_a_new_relation_does_not_change_how_long_rows_that_start_ove
 
 
 @given(seed=st.integers(0, 2**16), count=st.integers(1, 12))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_added_fact_is_trained_and_no_row_twice(predictor, seed, count):
     rng = np.random.default_rng(seed)
     people, relations = [*list(predictor.graph.entities)[:8], "zoe", "tom"], ["sibling", "parent", "likes", "mentors"]

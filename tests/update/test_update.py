@@ -170,6 +170,7 @@ def test_an_update_continues_with_the_state_of_the_optimiser(family, tmp_path):
     assert again.update(add=[("zoe", "child", "man_0002")], relations=True, progress=False).graph.num_entities == 41
 
 
+@pytest.mark.thorough
 def test_gradients_of_one_batch_tell_the_sums_of_the_optimiser(benchmark_graph):
     graph = benchmark_graph("umls")
     trained = dh.train(graph, "demo/umls", dimension=60, epochs=20, keep_optimiser=True, progress=False, device="cpu")
