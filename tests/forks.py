@@ -41,7 +41,8 @@ class Fork:
         words = self._request["arguments"]
         if not self.has_ended(seconds):
             self.kill()
-            raise subprocess.TimeoutExpired(words, seconds)
+            printed = "\n".join(each.result() for each in self._printed)
+            raise TimeoutError(f"{words} took longer than {seconds} s and printed:\n{printed}")
         if self._code is None:
             self._code = os.waitstatus_to_exitcode(int(_line(self._server)))
             self._pool.shutdown()

@@ -33,7 +33,7 @@ def refused(tmp_path):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(DihedralError) as error:
             load_graph(path)
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10  # five times what is decoded
         assert "\n" not in str(error.value)
         return str(error.value)
 

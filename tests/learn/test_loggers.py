@@ -147,9 +147,8 @@ def test_a_missing_extra_is_named(python, extra):
     assert "pip install 'dihedral[tracking]'" in python("-c", script).stdout
 
 
-@pytest.mark.parametrize(
-    ("given", "after"), [(None, "true"), pytest.param("false", "false", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("given", "after"), [(None, "true"), ("false", "false")])
 def test_mlflows_telemetry_is_off_unless_the_user_turned_it_on(python, tmp_path, monkeypatch, given, after):
     program = (
         "import os, sys\n"

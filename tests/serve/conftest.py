@@ -34,7 +34,6 @@ expect.set_options(timeout=MAX_WAIT)
 QUICK = {
     "test_a_question_is_built_by_clicking_and_its_address_reopens_it",
     "test_arrowheads_do_not_depend_on_hidden_graphs",
-    "test_axe_finds_nothing_serious[wide-light-#/entity/man_0000]",
     "test_from_a_search_to_an_explanation",
     "test_predictions_are_dashed_with_their_probability",
     "test_undo_goes_back_to_the_fact_and_survives_a_reload",

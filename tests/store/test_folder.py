@@ -270,7 +270,10 @@ except dh.DihedralError as error:
 """
 
 
-@pytest.mark.parametrize(("room", "stops_at"), [(100, "entities"), (3000, "known"), (4500, "metrics")])
+@pytest.mark.parametrize(
+    ("room", "stops_at"),
+    [(100, "entities"), pytest.param(3000, "known", marks=pytest.mark.thorough), (4500, "metrics")],
+)
 def test_a_save_that_fails_midway_keeps_the_previous_model(python, other, model_folder, tmp_path, room, stops_at):
     other.save(tmp_path / "model")
     done = python("-c", SAVE_WITH_LITTLE_ROOM, model_folder, tmp_path / "model", room)
@@ -297,7 +300,10 @@ def test_a_file_where_the_folder_should_be_is_refused(predictor, tmp_path):
 
 def test_a_second_save_into_a_folder_is_refused_while_the_first_writes(other, predictor, tmp_path):
     other.save(tmp_path / "model")
-    with lock_folder(tmp_path / "model"), pytest.raises(DihedralError, match="is being written by another process"):
+    with (
+        lock_folder(tmp_path / "model", "taken"),
+        pytest.raises(DihedralError, match="is being written by another process"),
+    ):
         predictor.save(tmp_path / "model", overwrite=True)
     same_model(dh.load(tmp_path / "model"), other)
     predictor.save(tmp_path / "model", overwrite=True)

@@ -169,7 +169,7 @@ class Run:
                     self.save_checkpoint()
             if self.state.seconds >= self.clock.checkpoint_seconds:
                 self.save_checkpoint()  # the model has yet to be evaluated and written
-            self.interrupted = interrupted.is_set()
+        self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.state.epoch})
 
     @property
