@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dihedral as dh
 from dihedral.graph.numbering import NameTable
-from dihedral.graph.triples import build_graph, drop_duplicates, find_repeats, sort_triples
+from dihedral.graph.triples import build_graph, drop_duplicates, find_repeats
 
 blocks = st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4)), max_size=6)
 
@@ -66,22 +66,21 @@ def test_a_parquet_file_of_many_row_groups_is_numbered_like_a_table(tmp_path):
 triples = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=40)
 
 
-@given(triples, triples, triples, st.sampled_from([6, 2**31]))
-def test_repeats_are_found_within_and_across_splits(train, valid, test, num_entities):
+@given(triples, triples, triples)
+def test_repeats_are_found_within_and_across_splits(train, valid, test):
     splits = [np.array(part, np.int32).reshape(-1, 3) for part in (train, valid, test)]
     with pytest.MonkeyPatch.context() as small:
         small.setattr("dihedral.graph.triples.ROWS_PER_CHUNK", 8)
-        again, leaked = find_repeats(splits, num_entities, 2**31 if num_entities > 6 else 3)
+        again, leaked = find_repeats(splits)
     for part, repeated in zip((train, valid, test), again, strict=True):
         assert repeated.tolist() == [triple in part[:i] for i, triple in enumerate(part)]
     assert leaked == [0, len(set(valid) & set(train)), len(set(test) & {*train, *valid})]
 
 
-def test_triples_are_sorted_even_if_their_keys_exceed_64_bits():
-    big = 2**31 - 1
-    rows = np.array([(big - 1, big - 1, 0), (0, 5, big - 1), (big - 1, 0, 1), (0, 5, 2), (0, 5, 2)], np.int32)
-    assert sort_triples(rows, big, big).tolist() == [3, 4, 1, 2, 0]
-    assert drop_duplicates(rows, big, big).tolist() == rows[:4].tolist()
+@given(triples)
+def test_duplicates_are_left_out_and_the_order_stays(rows):
+    found = drop_duplicates(np.array(rows, np.int32).reshape(-1, 3))
+    assert found.tolist() == [list(triple) for triple in dict.fromkeys(rows)]
 
 
 def test_a_graph_can_have_two_billion_entities():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from dihedral import DihedralError, Graph
 from dihedral.graph import Vocabulary
-from dihedral.graph.triples import drop_duplicates, triple_keys
 
 names = st.text(st.characters(codec="utf-8"), max_size=6)
 labelled = st.lists(st.tuples(names, names, names), min_size=1, max_size=40)
@@ -82,28 +81,6 @@ def test_different_graphs_have_different_fingerprints(train, valid):
 def test_the_fingerprint_does_not_depend_on_the_graphs_name():
     triples = [("a", "r", "b"), ("b", "r", "c")]
     assert Graph.from_names(triples, name="x").fingerprint == Graph.from_names(triples, name="y").fingerprint
-
-
-# --- keys -----------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 6)), max_size=60))
-def test_keys_are_one_to_one_and_ordered_like_triples(triples):
-    array = np.array(triples, dtype=np.int32).reshape(-1, 3)
-    keys = triple_keys(array, 7, 4).tolist()
-    assert [triples[i] for i in np.argsort(keys, kind="stable")] == sorted(triples)
-    assert len(set(keys)) == len(set(triples))
-    assert drop_duplicates(array, 7, 4).tolist() == [list(triple) for triple in dict.fromkeys(triples)]
-
-
-def test_keys_do_not_overflow_at_the_size_of_wikidata():
-    last = np.array([[4_999_999, 999, 4_999_999]], dtype=np.int32)
-    assert triple_keys(last, 5_000_000, 1_000)[0] == 5_000_000 * 1_000 * 5_000_000 - 1
-
-
-def test_more_possible_triples_than_64_bits_hold_is_refused():
-    with pytest.raises(DihedralError, match="more than 2\\^63 possible triples"):
-        triple_keys(np.zeros((1, 3), np.int32), 2**31, 2**31)
 
 
 # --- ids ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import dihedral
 from dihedral.errors import DihedralError, TrainingError
-from dihedral.io.text import visible
+from dihedral.io.display import visible
 
 COMMANDS = {
     "train": "training", "update": "folders", "tune": "training", "evaluate": "folders", "predict": "answers",

@@ -21,8 +21,8 @@ from dihedral.elements.shares import ComponentShare
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.triples import SPLITS
+from dihedral.io.display import visible, visible_json
 from dihedral.io.table_files import write_table
-from dihedral.io.text import visible, visible_json
 from dihedral.predict.predictor import Prediction
 from dihedral.predict.question_files import with_labels
 

@@ -16,8 +16,7 @@ from dihedral.evaluation.ranking import Ranks, rank_triples
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
-from dihedral.io.html import table
-from dihedral.io.tabular import Tabular
+from dihedral.io.display import Tabular, table
 from dihedral.probability.ordering import Ranker
 from dihedral.scoring.scorer import MEMORY_MB, Scorer
 

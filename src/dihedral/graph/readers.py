@@ -130,7 +130,7 @@ def _graph(found: NumberedTriples, numbering: Numbering, name: str, valid: float
         return build_graph(entities, relations, parts, name, numbering.notes)
     notes = [f"split with seed {seed}", *numbering.notes]
     read = len(triples)
-    triples = drop_duplicates(triples, len(entities), len(relations))  # frees the original array
+    triples = drop_duplicates(triples)  # frees the original array
     if len(triples) < read:
         notes.append(f"{read - len(triples)} duplicate triples left out")
     if not len(triples):

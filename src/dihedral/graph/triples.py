@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph.labels import LANGUAGES, choose_labels, labels_in, parse_languages
 from dihedral.graph.vocabulary import Show, Vocabulary
-from dihedral.io.html import Markup, table
+from dihedral.io.display import Markup, table
 
 if TYPE_CHECKING:
     from dihedral.graph.index import GraphIndex
@@ -290,7 +290,7 @@ def build_graph(
     if len(splits[0]) == 0:
         raise DihedralError(f"graph {name!r} has no training triples; it needs at least one")
     notes = list(notes)
-    again, leaked = find_repeats(splits, len(entities), len(relations))
+    again, leaked = find_repeats(splits)
     for label, repeated in zip(SPLITS, again, strict=True):
         if repeated.any():
             notes.append(f"{label}: {repeated.sum()} duplicate triples left out")
@@ -303,9 +303,7 @@ def build_graph(
     return Graph(entities, relations, train, valid, test, name=name, notes=tuple(notes))
 
 
-def find_repeats(
-    splits: Sequence[Triples], num_entities: int, num_relations: int
-) -> tuple[list[NDArray[np.bool_]], list[int]]:
+def find_repeats(splits: Sequence[Triples]) -> tuple[list[NDArray[np.bool_]], list[int]]:
     """For each split: which triples repeat an earlier one of it, and how many others occur in an earlier split.
 
     Triples are partitioned into classes so that all copies of a triple are in one class: sorting takes less memory.
@@ -319,7 +317,7 @@ def find_repeats(
     for number in range(classes):
         rows = [np.flatnonzero(its_class == number) for its_class in class_of]
         chosen = np.concatenate([part[its_rows] for part, its_rows in zip(splits, rows, strict=True)])
-        order = sort_triples(chosen, num_entities, num_relations)
+        order = np.lexsort(chosen.T)  # stable, so equal triples stay in the order of the splits
         split = np.repeat(np.arange(len(splits)), [len(its_rows) for its_rows in rows])[order]
         same = (chosen[order[1:]] == chosen[order[:-1]]).all(axis=1)  # as the previous one, whose split is not later
         within = np.append(False, same & (split[1:] == split[:-1]))
@@ -331,31 +329,9 @@ def find_repeats(
     return again, leaked
 
 
-def sort_triples(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
-    """The indices that sort triples by head, relation, tail; the sort is stable."""
-    if keys_fit(num_entities, num_relations):
-        return np.argsort(triple_keys(triples, num_entities, num_relations), kind="stable")
-    return np.lexsort(triples.T[::-1])
-
-
-def keys_fit(num_entities: int, num_relations: int) -> bool:
-    """Whether all possible triples have distinct 64-bit keys."""
-    return num_entities * num_relations * num_entities < 2**63
-
-
-def triple_keys(triples: Triples, num_entities: int, num_relations: int) -> NDArray[np.int64]:
-    """One 64-bit key per triple, ordered by head, relation, tail."""
-    if not keys_fit(num_entities, num_relations):
-        raise DihedralError(
-            f"{num_entities} entities and {num_relations} relations make more than 2^63 possible triples"
-        )
-    head, relation, tail = triples.astype(np.int64).T
-    return (head * num_relations + relation) * num_entities + tail
-
-
-def drop_duplicates(triples: Triples, num_entities: int, num_relations: int) -> Triples:
+def drop_duplicates(triples: Triples) -> Triples:
     """The triples in their order, without repetitions."""
-    (again,), _ = find_repeats([triples], num_entities, num_relations)
+    (again,), _ = find_repeats([triples])
     return take_rows(triples, ~again) if again.any() else triples
 
 

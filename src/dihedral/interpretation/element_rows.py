@@ -33,7 +33,7 @@ from dihedral.graph import Graph
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.interpretation.pictures import element_picture
-from dihedral.io.html import table
+from dihedral.io.display import table
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings

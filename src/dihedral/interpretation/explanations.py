@@ -22,7 +22,7 @@ from dihedral.graph.patterns import Interval, count_rules
 from dihedral.graph.steps import SIDES, Fact, Step, facts_along, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
-from dihedral.io.html import table
+from dihedral.io.display import table
 from dihedral.models.dihedral import DiscreteRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption

@@ -6,7 +6,7 @@ import math
 import re
 
 from dihedral.elements.group import grade_of
-from dihedral.io.html import Markup
+from dihedral.io.display import Markup
 
 _NAME = re.compile(r"([OF])(\d+)\^(\d+)(?:·(.+))?")
 _FLAG = "M-4.5 7.5V-7.5H5.5M-4.5 -1H3"  # the letter F, which no symmetry leaves as it is

@@ -1,29 +1,34 @@
-"""JSON lines: logs with one JSON object per line, readable even if a process died while it wrote the last one."""
+"""JSON lines: logs of one process, and journals that several processes append to and that are never rewritten.
+
+A line that a killed process left incomplete is skipped by readers, and the next object starts on a new line. What is
+appended to a journal is on the disk before the call returns.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import MAX_JSON_BYTES, atomic_path, open_file, parse_json, read_bounded
+from dihedral.io.files import atomic_path, open_file, parse_json, sync_folder
+
+MAX_LINE_BYTES = 64 << 10
+MAX_BYTES = 256 << 20
+MAX_WAIT_SECONDS = 10.0  # for the lock, which is held for milliseconds
+POLL_SECONDS = 0.002
+
+Append = Callable[[Sequence[dict[str, Any]]], None]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a log, without lines that are incomplete or not JSON objects; a missing file is an empty log."""
-    rows = []
-    try:
-        content = read_bounded(path, MAX_JSON_BYTES) if path.exists() or path.is_symlink() else b""
-    except (OSError, ValueError) as error:
-        raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
-    for line in content.split(b"\n"):
-        with suppress(ValueError, RecursionError):
-            rows.append(parse_json(line.decode("utf-8", "replace")))
-    return [row for row in rows if isinstance(row, dict)]
+    return Journal(path).read()[0]
 
 
 def append_line(path: Path, row: dict[str, Any]) -> None:
@@ -43,3 +48,94 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Replace a log."""
     with atomic_path(path) as partial:
         partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+class Journal:
+    """A journal, and how far it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: tuple[int, int] | None = None  # device and inode of what was read
+        self._place = 0
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """The objects appended since the last call, and whether the file is another one, which is read from its start.
+
+        Lines that are too long or not JSON objects are left out. A missing file is an empty journal.
+        """
+        try:
+            with open(self.path, "rb", opener=open_file) as stream:
+                return self._read(stream)
+        except FileNotFoundError:
+            replaced, self._file, self._place = self._file is not None, None, 0
+            return [], replaced
+        except OSError as error:
+            raise DihedralError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
+
+    def _read(self, stream: BinaryIO) -> tuple[list[dict[str, Any]], bool]:
+        status = os.fstat(stream.fileno())
+        if status.st_size > MAX_BYTES:
+            raise DihedralError(f"{str(self.path)!r} cannot be read: it has more than {MAX_BYTES >> 20} MiB")
+        file = status.st_dev, status.st_ino
+        replaced = self._file is not None and (file != self._file or status.st_size < self._place)
+        if self._file is None or replaced:
+            self._file, self._place = file, 0
+        stream.seek(self._place)
+        content = stream.read(MAX_BYTES)
+        complete = content[: content.rfind(b"\n") + 1]  # the rest is being written, or was never finished
+        self._place += len(complete)
+        rows = []
+        for line in complete.split(b"\n"):
+            if len(line) <= MAX_LINE_BYTES:
+                with suppress(ValueError, RecursionError):
+                    rows.append(parse_json(line.decode("utf-8", "replace")))
+        return [row for row in rows if isinstance(row, dict)], replaced
+
+    @contextmanager
+    def locked(self) -> Iterator[Append]:
+        """Keep other processes and threads from appending; yields the function that appends objects.
+
+        What has been read under the lock is the complete journal.
+        """
+        try:
+            descriptor = open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        except OSError as error:
+            raise DihedralError(f"{str(self.path)!r} cannot be written: {error.strerror}") from None
+        try:
+            self._wait(descriptor)
+            yield lambda rows: self._append(descriptor, rows)
+        finally:
+            os.close(descriptor)  # which also releases the lock
+
+    def _wait(self, descriptor: int) -> None:
+        end = time.monotonic() + MAX_WAIT_SECONDS
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise DihedralError(f"{str(self.path)!r} is locked by another process; try again later") from None
+                time.sleep(POLL_SECONDS)
+            except OSError:  # a file system without locks: appending is still atomic
+                return None
+
+    def _append(self, descriptor: int, rows: Sequence[dict[str, Any]]) -> None:
+        lines = [json.dumps(row).encode() + b"\n" for row in rows]
+        if (longest := max(map(len, lines))) > MAX_LINE_BYTES:
+            raise DihedralError(f"a line of {str(self.path)!r} would have {longest:,} bytes, of {MAX_LINE_BYTES:,}")
+        text, size = b"".join(lines), os.fstat(descriptor).st_size
+        if size + len(text) > MAX_BYTES:
+            raise DihedralError(f"{str(self.path)!r} is full: it has {MAX_BYTES >> 20} MiB; move it away")
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            text = b"\n" + text
+        try:
+            written = 0
+            while written < len(text):
+                written += os.write(descriptor, text[written:])
+            os.fsync(descriptor)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise DihedralError(f"{str(self.path)!r} cannot be written: {error.strerror}; nothing was kept") from None
+        if not size:
+            sync_folder(self.path.parent)

@@ -19,7 +19,7 @@ from dihedral.graph import Graph, GraphIndex, KnownAnswers
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, question_steps
 from dihedral.graph.triples import SPLITS, Triples
-from dihedral.io.html import table
+from dihedral.io.display import table
 from dihedral.learn.finish import fit_probabilities, use_reviews
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe

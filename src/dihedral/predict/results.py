@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dihedral.graph import Graph
-from dihedral.io.html import table
-from dihedral.io.tabular import Tabular
+from dihedral.io.display import Tabular, table
 
 Item = TypeVar("Item")
 

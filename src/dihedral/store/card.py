@@ -10,8 +10,8 @@ from typing import Any
 
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS
+from dihedral.io.display import visible
 from dihedral.io.files import atomic_path
-from dihedral.io.text import visible
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration

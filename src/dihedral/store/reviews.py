@@ -20,7 +20,7 @@ import torch
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
 from dihedral.io.files import atomic_path
-from dihedral.io.journal import Append, Journal
+from dihedral.io.jsonl import Append, Journal
 
 FILE = "reviews.jsonl"
 MAX_REVIEWER, MAX_NOTE = 100, 2000  # characters

@@ -1,0 +1,89 @@
+"""How results are shown: text without control characters, HTML tables for notebooks, tables of other libraries."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dihedral.errors import DihedralError
+
+MAX_ROWS = 20  # of a table in HTML
+# C0 and C1 controls, line and paragraph separators, marks that change the direction of text, and half characters
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_HIDDEN = re.compile(f"[{_CONTROLS}]")
+_HIDDEN_OR_BREAK = re.compile(f"[{_CONTROLS}\t\n]")
+
+
+def visible(text: str, *, one_line: bool = False) -> str:
+    """Text with control characters, which could command a terminal, escaped; also tabs and line breaks if one line.
+
+    >>> visible("a\\x1b[2Jb\\n", one_line=True)
+    'a\\\\x1b[2Jb\\\\n'
+    """
+    return (_HIDDEN_OR_BREAK if one_line else _HIDDEN).sub(
+        lambda found: found[0].encode("unicode_escape").decode(), text
+    )
+
+
+def visible_json(text: str) -> str:
+    """JSON with control characters as JSON escapes them; it is still the same value."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def escaped(value: Any) -> str:
+    """A value as HTML: numbers with four digits, "yes" or nothing for a bool, nothing for None.
+
+    >>> escaped("a<b"), escaped(0.123456), escaped(True), escaped(None)
+    ('a&lt;b', '0.1235', 'yes', '')
+    """
+    if isinstance(value, Markup):
+        return value
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return "yes"
+    return html.escape(visible(f"{value:.4f}" if isinstance(value, float) else str(value), one_line=True))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Markup:
+    """Rows below a header; of more than 20 rows, the first."""
+    shown = list(rows)
+    lines = [f"<caption>{escaped(caption)}</caption>"] if caption else []
+    lines.append("<thead><tr>" + "".join(f"<th>{escaped(name)}</th>" for name in header) + "</tr></thead><tbody>")
+    for row in shown[:MAX_ROWS]:
+        lines.append("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>")
+    lines.append("</tbody>")
+    more = f"<p>{len(shown) - MAX_ROWS} more</p>" if len(shown) > MAX_ROWS else ""
+    return Markup(f"<table>{''.join(lines)}</table>{more}")
+
+
+class Tabular:
+    """A result with `to_arrow`, from which the other tables are made."""
+
+    def to_arrow(self) -> pa.Table:
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame."""
+        try:
+            return self.to_arrow().to_pandas()
+        except ModuleNotFoundError:
+            raise DihedralError("to_pandas needs pandas: pip install pandas") from None
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame."""
+        try:
+            import polars
+        except ModuleNotFoundError:
+            raise DihedralError("to_polars needs polars: pip install polars") from None
+        return polars.from_arrow(self.to_arrow())
