@@ -106,11 +106,9 @@ def _full_names(graph: Graph, facts: Iterable[NamedFact]) -> list[NamedFact]:
 
 def _extended(names: Vocabulary, used: Iterable[str]) -> Vocabulary:
     """The vocabulary with the names in use that it does not have."""
-    new = names.unknown(used)
-    if not new:
-        return names
-    names.check_new(new)
-    return names.extended(new)
+    if new := names.unknown(used):
+        names.check_new(new)
+    return names.extended(new) if new else names
 
 
 def _find_removed(graph: Graph, facts: Sequence[NamedFact]) -> Triples:

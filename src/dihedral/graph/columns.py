@@ -22,7 +22,6 @@ ROLES = (  # common names of the three columns
 )
 LABELS = ("label", "labels", "truth", "y")  # names of columns that say whether a triple is true
 FALSE, TRUE = {"0", "0.0", "-1", "-1.0", "false"}, {"1", "1.0", "true"}
-ROWS_AT_ONCE = 1 << 16  # most columns have many values, which a few rows show
 MAX_VALUES = 8  # distinct values of a column that may be a split or a label
 Splits = NDArray[np.int8]  # [n]: indices into SPLITS
 NO_SPLIT, NO_SPLITS = -1, np.empty(0, np.int8)
@@ -150,19 +149,16 @@ class LeftOver:
             watched |= {i: set() for i in layout.triple if layout.names[i].lower() in LABELS}
         self.values = watched
 
-    def add(self, place: int, column: pa.Array | pa.ChunkedArray) -> None:
-        """Take note of some values of a column."""
-        for start in range(0, len(column), ROWS_AT_ONCE):
-            if place not in self.values:
-                return
-            try:
-                found = column.slice(start, ROWS_AT_ONCE).unique().cast(pa.string()).to_pylist()
-            except pa.ArrowException:  # a type that is neither
-                del self.values[place]
-                return
-            self.values[place] |= {_cleaned(value) for value in found} - {""}
-            if len(self.values[place]) > MAX_VALUES:
-                del self.values[place]
+    def add(self, place: int, column: pa.ChunkedArray) -> None:
+        """Take note of the values of a column."""
+        try:
+            found = column.unique().slice(0, 8 * MAX_VALUES).cast(pa.string()).to_pylist()
+        except pa.ArrowException:  # a type that is neither
+            del self.values[place]
+            return
+        self.values[place] |= {_cleaned(value) for value in found} - {""}
+        if len(self.values[place]) > MAX_VALUES:
+            del self.values[place]
 
     def remarks(self, where: str) -> list[str]:
         """What the user should know about these columns; a column of true and false labels is an error."""

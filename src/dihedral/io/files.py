@@ -1,6 +1,7 @@
 """Atomic files: after a crash, a full disk or a kill a file has either its old content or its new content.
 
-Files that are read may be hostile: symbolic links are not followed, and JSON is bounded before it is parsed.
+Files that are read may be hostile: symbolic links are not followed, JSON is bounded before it is parsed, and its values
+are checked against the annotations of dataclasses.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -24,6 +27,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 
+Record = TypeVar("Record")
 MAX_JSON_BYTES = 8 << 20  # Python takes up to thirty times as much for the objects in it
 MAX_JSON_DEPTH = 100
 _STRING = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)  # one that is not closed goes to the end
@@ -187,3 +191,42 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DihedralError(f"folder {str(path)!r} cannot be created: {error.strerror}") from None
+
+
+# --- dataclasses from JSON ---------------------------------------------------------------------
+
+
+def read_record(kind: type[Record], content: Any) -> Record:
+    """A dataclass from decoded JSON; fields that are missing have their defaults, and other keys are left out.
+
+    A TypeError names the first value that does not fit its annotation.
+    """
+    if not isinstance(content, Mapping):
+        raise TypeError(f"{kind.__name__} is {content!r:.80}")
+    hints, values = get_type_hints(kind), {}
+    for field in fields(kind):  # type: ignore[arg-type]  # any dataclass
+        if field.name in content:
+            values[field.name] = content[field.name]
+            if not _fits(values[field.name], hints[field.name]):
+                raise TypeError(f"{field.name} is {values[field.name]!r:.80}")
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise TypeError(f"{field.name} is missing")
+    return kind(**values)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has the annotated type: a plain type, `X | None`, Literal, list[X] or dict[str, X]."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin is list:
+        return isinstance(value, list) and all(_fits(each, parts[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(each, parts[1]) for each in value.values())
+    if hint is Any:
+        return True
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint)

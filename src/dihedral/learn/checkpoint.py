@@ -21,6 +21,7 @@ from dihedral.io.files import (
     make_folder,
     path_within,
     read_json,
+    read_record,
     read_tensors,
     remove_partial_files,
     remove_tree,
@@ -28,7 +29,6 @@ from dihedral.io.files import (
     write_tensors,
 )
 from dihedral.io.locks import lock_folder
-from dihedral.io.records import read_record
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, launch, on_rank_zero
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
-from dihedral.io.records import read_record
+from dihedral.io.files import read_record
 from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.probability.corrections import Corrections
 from dihedral.probability.evidence import FEATURES, CountedRules, Evidence

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dihedral.errors import DihedralError
-from dihedral.io.records import read_record
+from dihedral.io.files import read_record
 
 
 @dataclass(frozen=True, kw_only=True)

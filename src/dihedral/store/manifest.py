@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import read_json, write_json
-from dihedral.io.records import read_record
+from dihedral.io.files import read_json, read_record, write_json
 
 FORMAT = "dihedral-model"
 VERSION = 1
