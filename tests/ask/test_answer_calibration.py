@@ -13,14 +13,13 @@ from dihedral import DihedralError
 from dihedral.ask import Fact, Query, Variable
 from dihedral.ask.answer_calibration import (
     SHAPES,
-    KnownSteps,
     draw_queries,
     fit_answers,
     num_steps,
     probabilities,
 )
 from dihedral.ask.messages import Semantics, evaluate
-from dihedral.ask.transitions import Transitions
+from dihedral.ask.transitions import KnownSteps, Transitions
 from dihedral.probability.calibration import Calibration
 from tests.small_graphs import small_probabilities
 

@@ -119,7 +119,6 @@ def test_many_queries_at_once_have_the_answers_of_single_ones(predictor):
         ({"top": 0}, "top is 0"),
         ({"known": "some"}, "known is 'some'"),
         ({"facts": "valid"}, "facts is 'valid'; choose all or train"),
-        ({"depth": 3}, "'depth' is not an option of a query"),
         ({"width": -1}, "width is -1"),
     ],
 )

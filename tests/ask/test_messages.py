@@ -95,15 +95,9 @@ class Symmetric:
 
     def __init__(self, predictor, facts):
         self.rows = Transitions(predictor.scorer, facts)
-        self.num_entities, self.device = self.rows.num_entities, self.rows.device
+        self.facts, self.num_entities, self.device = facts, self.rows.num_entities, self.rows.device
         self.matrices = matrices_of(predictor, self.rows)
         self.tables = [torch.from_numpy(table).float() for table in self.matrices.values()]
-
-    def known(self, entities, steps):
-        return self.rows.known(entities, steps)
-
-    def members(self, step):
-        return self.rows.members(step)
 
     def log_probabilities(self, entities, steps):
         count = len(self.tables)

@@ -17,13 +17,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.ask.messages import Message, Semantics, complement, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, below, inputs
-from dihedral.ask.transitions import Transitions
+from dihedral.ask.transitions import KnownSteps, Transitions
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import inverse_ids
 from dihedral.probability import calibration
@@ -35,24 +34,6 @@ MAX_QUERIES, MIN_QUERIES = 120, 4  # per shape
 SHOWN = 10  # answers of each query
 MAX_STEPS = calibration.QUERY_GROUPS  # queries with as many steps or more are treated alike
 LIMIT = 15.0  # log-odds are cut off here
-
-
-class KnownSteps:
-    """StepModel in which facts are certain and nothing else holds."""
-
-    def __init__(self, facts: GraphIndex) -> None:
-        self.facts, self.num_entities, self.device = facts, facts.num_entities, facts.keys.device
-
-    def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-        return self.facts.answers(entities, steps)
-
-    def members(self, step: int) -> Tensor:
-        return self.facts.members(step)
-
-    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
-        likely = torch.full((len(entities), self.num_entities), -math.inf, device=self.device)
-        likely[self.known(entities, steps)] = 0.0
-        return likely
 
 
 def is_fitted_for(plan: Node, semantics: Semantics) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -82,17 +82,6 @@ def plan_query(query: AnyQuery, graph: Graph) -> PlannedQuery:
         return query
     read = read_query(query, graph.entities.prefixes)
     return PlannedQuery(read, compile_query(read, graph.entities, graph.relations))
-
-
-def read_semantics(options: Mapping[str, Any]) -> Semantics:
-    """How probabilities combine; an error for an unknown option."""
-    names = [field.name for field in fields(Semantics)]
-    for name in options:
-        if name not in names:
-            raise DihedralError(
-                f"{name!r:.80} is not an option of a query; choose top, known, facts, {', '.join(names)}"
-            )
-    return Semantics(**options)
 
 
 def find_answers(

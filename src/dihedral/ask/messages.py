@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dihedral.ask.query_plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
+from dihedral.ask.transitions import KnownSteps
 from dihedral.errors import DihedralError
 from dihedral.runtime import interruption
 
@@ -32,22 +33,6 @@ SHARE = 0.1  # predictions are not followed from entities below this share of th
 FLOOR = 1e-4  # entities that are less probable are not followed
 TILE = 1 << 22  # probabilities in memory
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
-
-
-class StepModel(Protocol):
-    """Where steps lead, with which probability."""
-
-    num_entities: int
-    device: torch.device
-
-    def known(self, entities: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """The certain answers of (entities [n], steps [n]), flat: (row in the batch, answer)."""
-
-    def members(self, step: int) -> Tensor:
-        """The entities that known facts of a step leave."""
-
-    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
-        """Log-probabilities that steps [n] lead from entities [n] to each entity: [n, N]; 0 for known facts."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +95,15 @@ def noisy_or(first: Tensor, second: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(plans: Sequence[Node], rows: StepModel, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
+def evaluate(plans: Sequence[Node], rows: KnownSteps, semantics: Semantics) -> Iterator[tuple[Node, Messages]]:
     """The messages of each plan with those of its nodes; plans that are evaluated together share equal nodes."""
     for batch in _batches(plans, rows.num_entities):
         nodes = list(dict.fromkeys(node for plan in batch for node in below(plan)))
         messages: Messages = {}
-        for level in range(1 + max(map(height, nodes))):
+        heights = list(map(height, nodes))
+        for level in range(1 + max(heights)):
             interruption.check()
-            here = [node for node in nodes if height(node) == level]
+            here = [node for node, own in zip(nodes, heights, strict=True) if own == level]
             messages |= _walk_all([node for node in here if isinstance(node, Walk)], messages, rows, semantics)
             for node in here:
                 if node not in messages:
@@ -141,7 +127,7 @@ def _batches(plans: Sequence[Node], num_entities: int) -> Iterator[list[Node]]:
         yield batch
 
 
-def _combine(node: Node, messages: Messages, rows: StepModel, semantics: Semantics) -> Message:
+def _combine(node: Node, messages: Messages, rows: KnownSteps, semantics: Semantics) -> Message:
     """The message of a node that is not a step."""
     if isinstance(node, (Given, Anything)):
         likely = torch.full((rows.num_entities,), 0.0 if isinstance(node, Anything) else -math.inf, device=rows.device)
@@ -174,19 +160,23 @@ def _alive(message: Message, semantics: Semantics) -> Tensor:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class _Sum:
-    """A step in the making: the ways that have been added so far."""
+    """A step in the making: the ways that have been added so far.
 
-    node: Walk
-    source: Message
-    followed: Tensor  # the entities whose predictions count, sorted
-    rest: Tensor  # the other entities that are probable enough and that known facts of the step leave
-    exact: bool
-    misses: Tensor | None = None  # [N]: log-probabilities that no way holds
-    likely: Tensor | None = None  # [N]: of the most probable way
-    best: Tensor | None = None
-    came_from: Tensor | None = None
+    followed: the entities whose predictions count, sorted. rest: the other entities that are probable enough and that
+    known facts of the step leave.
+    """
+
+    def __init__(self, node: Walk, source: Message, followed: Tensor, rest: Tensor, exact: bool) -> None:
+        self.node, self.source, self.followed, self.rest, self.exact = node, source, followed, rest, exact
+        self.likely, self.best = (torch.full_like(source.likely, -math.inf) for _ in range(2))  # of the best way
+        self.came_from = torch.zeros_like(source.likely, dtype=torch.int32)
+        self.misses = torch.zeros_like(source.likely)  # log-probabilities that no way holds
+        self.is_single = len(followed) + len(rest) <= 1
+
+    def takes_best(self, semantics: Semantics) -> bool:
+        """Whether the best way alone counts."""
+        return self.is_single or semantics.ways == "max"
 
     def add(self, ways: Tensor, entities: Tensor, semantics: Semantics) -> None:
         """Add ways [n, N] from entities [n]; each way is the log-probability of one step."""
@@ -194,28 +184,18 @@ class _Sum:
         joined = _join(ways, likely_before, semantics)
         same = torch.equal(likely_before, best_before)
         best, place = _highest(joined if same else _join(ways, best_before, semantics))
-        came_from = entities.int()[place] if len(entities) > 1 else entities.int().expand_as(best)
-        if self.best is None or self.came_from is None:
-            self.best, self.came_from = best, came_from
+        better = best > self.best
+        self.best = torch.where(better, best, self.best)
+        self.came_from = torch.where(better, entities.int()[place], self.came_from)
+        if self.takes_best(semantics):
+            self.likely = torch.maximum(self.likely, best if same else joined.amax(0))
         else:
-            better = best > self.best
-            self.best = torch.where(better, best, self.best)
-            self.came_from = torch.where(better, came_from, self.came_from)
-        if semantics.ways == "max" or (self.misses is None and len(self.followed) + len(self.rest) == 1):
-            highest = best if same else joined.amax(0)
-            self.likely = highest if self.likely is None else torch.maximum(self.likely, highest)
-        else:
-            misses = joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
-            self.misses = misses if self.misses is None else self.misses + misses
+            self.misses += joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
 
-    def add_known(self, rows: StepModel, semantics: Semantics) -> None:
+    def add_known(self, rows: KnownSteps, semantics: Semantics) -> None:
         """Add the known facts of the other entities."""
-        row, answer = rows.known(self.rest, torch.full_like(self.rest, self.node.step))
+        row, answer = rows.facts.answers(self.rest, torch.full_like(self.rest, self.node.step))
         source = self.rest[row]
-        if self.best is None or self.came_from is None:
-            self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
-            self.came_from = torch.zeros(rows.num_entities, dtype=torch.int32, device=rows.device)
-        self.best, self.came_from = self.best.clone(), self.came_from.clone()  # they may share memory with others
         likely, best = self.source.likely[source], self.source.best[source]
         order = torch.argsort(best, stable=True).cpu().numpy()
         last = np.full(rows.num_entities, -1)
@@ -225,17 +205,13 @@ class _Sum:
         better = values > self.best[ends]
         self.best[ends[better]] = values[better]
         self.came_from[ends[better]] = source[places][better].int()
-        if semantics.ways == "max":
-            base = torch.full_like(self.best, -math.inf) if self.likely is None else self.likely
-            self.likely = base.scatter_reduce(0, answer, likely, "amax")
+        if self.takes_best(semantics):
+            self.likely = self.likely.scatter_reduce(0, answer, likely, "amax")
         else:
-            base = torch.zeros_like(self.best) if self.misses is None else self.misses
-            self.misses = base.index_add(0, answer, complement(likely))
+            self.misses.index_add_(0, answer, complement(likely))
 
-    def message(self, rows: StepModel, semantics: Semantics) -> Message:
-        likely = complement(self.misses) if self.misses is not None else self.likely
-        if likely is None or self.best is None:
-            likely = self.best = torch.full((rows.num_entities,), -math.inf, device=rows.device)
+    def message(self, semantics: Semantics) -> Message:
+        likely = self.likely if self.takes_best(semantics) else complement(self.misses)
         found = Message(likely, self.best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
         return _counted(found, semantics)
 
@@ -258,7 +234,7 @@ def _join(ways: Tensor, before: Tensor, semantics: Semantics) -> Tensor:
     return torch.minimum(ways, before[:, None])
 
 
-def _walk_all(nodes: list[Walk], messages: Messages, rows: StepModel, semantics: Semantics) -> Messages:
+def _walk_all(nodes: list[Walk], messages: Messages, rows: KnownSteps, semantics: Semantics) -> Messages:
     """The messages of several steps; equal (entity, step) pairs are scored once."""
     sums = [_begin(node, messages[node.source], rows, semantics) for node in nodes]
     if sums:
@@ -278,7 +254,7 @@ def _walk_all(nodes: list[Walk], messages: Messages, rows: StepModel, semantics:
     for each in sums:
         if len(each.rest):
             each.add_known(rows, semantics)
-    return {each.node: each.message(rows, semantics) for each in sums}
+    return {each.node: each.message(semantics) for each in sums}
 
 
 def _add_tile(
@@ -294,7 +270,7 @@ def _add_tile(
         sums[number].add(rows, starts, semantics)
 
 
-def _begin(node: Walk, source: Message, rows: StepModel, semantics: Semantics) -> _Sum:
+def _begin(node: Walk, source: Message, rows: KnownSteps, semantics: Semantics) -> _Sum:
     """Which entities of the source are followed."""
     alive = _alive(source, semantics)
     followed = alive.nonzero()[:, 0]
@@ -309,7 +285,7 @@ def _begin(node: Walk, source: Message, rows: StepModel, semantics: Semantics) -
     if exact:
         return _Sum(node, source, followed, followed[:0], exact)
     alive[followed] = False
-    members = rows.members(node.step)
+    members = rows.facts.members(node.step)
     return _Sum(node, source, followed, members[alive[members]], exact)
 
 
@@ -320,35 +296,27 @@ def _begin(node: Walk, source: Message, rows: StepModel, semantics: Semantics) -
 class Witness:
     """The best choice of the variables of one answer, and the facts that it needs, as ids."""
 
-    variables: dict[str, int]
-    facts: tuple[tuple[int, int, int], ...]  # (entity, step, entity), from the entities that the query names
+    variables: dict[str, int] = field(default_factory=dict)
+    facts: list[tuple[int, int, int]] = field(default_factory=list)  # (entity, step, entity), from named entities on
 
 
-def trace(plan: Node, messages: Messages, answer: int) -> Witness:
-    """The witness of an answer."""
-    variables: dict[str, int] = {}
-    facts: list[tuple[int, int, int]] = []
-    _trace(plan, messages, answer, variables, facts)
-    return Witness(variables, tuple(dict.fromkeys(facts)))
-
-
-def _trace(
-    node: Node, messages: Messages, entity: int, variables: dict[str, int], facts: list[tuple[int, int, int]]
-) -> None:
-    if isinstance(node, Walk):
-        came_from = messages[node].came_from
-        if came_from is None:
-            return
+def trace(node: Node, messages: Messages, entity: int, witness: Witness | None = None) -> Witness:
+    """The witness of an answer; what is found below a node is added to that of its plan."""
+    witness = witness or Witness()
+    came_from = messages[node].came_from
+    if isinstance(node, Walk) and came_from is not None:
         source = int(came_from[entity])
-        _trace(node.source, messages, source, variables, facts)
+        trace(node.source, messages, source, witness)
         if node.variable is not None:
-            variables[node.variable] = source
-        facts.append((source, node.step, entity))
+            witness.variables[node.variable] = source
+        if (source, node.step, entity) not in witness.facts:
+            witness.facts.append((source, node.step, entity))
     elif isinstance(node, Every):
         for part in node.parts:
-            _trace(part, messages, entity, variables, facts)
+            trace(part, messages, entity, witness)
     elif isinstance(node, Either):
-        _trace(max(node.parts, key=lambda part: float(messages[part].best[entity])), messages, entity, variables, facts)
+        trace(max(node.parts, key=lambda part: float(messages[part].best[entity])), messages, entity, witness)
+    return witness
 
 
 def describe(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from dihedral.ask.tree import And, Fact, Not, OneOf, Or, Pattern, Query, Variable, variables
@@ -36,10 +35,6 @@ class Walk:
     step: int
     source: Node
     variable: str | None
-
-    @cached_property
-    def height(self) -> int:
-        return 1 + height(self.source)
 
 
 @dataclass(frozen=True)
@@ -86,25 +81,20 @@ def below(node: Node) -> Iterator[Node]:
 
 def height(node: Node) -> int:
     """The number of steps on the longest way to a node."""
-    if isinstance(node, Walk):
-        return node.height
-    return max(map(height, inputs(node)), default=0)
+    return isinstance(node, Walk) + max(map(height, inputs(node)), default=0)
 
 
 def compile_query(query: Query, entities: Any, relations: Any) -> Node:
     """The plan of a query with the ids of two vocabularies; an error if the query is not a tree."""
-    return _Compiler(query.answer, entities, relations).compile(query)
+    if query.answer not in variables(query.where):
+        raise DihedralError(f"the answer variable {query.answer} is in no fact of the query")
+    return _Compiler(entities, relations).at([query.where], query.answer)
 
 
 class _Compiler:
-    def __init__(self, answer: Variable, entities: Any, relations: Any) -> None:
-        self.answer, self.entities, self.relations = answer, entities, relations
+    def __init__(self, entities: Any, relations: Any) -> None:
+        self.entities, self.relations = entities, relations
         self.nodes = 0
-
-    def compile(self, query: Query) -> Node:
-        if query.answer not in variables(query.where):
-            raise DihedralError(f"the answer variable {query.answer} is in no fact of the query")
-        return self.at([query.where], query.answer)
 
     def at(self, patterns: Sequence[Pattern], variable: Variable) -> Node:
         """The entities that a variable can be, by patterns that must all hold."""

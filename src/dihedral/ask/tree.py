@@ -20,6 +20,7 @@ from dihedral.graph.steps import split_step
 
 MAX_FACTS = 32
 MAX_DEPTH = 12  # levels of and, or and not inside each other
+TOO_DEEP = f"and, or and not are nested more than {MAX_DEPTH} deep; use fewer"
 MAX_ENTITIES = 1000  # in one OneOf
 MAX_LIMIT = 100_000
 NAME = re.compile(r"\w{1,64}")
@@ -74,8 +75,6 @@ class Fact(Pattern):
         for term in (self.subject, self.object):
             if not isinstance(term, (Variable, str)):
                 raise DihedralError(f"{shown(term)} is neither a Variable nor the name of an entity")
-        if isinstance(self.relation, Variable):
-            raise DihedralError(f"variable {self.relation} stands for a relation; name the relation")
         if not isinstance(self.relation, str):
             raise DihedralError(f"relation {shown(self.relation)} is not text; name the relation")
 
@@ -92,9 +91,7 @@ class OneOf(Pattern):
 
     def __post_init__(self) -> None:
         if not isinstance(self.variable, Variable):
-            raise DihedralError(
-                f"{shown(self.variable)} is not a Variable; only a variable can be one of some entities"
-            )
+            raise DihedralError(f"{shown(self.variable)} is not a Variable; give a Variable and names of entities")
         object.__setattr__(self, "entities", tuple(self.entities))
         if not 1 <= len(self.entities) <= MAX_ENTITIES:
             raise DihedralError(f"{self.variable} is one of {len(self.entities)} entities; give 1 to {MAX_ENTITIES}")
@@ -136,7 +133,9 @@ class Query:
             raise DihedralError(f"the answer is {shown(self.answer)}; it must be a Variable")
         if not isinstance(self.where, Pattern):
             raise DihedralError(f"the pattern is a {type(self.where).__name__}; combine facts with &, | and ~")
-        _check_limit(self.limit)
+        limit = self.limit
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT):
+            raise DihedralError(f"limit is {shown(limit)}; it must be a whole number from 1 to {MAX_LIMIT}")
         check_size(self.where)
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,11 +150,9 @@ class Query:
         >>> Query.from_dict({"select": "x", "where": {"fact": ["ann", "knows", {"variable": "x"}]}}).to_dict()
         {'select': 'x', 'where': {'fact': ['ann', 'knows', {'variable': 'x'}]}}
         """
-        if not isinstance(content, Mapping) or not {"select", "where"} <= content.keys():
+        needed, allowed = {"select", "where"}, {"select", "where", "limit"}
+        if not isinstance(content, Mapping) or not needed <= content.keys() <= allowed:
             raise DihedralError('a query is an object with "select", "where" and, if wanted, "limit"')
-        unknown = sorted(map(str, content.keys() - {"select", "where", "limit"}))
-        if unknown:
-            raise DihedralError(f'the query has the field {shown(unknown[0])}; it has "select", "where" and "limit"')
         return cls(Variable(content["select"]), _pattern_from(content["where"], MAX_DEPTH), content.get("limit"))
 
 
@@ -163,11 +160,6 @@ def _parts(pattern: Pattern, kind: type[And] | type[Or]) -> tuple[Pattern, ...]:
     if not isinstance(pattern, Pattern):
         raise DihedralError(f"{shown(pattern)} is not a pattern; combine facts with &, | and ~")
     return pattern.parts if isinstance(pattern, kind) else (pattern,)
-
-
-def _check_limit(limit: Any) -> None:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT):
-        raise DihedralError(f"limit is {shown(limit)}; it must be a whole number from 1 to {MAX_LIMIT}")
 
 
 def children(pattern: Pattern) -> tuple[Pattern, ...]:
@@ -194,7 +186,7 @@ def variables(pattern: Pattern) -> set[Variable]:
 def check_size(pattern: Pattern, depth: int = MAX_DEPTH) -> int:
     """The number of facts; an error if there are too many, or if they are nested too deeply."""
     if depth < 0:
-        raise DihedralError(f"and, or and not are nested more than {MAX_DEPTH} deep; use fewer")
+        raise DihedralError(TOO_DEEP)
     inside = children(pattern)
     if isinstance(pattern, (And, Or)) and not inside:
         raise DihedralError(f"{'and' if isinstance(pattern, And) else 'or'} has no parts; give at least one")
@@ -225,13 +217,10 @@ def path_query(start: str, via: Sequence[str], relations: Container[str]) -> Que
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def _term_to_dict(term: Term) -> Any:
-    return {"variable": term.name} if isinstance(term, Variable) else term
-
-
 def _pattern_to_dict(pattern: Pattern) -> dict[str, Any]:
     if isinstance(pattern, Fact):
-        return {"fact": [_term_to_dict(pattern.subject), pattern.relation, _term_to_dict(pattern.object)]}
+        terms = pattern.subject, pattern.relation, pattern.object
+        return {"fact": [{"variable": each.name} if isinstance(each, Variable) else each for each in terms]}
     if isinstance(pattern, OneOf):
         return {"one_of": {"variable": pattern.variable.name, "entities": list(pattern.entities)}}
     if isinstance(pattern, Not):
@@ -250,7 +239,7 @@ def _term_from(content: Any) -> Term:
 
 def _pattern_from(content: Any, depth: int) -> Pattern:
     if depth < 0:
-        raise DihedralError(f"and, or and not are nested more than {MAX_DEPTH} deep; use fewer")
+        raise DihedralError(TOO_DEEP)
     if not isinstance(content, Mapping) or len(content) != 1:
         raise DihedralError(f"{shown(content)} is not a pattern; give an object with one of fact, one_of, and, or, not")
     ((kind, value),) = content.items()

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query, read_semantics
+from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query
+from dihedral.ask.messages import Semantics
 from dihedral.ask.transitions import Transitions
 from dihedral.ask.tree import path_query
 from dihedral.errors import DihedralError, check_triples, close_matches
@@ -385,7 +386,7 @@ class Predictor:
             [plan_query(query, self.graph) for query in queries],
             top=top,
             known=known,
-            semantics=read_semantics(semantics),
+            semantics=Semantics(**semantics),
             model=self.calibration.queries if self.calibration else None,
             fact_probabilities=self._fact_probabilities,
         )
