@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -43,11 +41,6 @@ class CountingScorer:
             return found if among is None else found[:, among]
 
         return score
-
-    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, len(entities), 7):
-            part = slice(start, start + 7)
-            yield part, self.rows()(entities[part], steps[part])
 
     def top(
         self, entities: Tensor, steps: Tensor, count: int = 10, *, exclude: AnswerLookup | None = None,

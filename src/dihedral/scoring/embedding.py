@@ -28,20 +28,9 @@ class EmbeddingScorer:
     """A model with its operators and candidates prepared for scoring (`scoring.scorer.Scorer`)."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.model, self.device = model, model.entities.device
+        self.num_entities, self.num_relations = model.num_entities, model.num_relations
         self.operators = model.relations.exact().detach()
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.entities.device
-
-    @property
-    def num_entities(self) -> int:
-        return self.model.num_entities
-
-    @property
-    def num_relations(self) -> int:
-        return self.model.num_relations
 
     @property
     def entities(self) -> Tensor:
@@ -58,14 +47,12 @@ class EmbeddingScorer:
     @torch.no_grad()
     def score(self, triples: Tensor) -> Tensor:
         """φ(h, r, t) = hᵀRt of each triple [n, 3]."""
-        if not len(triples):
-            return torch.zeros(0, device=self.device)
-        return torch.cat([self._score(part) for part in triples.long().to(self.device).split(CHUNK)])
-
-    def _score(self, triples: Tensor) -> Tensor:
-        heads, relations, tails = triples.unbind(-1)
-        found = self.model.relations.candidates(self.model.shard.rows(self.entities, tails))
-        return (self.queries(heads, relations) * found).sum(-1)
+        found = [torch.zeros(0, device=self.device)]
+        for part in triples.long().to(self.device).split(CHUNK) if len(triples) else ():
+            heads, relations, tails = part.unbind(-1)
+            candidates = self.model.relations.candidates(self.model.shard.rows(self.entities, tails))
+            found.append((self.queries(heads, relations) * candidates).sum(-1))
+        return torch.cat(found)
 
     @cached_property
     def blocks(self) -> BlockRelations:

@@ -6,7 +6,7 @@ backwards asks for heads. Whether a model has entity vectors is the business of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -37,12 +37,6 @@ class Scorer(Protocol):
 
     def score(self, triples: Tensor) -> Tensor:
         """The scores [n] of triples [n, 3]."""
-
-    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
-        """Scores of all candidates, tile by tile: which questions, and their scores [n, N].
-
-        The next tile may overwrite the memory of this one.
-        """
 
     def rows(self, among: Tensor | None = None) -> RowScores:
         """A function that scores questions with all candidates [n, N], or with some [n, len(among)].

@@ -32,14 +32,10 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def count_ranks(
-    scores: Tensor,
-    targets: Tensor,
-    rows: Tensor,
-    known: Tensor,
-    shard: Shard | None = None,
+    scores: Tensor, targets: Tensor, rows: Tensor, known: Tensor, shard: Shard | None = None,
     row_of: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Counts of greater and equal other candidates, known answers left out.
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Counts of greater and equal other candidates, known answers left out; their scores are overwritten.
 
     scores [batch, N]; targets [n]; known answers as flat pairs (rows, known), targets among them.
     shard: the scores are those of this rank's entities; the counts are those of all ranks.
@@ -47,24 +43,20 @@ def count_ranks(
     """
     shard = shard or Shard(scores.shape[1])
     row_of = torch.arange(len(targets), device=targets.device) if row_of is None else row_of
-    if shard.is_single:
-        true = scores[row_of, targets]  # [n]
-    else:
-        place, column = shard.find(targets)
-        true = scores.new_zeros(len(targets))
-        true[place] = scores[row_of[place], column]
-        true = shard.sum(true)
-        place, known = shard.find(known)
-        rows = rows[place]
+    place, column = shard.find(targets)
+    true = scores.new_zeros(len(targets))
+    true[place] = scores[row_of[place], column]
+    true = shard.sum(true)
     if not torch.isfinite(true).all():  # nothing compares with NaN, so it would rank first
         raise DihedralError("the model gives scores that are not finite; it cannot be ranked")
+    place, known = shard.find(known)
+    scores[rows[place], known] = float("-inf")
     greater, equal = torch.empty_like(targets), torch.empty_like(targets)
     first = torch.diff(row_of, prepend=row_of.new_full((1,), -1)) > 0  # one target per row, then the others
     greater[first], equal[first] = _compare(scores, true[first])
     if not first.all():
         greater[~first], equal[~first] = _compare(scores.T.index_select(1, row_of[~first]).T, true[~first])
-    known_greater, known_equal = _compare_known(scores[rows, known], rows, true, row_of)
-    return shard.sum(greater - known_greater), shard.sum(equal - known_equal)
+    return shard.sum(greater), shard.sum(equal)
 
 
 def _compare(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,24 +64,3 @@ def _compare(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     if compiled.available() and scores.device.type == "cpu" and scores.T.is_contiguous():
         return compiled.count_ranks(scores.T, true)
     return (scores > true[:, None]).sum(1), (scores == true[:, None]).sum(1)
-
-
-def _compare_known(values: Tensor, rows: Tensor, true: Tensor, row_of: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of the values of a row are greater than true [n], and how many equal; row_of [n] is the row of each.
-
-    The values are sorted once, because many questions may ask for the same million known answers.
-    """
-    order = values.argsort()
-    order = order[rows[order].argsort(stable=True)]
-    values, rows = values[order], rows[order]
-    start, end = (torch.searchsorted(rows, row_of, right=right) for right in (False, True))
-    bounds = []
-    for right in (False, True):
-        low, high = start.clone(), end.clone()
-        while bool((low < high).any()):  # bisection in each row
-            middle = (low + high) // 2
-            value = values[middle.clamp(max=max(len(values) - 1, 0))]
-            after = ((value <= true) if right else (value < true)) & (low < high)
-            low, high = torch.where(after, middle + 1, low), torch.where(after | (low >= high), high, middle)
-        bounds.append(low)
-    return end - bounds[1], bounds[1] - bounds[0]
