@@ -121,7 +121,7 @@ def test_a_correction_by_a_hundred_decisions_improves_the_probabilities_of_other
         decide(predictor, reviews, fact_of(rows[i]), "accept" if true[i] else "reject")
     predictor.use_reviews(reviews)
     ids = predictor.triple_ids([fact_of(row) for row in rows])
-    after = np.array(predictor.probabilities(*ids.T, predictor.scorer.score(ids)))
+    after = np.array(predictor.probabilities(ids))
     brier = [float(((likely - true)[~seen] ** 2).mean()) for likely in (before, after)]
     assert brier[1] < 0.5 * brier[0]
     assert abs(after[~seen].mean() - true[~seen].mean()) < 0.5 * abs(before[~seen].mean() - true[~seen].mean())

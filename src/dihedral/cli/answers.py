@@ -21,8 +21,8 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.explanations import explain
 from dihedral.predict import completion
+from dihedral.predict.completion import read_questions
 from dihedral.predict.predictor import Predictor
-from dihedral.predict.question_files import read_questions
 from dihedral.scoring import questions
 from dihedral.store.reviews import Fact, Reviews
 

@@ -24,7 +24,7 @@ from dihedral.graph.triples import SPLITS
 from dihedral.io.display import visible, visible_json
 from dihedral.io.table_files import write_table
 from dihedral.predict.predictor import Prediction
-from dihedral.predict.question_files import with_labels
+from dihedral.predict.results import with_labels
 
 console = Console()
 notes = Console(stderr=True)

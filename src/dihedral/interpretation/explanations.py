@@ -199,7 +199,7 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         triple=next(graph.names_of(triple.cpu().numpy())),
         split=split,
         score=float(score[0]),
-        probability=predictor.probabilities(triple[:, 0], triple[:, 1], triple[:, 2], score)[0],
+        probability=predictor.probabilities(triple, score)[0],
         ranks=ranks,
         paths=tuple(_paths(graph, bodies, support, (h, r, t), top)),
         similar_facts=tuple(_similar_facts(scorer, graph, (h, r, t), top)),

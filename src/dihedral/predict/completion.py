@@ -1,12 +1,10 @@
-"""Batch completion: answers to many questions, and the most probable facts missing from a graph, as tables.
-
-Scores are computed in tiles, so memory does not grow with the number of questions.
-"""
+"""Files and lists of questions, and the most probable facts missing from a graph, as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError, check_triples
+from dihedral.graph.columns import PARTS, common_columns
 from dihedral.graph.patterns import wilson_interval
-from dihedral.graph.steps import SIDES, Side
+from dihedral.graph.steps import SIDES
+from dihedral.io.sources import Source
+from dihedral.io.table_files import BLANKS, Columns, read_table
 from dihedral.predict.predictor import Predictor
-from dihedral.probability.calibration import given_missing
+from dihedral.probability.calibration import Calibration, given_missing
 from dihedral.probability.proposals import propose, select
 from dihedral.probability.sampling import is_among
 from dihedral.scoring.questions import (
@@ -35,6 +36,32 @@ from dihedral.scoring.questions import (
 )
 
 OnProgress = Callable[[int, int], None]
+COLUMNS = [
+    ("rank", pa.int64()), ("head", pa.string()), ("relation", pa.string()), ("tail", pa.string()),
+    ("score", pa.float32()), ("probability", pa.float32()),
+]  # fmt: skip
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Rows of head, relation and tail, one of them empty or `?`, from a TSV, CSV or Parquet file.
+
+    A header is recognised by the usual column names, in any order, and blanks around names are left out, as in files
+    of triples.
+    """
+    if not path.is_file():
+        raise DihedralError(f"file {str(path)!r} does not exist; give a TSV, CSV or Parquet file of questions")
+
+    def by_name(names: Sequence[str]) -> Columns | None:
+        places = common_columns(names)
+        return None if places is None else dict(zip(PARTS, places, strict=True))
+
+    def part(cell: str | None) -> str | None:
+        name = (cell or "").strip(BLANKS)
+        return None if name in ("", "?") else name
+
+    expected = "questions have head, relation, tail"
+    table = read_table(Source(str(path), path), by_name, PARTS, required=3, expected=expected)
+    return list(zip(*(map(part, table[name].to_pylist()) for name in PARTS), strict=True))
 
 
 def complete(
@@ -71,72 +98,26 @@ def complete(
             raise DihedralError(f"question {number + 1}: {error}") from None
         limited_by = str(question[1]) if among not in (None, "all") else ""
         groups.setdefault((part, limited_by), []).append(number)
-    found: list[pa.Table] = []
-    done = 0
+    rows: dict[int, list[dict[str, Any]]] = {}
     for (part, limited_by), numbers in groups.items():
         here = [questions[number] for number in numbers]
         if part == "relation":
-            found.append(_relations(predictor, here, numbers, top, known))
+            answers = [predictor.predict(head=head, tail=tail, top=top, known=known) for head, _, tail in here]
         else:
+            anchors = [str(each[0 if part == "tail" else 2]) for each in here]
+            relations = [str(each[1]) for each in here]
             allowed = predictor.allowed(among, limited_by, part) if limited_by else None
-            found.append(_entities(predictor, here, numbers, part, top, known, allowed, order))
-        done += len(numbers)
+            answers = predictor.predict_many(
+                part, anchors, relations, top=top, known=known, allowed=allowed, order=order
+            )
+        for number, found in zip(numbers, answers, strict=True):
+            rows[number] = [
+                {"question": number + 1, "rank": rank, **each._asdict()} for rank, each in enumerate(found, start=1)
+            ]
         if on_progress:
-            on_progress(done, len(questions) - len(skipped))
-    if not found:
-        return _SCHEMA.empty_table()
-    return pa.concat_tables(found).sort_by([("question", "ascending"), ("rank", "ascending")])
-
-
-_SCHEMA = pa.schema(
-    [("question", pa.int64()), ("rank", pa.int64()), ("head", pa.string()), ("relation", pa.string()),
-     ("tail", pa.string()), ("score", pa.float32()), ("probability", pa.float32()), ("known", pa.bool_())]
-)  # fmt: skip
-
-
-def _entities(
-    predictor: Predictor, questions: list[Question], numbers: list[int], side: Side, top: int, known: Known,
-    allowed: Tensor | None, order: Order,
-) -> pa.Table:  # fmt: skip
-    anchors = [str(question[0 if side == "tail" else 2]) for question in questions]
-    entities, steps = predictor.question_ids(side, anchors, [str(question[1]) for question in questions])
-    options: dict[str, Any] = {"known": known, "allowed": allowed, "order": order}
-    ids, scores, likely = predictor.best_answers(side, entities, steps, top, **options)
-    row, place = torch.nonzero(scores > float("-inf"), as_tuple=True)
-    answers, given, relations = ids[row, place], entities[row], (steps % predictor.graph.num_relations)[row]
-    columns = [given, relations, answers] if side == "tail" else [answers, relations, given]
-    question = torch.tensor(numbers)[row.cpu()] + 1
-    listed = np.array(likely, dtype=object)[row.cpu().numpy(), place.cpu().numpy()]
-    return _table(predictor, torch.stack(columns, dim=1), scores[row, place], listed, question, place)
-
-
-def _relations(predictor: Predictor, questions: list[Question], numbers: list[int], top: int, known: Known) -> pa.Table:
-    rows = []
-    for number, (head, _, tail) in zip(numbers, questions, strict=True):
-        for rank, p in enumerate(predictor.predict(head=head, tail=tail, top=top, known=known), start=1):
-            rows.append({"question": number + 1, "rank": rank, **p._asdict()})
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
-
-
-def _table(
-    predictor: Predictor, triples: Tensor, scores: Tensor, likely: NDArray[Any], question: Tensor,
-    place: Tensor,
-) -> pa.Table:  # fmt: skip
-    """Answers [n, 3] by id as a table of names."""
-    graph = predictor.graph
-    head, relation, tail = triples.T
-    is_known = predictor.known.contains(*triples.to(predictor.device).T)
-    names = [
-        vocabulary.array.take(pa.array(ids.cpu().numpy()))
-        for vocabulary, ids in ((graph.entities, head), (graph.relations, relation), (graph.entities, tail))
-    ]
-    columns = [
-        pa.array(question.cpu().numpy()), pa.array(place.cpu().numpy() + 1), *names,
-        pa.array(scores.float().cpu().numpy()),
-        pa.array(likely, pa.float32()),
-        pa.array(is_known.cpu().numpy()),
-    ]  # fmt: skip
-    return pa.Table.from_arrays(columns, schema=_SCHEMA)
+            on_progress(len(rows), len(questions) - len(skipped))
+    schema = pa.schema([("question", pa.int64()), *COLUMNS, ("known", pa.bool_())])
+    return pa.Table.from_pylist([row for number in sorted(rows) for row in rows[number]], schema=schema)
 
 
 @torch.no_grad()
@@ -190,14 +171,15 @@ def missing_facts(
             best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
         if on_progress:
             on_progress(done, len(numbers))
-    place = torch.arange(len(best))
     likely = np.full(len(best), None) if calibration is None else calibration.at(order[1], best[:, 1].numpy())
     if calibration is not None and missing is not None:
         likely = given_missing(likely, missing / len(graph.valid))
-    table = _table(predictor, best, best_scores, likely, torch.zeros_like(place), place)
-    table = table.drop_columns(["question", "known"])
-    interval = not relations and missing is None and about is None and getattr(calibration, "offsets", None) is None
-    return _with_precision(predictor, table, min_precision, with_interval=interval)
+    columns = zip(graph.names_of(best.numpy()), best_scores.tolist(), likely.tolist(), strict=True)
+    rows = [(rank, *triple, score, p) for rank, (triple, score, p) in enumerate(columns, start=1)]
+    names = [name for name, _ in COLUMNS]
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=pa.schema(COLUMNS))
+    with_interval = not relations and missing is None and about is None
+    return _with_precision(calibration, table, min_precision, with_interval)
 
 
 def _check_missing(predictor: Predictor, min_precision: float | None, missing: int | None) -> None:
@@ -229,24 +211,21 @@ def _filter(
 
 
 def _with_precision(
-    predictor: Predictor, table: pa.Table, min_precision: float | None, *, with_interval: bool
+    calibration: Calibration | None, table: pa.Table, min_precision: float | None, with_interval: bool
 ) -> pa.Table:
     """Add the expected precision of the list down to each row, and end the list where it gets too low."""
-    calibration = predictor.calibration
-    if calibration is None:
-        nothing = pa.nulls(len(table), pa.float32())
-        columns = [nothing] * 3
-    else:
+    columns = dict.fromkeys(("precision", "precision_low", "precision_high"), pa.nulls(len(table), pa.float32()))
+    length = len(table)
+    if calibration is not None:
         likely = table["probability"].to_numpy().astype(np.float64)
         precision = likely.cumsum() / np.arange(1, len(likely) + 1)
-        columns = [pa.array(precision, pa.float32()), *[pa.nulls(len(table), pa.float32())] * 2]
-        if with_interval:
+        columns["precision"] = pa.array(precision, pa.float32())
+        if with_interval and calibration.offsets is None:
             similar = np.array([calibration.num_similar(p) for p in likely.tolist()])
-            columns[1:] = [pa.array(each, pa.float32()) for each in wilson_interval(precision, similar)]
+            low, high = wilson_interval(precision, similar)
+            columns |= {"precision_low": pa.array(low, pa.float32()), "precision_high": pa.array(high, pa.float32())}
         if min_precision is not None:
-            enough = np.flatnonzero(precision >= min_precision)
-            length = int(enough[-1]) + 1 if len(enough) else 0
-            table, columns = table.slice(0, length), [each.slice(0, length) for each in columns]
-    for name, column in zip(("precision", "precision_low", "precision_high"), columns, strict=True):
+            length = 1 + int(np.flatnonzero(precision >= min_precision).max(initial=-1))
+    for name, column in columns.items():
         table = table.append_column(name, column)
-    return table
+    return table.slice(0, length)

@@ -31,9 +31,7 @@ from dihedral.probability.ordering import POOL, as_triples, by_probability
 from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
-from dihedral.scoring.scorer import Scorer
 from dihedral.store.folder import Dtype, load_model, save_model
-from dihedral.store.history import History
 from dihedral.store.reviews import Reviews
 from dihedral.store.trained import TrainedModel
 from dihedral.store.vector_files import export_model
@@ -82,6 +80,10 @@ class Predictor:
 
     def __init__(self, trained: TrainedModel) -> None:
         self.trained = trained
+        self.graph, self.scorer, self.device = trained.graph, trained.scorer, trained.device
+        self.recipe = trained.recipe  # how the model was trained; None if that is not recorded
+        self.metrics, self.history = trained.metrics, trained.history
+        self.latents, self.optimiser = trained.latents, trained.optimiser
         self.known = KnownAnswers(self.graph, self.device)
         self._evidence: Evidence | None = None
         self._fold_in_contexts: dict[int, Context] = {}  # by seed
@@ -96,51 +98,15 @@ class Predictor:
         return f"{self.model.relations.kind}, 2L={self.model.dimension}"
 
     def _repr_html_(self) -> str:
-        title = f"model: {self._kind}"
         rows = [[split, *(self.metrics[split]["both"][key] for key in ("mrr", "hits@1", "hits@10"))]
                 for split in ("valid", "test") if split in self.metrics]  # fmt: skip
-        measured = table(("", "MRR", "Hits@1", "Hits@10"), rows, title)
+        measured = table(("", "MRR", "Hits@1", "Hits@10"), rows, f"model: {self._kind}")
         return measured + self.graph._repr_html_()
 
     @property
     def model(self) -> Model:
+        """The entity vectors and relations; an error if the model has no vectors."""
         return self.trained.model
-
-    @property
-    def graph(self) -> Graph:
-        return self.trained.graph
-
-    @property
-    def scorer(self) -> Scorer:
-        return self.trained.scorer
-
-    @property
-    def device(self) -> torch.device:
-        return self.trained.device
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """How the model was trained; None if that is not recorded."""
-        return self.trained.recipe
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        return self.trained.metrics
-
-    @property
-    def history(self) -> History:
-        """The versions of the model, if it was ever updated."""
-        return self.trained.history
-
-    @property
-    def latents(self) -> dict[str, Tensor] | None:
-        """The training parameters behind the relations."""
-        return self.trained.latents
-
-    @property
-    def optimiser(self) -> dict[str, Tensor] | None:
-        """The sums of Adagrad, by the name of the parameter."""
-        return self.trained.optimiser
 
     @cached_property
     def train_index(self) -> GraphIndex:
@@ -253,10 +219,9 @@ class Predictor:
         check_options(top, known, among=among, part=part, order=order)
         if part == "relation":
             return self._predict_relation(str(head), str(tail), top, known)
-        anchor = str(head if part == "tail" else tail)
-        allowed = self.allowed(among, str(relation), part)
-        options: dict[str, Any] = {"top": top, "known": known, "allowed": allowed, "order": order}
-        return self.predict_many(part, [anchor], [str(relation)], **options)[0]
+        anchors, relations = [str(head if part == "tail" else tail)], [str(relation)]
+        allowed = self.allowed(among, relations[0], part)
+        return self.predict_many(part, anchors, relations, top=top, known=known, allowed=allowed, order=order)[0]
 
     def predict_many(
         self,
@@ -279,8 +244,7 @@ class Predictor:
         """
         check_options(top, known, order=order)
         entities, steps = self.question_ids(side, anchors, relations)
-        options: dict[str, Any] = {"known": known, "allowed": allowed, "order": order}
-        ids, scores, likely = self.best_answers(side, entities, steps, top, **options)
+        ids, scores, likely = self._best_answers(side, entities, steps, top, known, allowed, order)
         names, kinds = self.graph.entities, self.graph.relations
         row, answer = self.known(entities, steps)
         place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # one number per (question, entity)
@@ -299,10 +263,9 @@ class Predictor:
         ]
         return [Results(each, self.graph) for each in answers]
 
-    def best_answers(
-        self, side: Side, entities: Tensor, steps: Tensor, top: int, *, known: Known = "include",
-        allowed: Tensor | None = None, order: Order = "auto",
-    ) -> tuple[Tensor, Tensor, list[list[float | None]]]:  # fmt: skip
+    def _best_answers(
+        self, side: Side, entities: Tensor, steps: Tensor, top: int, known: Known, allowed: Tensor | None, order: Order
+    ) -> tuple[Tensor, Tensor, list[list[float | None]]]:
         """The best answers of questions (entities [n], steps [n]): ids [n, k], scores [n, k] and probabilities.
 
         If fewer than k entities may answer, the rest have a score of -inf.
@@ -336,23 +299,18 @@ class Predictor:
         return "probability" if by_probability else "score"
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> Results[Prediction]:
-        names, kinds = self.graph.entities, self.graph.relations
-        h, t = names.id(head), names.id(tail)
-        relations = torch.arange(len(kinds), device=self.device)
-        heads, tails = torch.full_like(relations, h), torch.full_like(relations, t)
-        scores = self.scorer.score(torch.stack([heads, relations, tails], dim=1))
-        is_known = self.known.contains(heads, relations, tails)
+        names = self.graph.entities
+        relations = torch.arange(self.graph.num_relations, device=self.device)
+        heads, tails = (torch.full_like(relations, names.id(name)) for name in (head, tail))
+        triples = torch.stack([heads, relations, tails], dim=1)
+        scores, is_known = self.scorer.score(triples), self.known.contains(heads, relations, tails)
         order = scores.argsort(descending=True)
         if known == "exclude":
             order = order[~is_known[order]]
         best = order[:top]
-        found = [
-            Prediction(names[h], kinds[i], names[t], float(scores[i]), bool(is_known[i]), p)
-            for i, p in zip(
-                best.tolist(), self.probabilities(heads[best], best, tails[best], scores[best]), strict=True
-            )
-        ]
-        return Results(found, self.graph)
+        columns = scores[best].tolist(), is_known[best].tolist(), self.probabilities(triples[best], scores[best])
+        named = zip(self.graph.names_of(triples[best].cpu().numpy()), *columns, strict=True)
+        return Results((Prediction(*triple, *values) for triple, *values in named), self.graph)
 
     def ask(self, query: AnyQuery, **options: Any) -> Results[Answer]:
         """The answers of a query of several facts, the best first.
@@ -388,17 +346,13 @@ class Predictor:
             known=known,
             semantics=Semantics(**semantics),
             model=self.calibration.queries if self.calibration else None,
-            fact_probabilities=self._fact_probabilities,
+            fact_probabilities=self.probabilities,
         )
         return list(found)
 
     def query(self, start: str, via: Sequence[str], *, top: int = 10, **options: Any) -> Results[Answer]:
         """Where relations lead from an entity: `ask` for a path. `~name` walks a relation backwards."""
         return self.ask(path_query(start, via, self.graph.relations), top=top, **options)
-
-    def _fact_probabilities(self, triples: Tensor) -> list[Any]:
-        heads, relations, tails = triples.unbind(1)
-        return self.probabilities(heads, relations, tails, self.scorer.score(triples))
 
     def similar(self, entity: str, *, top: int = 10) -> Results[Similar]:
         """The entities whose vectors have the highest cosine with that of an entity."""
@@ -414,7 +368,14 @@ class Predictor:
         return Results((Similar(names[i], value) for i, value in pairs), self.graph)
 
     def fold_in(self, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
-        """A predictor that also knows new entities, placed by their facts (`update.folding`)."""
+        """A predictor that also knows these new entities, placed by facts that name at least one of them each.
+
+        >>> from dihedral import make_family, train
+        >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
+        >>> grown = predictor.fold_in("zoe", [("zoe", "sibling", "man_0001")])
+        >>> grown.graph.num_entities - predictor.graph.num_entities
+        1
+        """
         return Predictor(place_entities(self.trained, names, facts, self.fold_in_context(seed), seed))
 
     def fold_in_context(self, seed: int = 0) -> Context:
@@ -456,13 +417,11 @@ class Predictor:
             self._evidence = Evidence(self.scorer, self.graph.index, rules, self.signatures)
         return self._evidence
 
-    def probabilities(self, heads: Tensor, relations: Tensor, tails: Tensor, scores: Tensor) -> list[Any]:
-        """Probabilities of scored triples [...] as proposals, or None for each if the model is not calibrated."""
+    def probabilities(self, triples: Tensor, scores: Tensor | None = None) -> list[Any]:
+        """Probabilities of triples [n, 3] as proposals, or None for each if the model is not calibrated."""
         if self.calibration is None:
-            return np.full(tuple(scores.shape), None).tolist()
-        triples = torch.stack([heads, relations, tails], dim=-1).view(-1, 3).cpu()
-        found = self.calibration.probabilities(self.evidence, triples, scores.flatten())
-        return found.reshape(tuple(scores.shape)).tolist()
+            return [None] * len(triples)
+        return self.calibration.probabilities(self.evidence, triples.cpu(), scores).tolist()
 
     def classify(self, triples: Sequence[tuple[str, str, str]]) -> Results[Judgement]:
         """True or false for each triple; a known fact is judged as if it were not known."""
@@ -513,12 +472,5 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor
 def fold_in(
     predictor: Predictor, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0
 ) -> Predictor:
-    """A predictor that also knows these new entities, placed by facts that name at least one of them each.
-
-    >>> from dihedral import make_family, train
-    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
-    >>> grown = fold_in(predictor, "zoe", [("zoe", "sibling", "man_0001")])
-    >>> grown.graph.num_entities - predictor.graph.num_entities
-    1
-    """
+    """The same as `Predictor.fold_in`."""
     return predictor.fold_in(names, facts, seed=seed)

@@ -37,13 +37,7 @@ class Results(list[Item], Tabular):
     def to_arrow(self) -> pa.Table:
         """One row per result, with columns of labels if the graph has any."""
         records = [{name: _plain(value) for name, value in record.items()} for record in self._records()]
-        found = pa.Table.from_pylist(records)
-        for column in found.column_names:
-            names = self.graph.names_in(column)
-            if names is not None and names.labels is not None and found.schema.field(column).type == pa.string():
-                labels = [names.label(name) or None for name in found[column].to_pylist()]
-                found = found.append_column(f"{column}_label", pa.array(labels, pa.string()))
-        return found
+        return with_labels(pa.Table.from_pylist(records), self.graph)
 
     def _repr_html_(self) -> str:
         records = self._records()
@@ -64,6 +58,16 @@ class Results(list[Item], Tabular):
         if isinstance(value, tuple):
             return " · ".join(show(each) if isinstance(each, str) else _text(each, self.graph) for each in value)
         return show(value) if isinstance(value, str) else value
+
+
+def with_labels(found: pa.Table, graph: Graph) -> pa.Table:
+    """The table with a column of labels for each column of names, if the graph has any."""
+    for column in found.column_names:
+        names = graph.names_in(column)
+        if names is not None and names.labels is not None and found.schema.field(column).type == pa.string():
+            labels = [names.label(name) or None for name in found[column].to_pylist()]
+            found = found.append_column(f"{column}_label", pa.array(labels, pa.string()))
+    return found
 
 
 def _text(fact: Any, graph: Graph) -> str:

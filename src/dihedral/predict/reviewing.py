@@ -70,11 +70,10 @@ def make_decision(
     (name,) = predictor.graph.names_of(ids.cpu().numpy())
     if bool(predictor.known.contains(*ids.T)[0]):
         raise DihedralError(f"fact {name!r:.300} is in the graph; decide about facts that it does not hold")
-    head, relation, tail = ids.unbind(1)
-    (shown,) = predictor.probabilities(head, relation, tail, predictor.scorer.score(ids))
+    (shown,) = predictor.probabilities(ids)
     before = None
     if predictor.calibration is not None and predictor.calibration.offsets is not None:
-        ratio = np.exp(-predictor.calibration.offsets[int(relation)])
+        ratio = np.exp(-predictor.calibration.offsets[int(ids[0, 1])])
         before = float(given_missing(np.array([shown]), ratio)[0])
     return Decision(name, decision, reviewer, time or now(), note, _short(shown), _short(before))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from dihedral.errors import DihedralError
@@ -16,8 +16,6 @@ Order = Literal["auto", "probability", "score"]
 ORDERS: tuple[Order, ...] = ("auto", "probability", "score")
 CANDIDATES = ("signature", "range", "all")
 Among = str | Sequence[str] | None  # one of CANDIDATES, or names of entities; None is "all"
-MAX_LISTED = 50  # unknown names in a message
-MAX_NUMBERS = 5  # questions per unknown name in a message
 Unknown = dict[tuple[str, str], list[int]]  # (kind, name) -> the questions with it, numbered from 1
 
 
@@ -48,18 +46,15 @@ def unknown_names(graph: Graph, questions: Sequence[Question]) -> Unknown:
     """The names in questions that the graph does not have, with the numbers of these questions."""
     found: Unknown = {}
     for vocabulary, places in ((graph.entities, (0, 2)), (graph.relations, (1,))):
-        names = (str(question[i]) for question in questions for i in places if question[i] is not None)
-        found |= {(vocabulary.kind, name): [] for name in vocabulary.unknown(names)}
-    if found:
-        kinds = "entity", "relation", "entity"
+        asked: dict[str, list[int]] = {}
         for number, question in enumerate(questions, start=1):
-            parts = {(kind, str(name)) for kind, name in zip(kinds, question, strict=True) if name is not None}
-            for key in parts & found.keys():
-                found[key].append(number)
+            for name in dict.fromkeys(str(question[place]) for place in places if question[place] is not None):
+                asked.setdefault(name, []).append(number)
+        found |= {(vocabulary.kind, name): asked[name] for name in vocabulary.unknown(asked)}
     return found
 
 
-def check_names(graph: Graph, unknown: Mapping[tuple[str, str], Sequence[int]]) -> None:
+def check_names(graph: Graph, unknown: Unknown) -> None:
     """Raise an error that lists all unknown names; for a single one, with names that may be meant."""
     if len(unknown) > 1:
         raise DihedralError(
@@ -73,14 +68,15 @@ def check_names(graph: Graph, unknown: Mapping[tuple[str, str], Sequence[int]]) 
             raise DihedralError(f"{_numbered(numbers)}: {error}") from None
 
 
-def list_unknown(unknown: Mapping[tuple[str, str], Sequence[int]]) -> str:
+def list_unknown(unknown: Unknown) -> str:
     """The unknown names with the numbers of their questions, for a message."""
-    shown = [f"{kind} {name!r} ({_numbered(numbers)})" for (kind, name), numbers in unknown.items()]
-    more = f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else ""
-    return ", ".join(shown[:MAX_LISTED]) + more
+    return _shortened([f"{kind} {name!r} ({_numbered(numbers)})" for (kind, name), numbers in unknown.items()], 50)
 
 
 def _numbered(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:MAX_NUMBERS]))
-    more = f" and {len(numbers) - MAX_NUMBERS} more" if len(numbers) > MAX_NUMBERS else ""
-    return f"question{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    return f"question{'s' if len(numbers) > 1 else ''} {_shortened(list(map(str, numbers)), 5)}"
+
+
+def _shortened(items: list[str], limit: int) -> str:
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + more
