@@ -32,8 +32,7 @@ from dihedral.graph.triples import Triples
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.evidence import CountedRules
 from dihedral.probability.ordering import compare_orders
-from dihedral.probability.proposals import propose
-from dihedral.probability.sampling import is_among
+from dihedral.probability.proposals import is_among, propose
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 

@@ -28,9 +28,8 @@ from torch import Tensor
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from dihedral.ask.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities
-from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Message, Semantics, evaluate
+from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Message, Semantics, Transitions, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, inputs
-from dihedral.ask.transitions import Transitions
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import Step
 from dihedral.predict.predictor import Predictor

@@ -18,8 +18,7 @@ from dihedral.ask.answer_calibration import (
     num_steps,
     probabilities,
 )
-from dihedral.ask.messages import Semantics, evaluate
-from dihedral.ask.transitions import KnownSteps, Transitions
+from dihedral.ask.messages import KnownSteps, Semantics, Transitions, evaluate
 from dihedral.probability.calibration import Calibration
 from tests.small_graphs import small_probabilities
 

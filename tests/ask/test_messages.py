@@ -13,9 +13,8 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.ask import Fact, OneOf, Query, Variable
 from dihedral.ask import messages as message_module
-from dihedral.ask.messages import WIDTH, Semantics, complement, evaluate, noisy_or, trace
+from dihedral.ask.messages import WIDTH, Semantics, Transitions, complement, evaluate, noisy_or, trace
 from dihedral.ask.query_plan import compile_query
-from dihedral.ask.transitions import Transitions
 from dihedral.ask.tree import And, Not, Or, leaves, variables
 
 X, Y, Z = map(Variable, "xyz")

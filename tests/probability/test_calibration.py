@@ -17,7 +17,7 @@ from dihedral.probability.calibration import (
     reliability,
 )
 from dihedral.probability.evidence import CountedRules, Evidence
-from dihedral.probability.sampling import draw, is_among, sides_of
+from dihedral.probability.proposals import draw, is_among, sides_of
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from dihedral.probability import proposals
+from dihedral.probability.additive import fit_additive
 from dihedral.probability.evidence import CountedRules, Evidence
-from dihedral.probability.proposals import propose
+from dihedral.probability.proposals import draw, propose, sample_proposals, sides_of
 
 
 @pytest.fixture
@@ -58,3 +59,49 @@ def test_a_share_of_the_entities_is_drawn_at_random(evidence, family):
     full = {tuple(row) for row in propose(evidence, relation, everyone, everyone)[0].tolist()}
     part, _ = propose(evidence, relation, everyone, everyone, share=0.3)
     assert 0 < len(part) < len(full) and {tuple(row) for row in part.tolist()} <= full
+
+
+# --- proposals to fit on ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def umls(benchmark_graph):
+    return benchmark_graph("umls")
+
+
+@pytest.fixture(scope="module")
+def umls_evidence(umls, umls_predictor):
+    return Evidence(umls_predictor.scorer, umls.train_index, CountedRules.count(umls.train_index))
+
+
+@pytest.fixture(scope="module")
+def every(umls_evidence, umls):
+    return sample_proposals(umls_evidence, umls)
+
+
+def as_set(triples):
+    return set(map(tuple, triples.tolist()))
+
+
+def test_few_proposals_are_all_taken_apart_from_those_of_test(umls_evidence, umls, every):
+    triples, features, held = every
+    sides = sides_of(umls_evidence)
+    everything, scores = draw(umls_evidence, sides, dict.fromkeys(sides, 1.0))
+    assert as_set(triples) == as_set(everything) - as_set(umls.test) and len(triples) == len(features)
+    assert as_set(triples[held]) == as_set(everything) & as_set(umls.valid)
+    assert scores.numpy() == pytest.approx(umls_evidence.scorer.score(everything).numpy(), abs=1e-4)
+
+
+def test_of_many_proposals_a_share_and_the_best_are_taken(umls_evidence, umls, every, monkeypatch):
+    monkeypatch.setattr(proposals, "MAX_PROPOSALS", len(every[0]) / 4)
+    monkeypatch.setattr(proposals, "NUM_BEST", 800)
+    triples, features, held = sample_proposals(umls_evidence, umls)
+    assert len(as_set(triples)) == len(triples) == len(features)
+    assert 0.1 * len(every[0]) < len(triples) < 0.5 * len(every[0])
+    model, _ = fit_additive(features, triples[:, 1].numpy(), held, umls.num_relations, growth=1.3)
+    z = model.logits(every[1], every[0][:, 1].numpy())
+    best = every[0][np.argsort(-z)[:400].copy()]
+    assert len(as_set(best) & as_set(triples)) > 0.7 * len(best)  # a share alone has 0.3 of them
+    for cut in (50, 100, 200, 400):  # fitted on a share, measured on all
+        top = np.argsort(-z)[:cut]
+        assert model.at(z[top]).mean() == pytest.approx(every[2][top].mean(), abs=0.06)

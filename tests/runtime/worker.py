@@ -13,7 +13,7 @@ import torch
 
 import dihedral as dh
 from dihedral.engine.compiled import disabled
-from dihedral.evaluation.ranking import rank_triples
+from dihedral.evaluation import rank_triples
 from dihedral.learn import Trainer, load_recipe
 from dihedral.models import build_model
 from dihedral.runtime.distributed import Shard, joined, rank, restarted

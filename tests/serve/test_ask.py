@@ -226,7 +226,7 @@ def test_hostile_bodies_are_refused_soon(client, content):
 # every row of probabilities takes a second
 SLOW = """
 import time
-from dihedral.ask.transitions import Transitions
+from dihedral.ask.messages import Transitions
 quick = Transitions.log_probabilities
 def slow(self, *arguments):
     print("row", flush=True)

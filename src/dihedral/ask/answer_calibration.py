@@ -1,14 +1,9 @@
 """Probabilities of answers to queries of several facts: the share of such answers that hold.
 
-The value that `ask.messages` gives to an answer orders the answers of one query. How often answers of a value
-hold is measured on queries that are drawn from the facts of train and valid, in nine shapes: an answer is true if these
-facts give it, and those of train are known. A small model (`probability.additive`) turns values into probabilities.
-Within a query it never changes the order. As for single facts, the probability assumes that as many facts are missing
-as valid holds.
-
-Queries are drawn backwards from an entity, along one of its steps, each with the same chance. Drawn by facts instead,
-most paths start at a few entities with many answers. Drawn from the facts of train alone, each query has an answer that
-is known already, and fewer of its other answers hold.
+How often answers of a value (`ask.messages`) hold is measured on queries that are drawn from the facts of train and
+valid, in nine shapes: an answer is true if these facts give it, and those of train are known. Queries are drawn
+backwards from an entity, along one of its steps, each with the same chance. Drawn by facts instead, most paths start at
+a few entities with many answers.
 """
 
 from __future__ import annotations
@@ -20,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dihedral.ask.messages import Message, Semantics, complement, evaluate
+from dihedral.ask.messages import KnownSteps, Message, Semantics, Transitions, complement, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, below, inputs
-from dihedral.ask.transitions import KnownSteps, Transitions
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import inverse_ids
 from dihedral.probability import calibration

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from dihedral.ask.answer_calibration import is_fitted_for, probabilities
-from dihedral.ask.messages import Messages, Semantics, describe, evaluate, trace
+from dihedral.ask.messages import Messages, Semantics, Transitions, describe, evaluate, trace
 from dihedral.ask.query_plan import Node, compile_query, is_only_way
 from dihedral.ask.sparql import parse_sparql
-from dihedral.ask.transitions import Transitions
 from dihedral.ask.tree import Query
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph

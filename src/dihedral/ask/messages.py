@@ -1,13 +1,9 @@
 """Evaluation of plans: messages pass from the entities that a query names to its answer variable.
 
 A message holds one log-probability per entity. A step multiplies the messages of the entities that it starts from with
-the rows of probabilities that the step leads to each entity. So a query of any depth costs one product of matrices per
-variable, as in QTO (Bai et al. 2023), and nothing is held for pairs of entities beyond one tile of rows.
-
-Known facts are followed from all entities of a variable with a probability of at least `floor`. Predictions are
-followed only from the `width` most probable ones, and only if they are at least `share` times as probable as the most
-probable one: what follows from others is lost among what follows from that. A message is exact if predictions were
-followed from all entities.
+the rows of probabilities that the step leads to each entity, as in QTO (Bai et al. 2023). Nothing is held for pairs of
+entities beyond one tile of rows. Predictions are followed only from the `width` most probable entities of a variable
+that are at least `share` times as probable as the best, known facts from all above `floor`.
 """
 
 from __future__ import annotations
@@ -23,16 +19,54 @@ import torch
 from torch import Tensor
 
 from dihedral.ask.query_plan import Anything, Either, Every, Given, Node, Walk, below, height, inputs
-from dihedral.ask.transitions import KnownSteps
 from dihedral.errors import DihedralError
+from dihedral.graph import GraphIndex
 from dihedral.runtime import interruption
+from dihedral.scoring.scorer import Scorer
 
 WIDTH = 8  # entities of a variable from which predictions are followed
 MAX_WIDTH = 100_000
 SHARE = 0.1  # predictions are not followed from entities below this share of the highest probability
 FLOOR = 1e-4  # entities that are less probable are not followed
 TILE = 1 << 22  # probabilities in memory
+MAX_UNKNOWN = 0.9  # the highest probability of a fact that is not known
+CACHED = 32  # rows at a time that pass through the cache of a CPU
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
+
+
+class KnownSteps:
+    """Facts are certain, and nothing else holds."""
+
+    def __init__(self, facts: GraphIndex) -> None:
+        self.facts, self.num_entities, self.device = facts, facts.num_entities, facts.keys.device
+
+    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
+        """Log-probabilities that steps [n] lead from entities [n] to each entity: [n, N]; 0 for known facts."""
+        likely = torch.full((len(entities), self.num_entities), -math.inf, device=self.device)
+        likely[self.facts.answers(entities, steps)] = 0.0
+        return likely
+
+
+class Transitions(KnownSteps):
+    """Facts are certain, and others have a probability.
+
+    It is the softmax of the scores of all entities, times the number of known answers of the question, at most
+    MAX_UNKNOWN, as in QTO (Bai et al. 2023).
+    """
+
+    def __init__(self, scorer: Scorer, facts: GraphIndex) -> None:
+        super().__init__(facts)
+        self.score_rows = scorer.rows()
+
+    @torch.no_grad()
+    def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
+        likely = self.score_rows(entities, steps)
+        row, answer = self.facts.answers(entities, steps)
+        counts = torch.bincount(row, minlength=len(entities)).clamp_(min=1)
+        for part, count in zip(likely.split(CACHED), counts.log()[:, None].split(CACHED), strict=True):
+            torch.add(torch.log_softmax(part, dim=1), count, out=part).clamp_(max=math.log(MAX_UNKNOWN))
+        likely[row, answer] = 0.0
+        return likely
 
 
 @dataclass(frozen=True)
@@ -249,25 +283,14 @@ def _walk_all(nodes: list[Walk], messages: Messages, rows: KnownSteps, semantics
             interruption.check()
             tile = pairs[start : start + size]
             ways = rows.log_probabilities(tile % rows.num_entities, tile // rows.num_entities)
-            inside = ((place >= start) & (place < start + size)).nonzero()[:, 0]
-            _add_tile(sums, owner[inside], place[inside] - start, entities[inside], ways, semantics)
+            inside = (place >= start) & (place < start + size)
+            for number in owner[inside].unique().tolist():
+                mine = (inside & (owner == number)).nonzero()[:, 0]
+                sums[number].add(ways.index_select(0, place[mine] - start), entities[mine], semantics)
     for each in sums:
         if len(each.rest):
             each.add_known(rows, semantics)
     return {each.node: each.message(semantics) for each in sums}
-
-
-def _add_tile(
-    sums: list[_Sum], owner: Tensor, place: Tensor, entities: Tensor, ways: Tensor, semantics: Semantics
-) -> None:
-    """Add the rows of a tile [n, N] to the steps that use them; owners are sorted."""
-    numbers, counts = torch.unique_consecutive(owner, return_counts=True)
-    parts = zip(place.split(counts.tolist()), entities.split(counts.tolist()), strict=True)
-    for number, (mine, starts) in zip(numbers.tolist(), parts, strict=True):
-        first, last = int(mine[0]), int(mine[-1])  # they ascend
-        together = last - first < len(mine)
-        rows = ways[first : last + 1] if together else ways.index_select(0, mine)  # ways[mine] takes 4 times as long
-        sums[number].add(rows, starts, semantics)
 
 
 def _begin(node: Walk, source: Message, rows: KnownSteps, semantics: Semantics) -> _Sum:

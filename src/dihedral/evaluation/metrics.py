@@ -10,25 +10,65 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dihedral.errors import DihedralError, check_seed
-from dihedral.evaluation.ranking import Ranks, rank_triples
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import SIDES, Side
 from dihedral.graph.triples import SPLITS, Triples
 from dihedral.io.display import Tabular, table
 from dihedral.probability.ordering import Ranker
-from dihedral.scoring.scorer import MEMORY_MB, Scorer
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 HITS = (1, 3, 10)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """For each triple, how many other candidates score higher and how many the same."""
+
+    greater: NDArray[np.int64]
+    equal: NDArray[np.int64]
+
+    @property
+    def optimistic(self) -> NDArray[np.floating[Any]]:
+        return 1.0 + self.greater
+
+    @property
+    def pessimistic(self) -> NDArray[np.floating[Any]]:
+        return 1.0 + self.greater + self.equal
+
+    @property
+    def realistic(self) -> NDArray[np.floating[Any]]:
+        return 1.0 + self.greater + self.equal / 2
+
+    def __getitem__(self, which: NDArray[np.bool_] | slice) -> Ranks:
+        return Ranks(self.greater[which], self.equal[which])
+
+    @staticmethod
+    def join(parts: list[Ranks]) -> Ranks:
+        return Ranks(np.concatenate([p.greater for p in parts]), np.concatenate([p.equal for p in parts]))
+
+
+def rank_triples(
+    scorer: Scorer, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB,
+    ranker: Ranker | None = None,
+) -> Ranks:  # fmt: skip
+    """Filtered ranks of the answers on one side of triples [n, 3]; `known` must give those of the triples too.
+
+    ranker: ranks the best answers by probability instead of by score.
+    """
+    counts = scorer.rank_counts(triples, side, known, memory_mb=memory_mb)
+    greater, equal = counts if ranker is None else ranker.rank_counts(triples, side, known, counts)
+    return Ranks(greater.cpu().numpy(), equal.cpu().numpy())
 
 
 def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
     """MRR, Hits@1/3/10 and mean rank; NaN if there are no ranks."""
     values = getattr(ranks, ties)
     if len(values) == 0:
-        return {"mrr": float("nan"), **{f"hits@{k}": float("nan") for k in HITS}, "mr": float("nan")}
+        return dict.fromkeys(("mrr", *(f"hits@{k}" for k in HITS), "mr"), float("nan"))
     return {
         "mrr": float((1 / values).mean()),
         **{f"hits@{k}": float((values <= k).mean()) for k in HITS},
@@ -93,11 +133,13 @@ class Evaluation(Tabular):
         order = "" if self.order == "score" else f", in order of {self.order}"
         return f"Evaluation({self.split}: {size}{order}, MRR {self.mrr:.4f}{error}, Hits@10 {self.hits(10):.4f})"
 
-    def _of(self, which: NDArray[np.bool_], ties: Ties = "realistic") -> dict[str, float]:
+    def _summary(self, which: NDArray[np.bool_] | slice = slice(None), ties: Ties = "realistic") -> dict[str, float]:
         return summarise(Ranks.join([self.ranks[side][which] for side in SIDES]), ties)
 
+    def _sides(self, which: NDArray[np.bool_] | slice = slice(None)) -> dict[str, dict[str, float]]:
+        return {side: summarise(self.ranks[side][which]) for side in SIDES}
+
     def to_dict(self) -> dict[str, Any]:
-        everything = np.ones(len(self.triples), dtype=bool)
         relation_of = self.triples[:, 1]
         per_relation = []
         for relation in np.unique(relation_of):
@@ -106,28 +148,28 @@ class Evaluation(Tabular):
                 "relation": self.relation_names[relation],
                 "category": str(self.categories[relation]),
                 "triples": int(here.sum()),
-                **self._of(here),
-                **{f"{side}_mrr": summarise(self.ranks[side][here])["mrr"] for side in SIDES},
+                **self._summary(here),
+                **{f"{side}_mrr": found["mrr"] for side, found in self._sides(here).items()},
             }
             per_relation.append(row)
         per_category: dict[str, Any] = {}
         for category in ("1-1", "1-N", "N-1", "N-N"):
             here = self.categories[relation_of] == category
             if here.any():
-                sides = {side: summarise(self.ranks[side][here]) for side in SIDES}
-                per_category[category] = {"triples": int(here.sum()), "both": self._of(here), **sides}
+                per_category[category] = {
+                    "triples": int(here.sum()), "both": self._summary(here), **self._sides(here),
+                }  # fmt: skip
         sample = {"drawn_from": self.drawn_from, "standard_error": self.standard_errors()} if self.drawn_from else {}
         return {
             "split": self.split,
             "order": self.order,
             "triples": len(self.triples),
             **sample,
-            "both": self._of(everything),
-            "head": summarise(self.ranks["head"]),
-            "tail": summarise(self.ranks["tail"]),
-            "optimistic": self._of(everything, "optimistic"),
-            "pessimistic": self._of(everything, "pessimistic"),
-            "seen_only": {"triples": int(self.seen.sum()), **self._of(self.seen)},
+            "both": self._summary(),
+            **self._sides(),
+            "optimistic": self._summary(ties="optimistic"),
+            "pessimistic": self._summary(ties="pessimistic"),
+            "seen_only": {"triples": int(self.seen.sum()), **self._summary(self.seen)},
             "per_category": per_category,
             "per_relation": per_relation,
         }

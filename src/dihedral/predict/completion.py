@@ -21,8 +21,7 @@ from dihedral.io.sources import Source
 from dihedral.io.table_files import BLANKS, Columns, read_table
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.calibration import Calibration, given_missing
-from dihedral.probability.proposals import propose, select
-from dihedral.probability.sampling import is_among
+from dihedral.probability.proposals import is_among, propose, select
 from dihedral.scoring.questions import (
     Among,
     Known,

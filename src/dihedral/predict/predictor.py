@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query
-from dihedral.ask.messages import Semantics
-from dihedral.ask.transitions import Transitions
+from dihedral.ask.messages import Semantics, Transitions
 from dihedral.ask.tree import path_query
 from dihedral.errors import DihedralError, check_triples, close_matches
 from dihedral.graph import Graph, GraphIndex, KnownAnswers

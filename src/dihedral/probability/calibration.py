@@ -29,7 +29,7 @@ from dihedral.io.files import read_record
 from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.probability.corrections import Corrections
 from dihedral.probability.evidence import FEATURES, CountedRules, Evidence
-from dihedral.probability.sampling import sample_proposals
+from dihedral.probability.proposals import sample_proposals
 from dihedral.scoring.scorer import Scorer
 
 BINS = 15

@@ -1,7 +1,6 @@
 """Corrections: how decisions of reviewers change the probabilities of proposals.
 
-The probabilities assume that as many facts are missing from the graph as valid holds. Reviewed proposals say how many
-there really are: a correction multiplies the odds of all proposals of a relation by one factor,
+A correction multiplies the odds of all proposals of a relation by one factor,
 
     logit p' = logit p + b + b_r,
 
@@ -13,29 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 DEVIATION, RELATION_DEVIATION = 0.5, 1.0  # expected sizes of b and b_r before anything is decided
 FLOOR = 1e-4  # bounds probabilities and their complements, so that one decision cannot say everything
-
-
-class Decided(Protocol):
-    """A decision about a fact, such as `store.reviews.Decision`."""
-
-    @property
-    def fact(self) -> tuple[str, str, str]: ...
-
-    @property
-    def decision(self) -> str: ...
-
-    @property
-    def probability(self) -> float | None: ...
-
-    @property
-    def uncorrected(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -66,8 +49,8 @@ class Corrections:
         return np.array([self.relations.get(name, self.offset) for name in relations], np.float64)
 
 
-def usable(decisions: Iterable[Decided]) -> list[tuple[str, float, bool]]:
-    """The relation of each accepted or rejected fact with a probability, that probability, and the verdict."""
+def usable(decisions: Iterable[Any]) -> list[tuple[str, float, bool]]:
+    """Of `store.reviews.Decision`s with a probability and a verdict: the relation, the probability, and if it holds."""
     found = []
     for each in decisions:
         before = each.probability if each.uncorrected is None else each.uncorrected
@@ -76,7 +59,7 @@ def usable(decisions: Iterable[Decided]) -> list[tuple[str, float, bool]]:
     return found
 
 
-def fit_corrections(decisions: Iterable[Decided]) -> Corrections:
+def fit_corrections(decisions: Iterable[Any]) -> Corrections:
     """Fit to accepted and rejected facts; those without a probability are left out."""
     from scipy.optimize import minimize  # on first use: its import takes longer than that of this package
 
