@@ -232,7 +232,7 @@ def main() -> None:
     model = predictor.calibration.queries if predictor.calibration else None
     shown, kinds, records = Shown([], [], [], [], []), [], []
     first = options.widths[0], options.conjunction[0], options.ways[0]
-    rows = Transitions(predictor.scorer, predictor.train_index)
+    rows = Transitions(predictor.scorer, predictor.graph.train_index.to(predictor.device))
     for kind in options.kinds:
         asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
         outside = torch.ones(predictor.graph.num_entities, dtype=torch.bool)

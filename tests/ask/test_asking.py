@@ -10,9 +10,15 @@ from dihedral.ask import Fact, Query, Variable
 from dihedral.ask.asking import AnswerFact, of_facts
 from dihedral.ask.query_plan import compile_query, is_only_way
 from dihedral.ask.sparql import parse_sparql
+from dihedral.ask.tree import path_query
 from dihedral.models import build_model
 
 X, Y = Variable("x"), Variable("y")
+
+
+def follow(predictor, start, via, **options):
+    """Where a path of relations leads from an entity."""
+    return predictor.ask(path_query(start, via, predictor.graph.relations), **options)
 
 
 def test_the_three_forms_of_a_query_have_the_same_answers(predictor):
@@ -25,7 +31,7 @@ def test_the_three_forms_of_a_query_have_the_same_answers(predictor):
 
 
 def test_a_path_is_the_same_query(predictor):
-    path = predictor.query("man_0000", ["spouse", "~parent"], top=5)
+    path = follow(predictor, "man_0000", ["spouse", "~parent"], top=5)
     asked = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(X, "parent", Y)), top=5)
     assert [(each.entity, each.value, each.facts) for each in path] == [
         (each.entity, each.value, each.facts) for each in asked
@@ -39,13 +45,13 @@ def test_a_path_is_the_same_query(predictor):
         ({"via": []}, "the path has no steps"),
         ({"via": "spouse"}, r"via is the string 'spouse'; give a list of relations, such as \['spouse'\]"),
         ({"via": ["spouze"]}, "relation 'spouze' is not among"),
-        ({"via": ["spouse"], "top": 0}, "top is 0; it must be 1 or more"),
+        ({"via": ["spouse"], "top": 0}, "top is 0; ask for at least 1 answer"),
         ({"via": ["spouse"], "width": 0}, "width is 0; it must be a whole number from 1"),
     ],
 )
 def test_invalid_paths_are_named_in_the_error(predictor, arguments, message):
     with pytest.raises(DihedralError, match=message):
-        predictor.query("man_0000", **arguments)
+        follow(predictor, "man_0000", **arguments)
 
 
 def test_answers_along_facts_are_certain_however_few_entities_are_followed():
@@ -53,7 +59,7 @@ def test_answers_along_facts_are_certain_however_few_entities_are_followed():
     graph = dh.Graph.from_names(facts)
     model = build_model("dihedral-ste", graph.num_entities, 2, dimension=8)
     predictor = dh.Predictor(dh.TrainedModel(model, graph))
-    found = predictor.query("hub", ["has", "in"], top=7, width=2)
+    found = follow(predictor, "hub", ["has", "in"], top=7, width=2)
     assert {answer.entity for answer in found} == {f"e{i}" for i in range(7)}
     for answer in found:
         assert answer.value == 1 and (answer.variables["step1"], "in", answer.entity) in facts
@@ -69,7 +75,7 @@ def test_the_certain_answers_of_a_path_are_those_that_known_facts_lead_to(predic
             relation = graph.relations.id(name.removeprefix("~"))
             source, end = (2, 0) if name.startswith("~") else (0, 2)
             here = {fact[end] for fact in facts if fact[1] == relation and fact[source] in here}
-        found = predictor.query(graph.entities[start], path, top=graph.num_entities, width=3)
+        found = follow(predictor, graph.entities[start], path, top=graph.num_entities, width=3)
         assert {graph.entities.id(answer.entity) for answer in found if answer.known} == here
 
 

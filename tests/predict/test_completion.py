@@ -118,7 +118,7 @@ def test_a_list_of_one_relation_has_no_interval(predictor):
 def test_a_precision_needs_probabilities(predictor, family):
     bare = dh.Predictor(dh.TrainedModel(predictor.model, family))
     assert missing_facts(bare, top=3)["probability"].null_count == 3
-    with pytest.raises(DihedralError, match="needs probabilities, which this model does not have"):
+    with pytest.raises(DihedralError, match="min_precision needs probabilities: it was not calibrated"):
         missing_facts(bare, min_precision=0.5)
     with pytest.raises(DihedralError, match="min_precision is 2; it must be between 0 and 1"):
         missing_facts(predictor, min_precision=2)

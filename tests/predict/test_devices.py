@@ -23,7 +23,6 @@ USES: dict[str, Callable[[dh.Predictor], Any]] = {
     "classify": lambda p: [each.true for each in p.classify([("man_0000", "spouse", "woman_0011")])],
     "similar": lambda p: [each.entity for each in p.similar("man_0000", top=3)],
     "ask": lambda p: [e.entity for e in p.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "parent", X)), top=3)],
-    "query": lambda p: [each.entity for each in p.query("man_0000", ["spouse", "parent"], top=3)],
     "complete": lambda p: dh.complete(p, [("man_0000", "spouse", None)], top=3).column("tail").to_pylist(),
     "missing facts": lambda p: max(dh.missing_facts(p, top=5).column("score").to_pylist()),
     "evaluate": lambda p: dh.evaluate(p, split="valid").mrr,

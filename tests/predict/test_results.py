@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import dihedral as dh
+from dihedral.ask.tree import path_query
 from dihedral.predict.results import Results
 
 
@@ -22,7 +23,7 @@ def all_results(predictor):
         "predict": predictor.predict(head="man_0000", relation="spouse", top=3),
         "relations": predictor.predict(head="man_0000", tail="man_0001", top=3),
         "similar": predictor.similar("man_0001", top=3),
-        "query": predictor.query("man_0000", ["spouse", "~spouse"], top=3),
+        "query": predictor.ask(path_query("man_0000", ["spouse", "~spouse"], predictor.graph.relations), top=3),
         "classify": predictor.classify([("man_0000", "spouse", "woman_0010")]),
         "ask": predictor.ask("SELECT ?x WHERE { <man_0000> <spouse> ?x }", top=3),
         "rules": dh.find_rules(predictor, min_support=1, top=3),

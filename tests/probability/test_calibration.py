@@ -56,7 +56,7 @@ def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
     evidence = Evidence(trained.scorer, known, trained.calibration.rules)
     sides = sides_of(evidence)
     triples, scores = draw(evidence, sides, dict.fromkeys(sides, 1.0))
-    likely = trained.calibration.probabilities(evidence, triples, scores)
+    likely, _ = trained.calibration.estimate(evidence, triples, scores)
     order = np.argsort(-likely, kind="stable")
     held = is_among(triples, umls.test, umls.num_entities)[order]
     for cut in (100, 300, 500, 1000, 2000):

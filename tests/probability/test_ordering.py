@@ -51,7 +51,7 @@ def test_a_file_of_questions_has_the_same_answers_in_the_same_order(predictor, f
 def test_the_order_by_default_is_the_better_one_on_valid(predictor, family):
     measured = predictor.calibration.orders
     better = measured.mrr["probability"] > measured.mrr["score"]
-    assert predictor.order == measured.order == ("probability" if better else "score")
+    assert predictor.resolve_order("auto") == measured.order == ("probability" if better else "score")
     head, relation, _ = questions_of(family)[0]
     assert predictor.predict(head=head, relation=relation) == predictor.predict(
         head=head, relation=relation, order=predictor.order

@@ -168,7 +168,7 @@ def test_invalid_numbers_are_named_in_the_error(integer_scorer):
     with pytest.raises(DihedralError, match="count is 0; ask for at least 1 answer"):
         integer_scorer.top(*EVERY_QUESTION, 0)
     with pytest.raises(DihedralError, match="memory_mb is 0; scores need at least 1 MiB"):
-        integer_scorer.top(*EVERY_QUESTION, memory_mb=0)
+        integer_scorer.top(*EVERY_QUESTION, 4, memory_mb=0)
 
 
 @pytest.mark.parametrize("size", [1, 63, 640, 5000, 5003])

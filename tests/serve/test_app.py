@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
+from dihedral.ask.tree import path_query
 from dihedral.graph.patterns import count_rule
 from dihedral.graph.steps import parse_steps
 from dihedral.graph.triples import Graph
@@ -146,7 +147,7 @@ def test_explain_names_the_split_of_the_triple(client, predictor):
 
 def test_path_queries_match_the_library(client, predictor):
     query = {"start": "man_0000", "via": ["spouse", "~parent"], "top": 3}
-    expected = predictor.query("man_0000", ["spouse", "~parent"], top=3)
+    expected = predictor.ask(path_query("man_0000", ["spouse", "~parent"], predictor.graph.relations), top=3)
     found = client.get("/v1/query", params=query).json()
     assert found == client.post("/v1/query", json=query).json()
     assert [each["entity"] for each in found["answers"]] == [each.entity for each in expected]

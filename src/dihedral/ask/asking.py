@@ -15,7 +15,6 @@ from dihedral.ask.messages import Messages, Semantics, Transitions, describe, ev
 from dihedral.ask.query_plan import Node, compile_query, is_only_way
 from dihedral.ask.sparql import parse_sparql
 from dihedral.ask.tree import Query
-from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step
 from dihedral.probability.additive import AdditiveModel
@@ -98,8 +97,6 @@ def find_answers(
 
     model: turns the values of answers into probabilities; without one, answers have values only.
     """
-    if top is not None and top < 1:
-        raise DihedralError(f"top is {top}; it must be 1 or more")
 
     def step_name(step: int) -> str:
         return Step.from_id(step, graph.num_relations).name(graph.relations)

@@ -30,7 +30,6 @@ SHARE = 0.1  # predictions are not followed from entities below this share of th
 FLOOR = 1e-4  # entities that are less probable are not followed
 TILE = 1 << 22  # probabilities in memory
 MAX_UNKNOWN = 0.9  # the highest probability of a fact that is not known
-CACHED = 32  # rows at a time that pass through the cache of a CPU
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
 
 
@@ -60,11 +59,10 @@ class Transitions(KnownSteps):
 
     @torch.no_grad()
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
-        likely = self.score_rows(entities, steps)
         row, answer = self.facts.answers(entities, steps)
         counts = torch.bincount(row, minlength=len(entities)).clamp_(min=1)
-        for part, count in zip(likely.split(CACHED), counts.log()[:, None].split(CACHED), strict=True):
-            torch.add(torch.log_softmax(part, dim=1), count, out=part).clamp_(max=math.log(MAX_UNKNOWN))
+        likely = torch.log_softmax(self.score_rows(entities, steps), dim=1)
+        likely.add_(counts.log()[:, None]).clamp_(max=math.log(MAX_UNKNOWN))
         likely[row, answer] = 0.0
         return likely
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from dihedral.ask.tree import MAX_FACTS, And, Fact, Not, OneOf, Or, Pattern, Query, Term, Variable
+from dihedral.ask.tree import And, Fact, Not, OneOf, Or, Pattern, Query, Term, Variable
 from dihedral.errors import DihedralError
 from dihedral.io.iris import from_iri
 
@@ -24,7 +24,6 @@ MAX_NESTING = 12  # levels of braces, brackets and parentheses: the parser's tim
 MAX_SIGNS = 200  # separators, brackets and operators: the parser's time grows with their square
 SIGNS = re.compile(r"[;,/|^{}()\[\]+*!=<>&]|\.(?!\w)")
 QUOTED = "urn:dihedral:quoted:"  # how quoted text passes the parser
-BOUND = "urn:dihedral:base:"  # keeps the parser from changing IRIs such as </m/02mjmr>
 TOKENS = re.compile(
     r"(?P<comment>\#[^\n]*)|(?P<iri><[^<>\"{}|^`\\\s]*>)"
     r"|(?P<text>\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*\"\"\"|'''(?:[^'\\]|\\.|'(?!''))*'''"
@@ -80,11 +79,10 @@ class _Reader:
             if found["suffix"]:
                 raise self.outside(f"the literal {token!r:.80}", found.start(), "name entities only")
             bare += [between, " " * len(token)]
-            if found["comment"]:
+            if found["text"]:
+                token = f"<{QUOTED}{quote(token, safe='', errors='surrogatepass')}>"
+            elif found["comment"]:
                 token = " "
-            else:
-                name, mark = (token, QUOTED) if found["text"] else (token[1:-1], BOUND)
-                token = f"<{mark}{quote(name, safe='', errors='surrogatepass')}>"
             parts += [between, token]
             length += len(between) + len(token)
             done = found.end()
@@ -128,8 +126,6 @@ class _Reader:
             return translateQuery(parseQuery(prepared), initNs=dict(prefixes)).algebra
         except ParseException as error:
             raise DihedralError(f"the query is not SPARQL: {self.syntax(error.loc)}") from None
-        except RecursionError:
-            raise DihedralError(f"the query is nested too deeply; use at most {MAX_FACTS} facts") from None
         except Exception as error:  # noqa: BLE001 - rdflib raises this class itself
             prefix = re.fullmatch(r"Unknown namespace prefix : (\S*)", str(error))
             if prefix is None:
@@ -224,8 +220,7 @@ class _Reader:
             text = unquote(term[len(QUOTED) :], errors="surrogatepass")
             quotes = 3 if text[:3] in ('"""', "'''") else 1
             return decodeUnicodeEscape(text[quotes:-quotes])
-        before, mark, rest = str(term).partition(BOUND)  # a prefix that the text declares is before the mark
-        return from_iri(before + unquote(rest, errors="surrogatepass") if mark else before)
+        return from_iri(str(term))
 
 
 def _and(*patterns: Pattern) -> Pattern:

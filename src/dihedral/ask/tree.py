@@ -3,15 +3,14 @@
     x, y = Variable("x"), Variable("y")
     Query(x, Fact("aspirin", "interacts_with", y) & Fact(y, "associated_with", x) & ~Fact(x, "treated_by", "aspirin"))
 
-Text stands for an entity. `compile_query` turns a query into a tree of steps from its entities to the answer variable
-(`ask.query_plan`). It refuses a query that is not a tree.
+Text stands for an entity.
 """
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,18 +168,11 @@ def children(pattern: Pattern) -> tuple[Pattern, ...]:
     return (pattern.part,) if isinstance(pattern, Not) else ()
 
 
-def leaves(pattern: Pattern) -> Iterator[Fact | OneOf]:
-    """The facts and choices of a pattern, in order."""
-    if isinstance(pattern, (Fact, OneOf)):
-        yield pattern
-    for part in children(pattern):
-        yield from leaves(part)
-
-
 def variables(pattern: Pattern) -> set[Variable]:
     """The variables of a pattern."""
-    terms = ((leaf.variable,) if isinstance(leaf, OneOf) else (leaf.subject, leaf.object) for leaf in leaves(pattern))
-    return {term for pair in terms for term in pair if isinstance(term, Variable)}
+    if isinstance(pattern, Fact):
+        return {term for term in (pattern.subject, pattern.object) if isinstance(term, Variable)}
+    return {pattern.variable} if isinstance(pattern, OneOf) else set().union(*map(variables, children(pattern)))
 
 
 def check_size(pattern: Pattern, depth: int = MAX_DEPTH) -> int:
@@ -240,24 +232,25 @@ def _term_from(content: Any) -> Term:
 def _pattern_from(content: Any, depth: int) -> Pattern:
     if depth < 0:
         raise DihedralError(TOO_DEEP)
-    if not isinstance(content, Mapping) or len(content) != 1:
-        raise DihedralError(f"{shown(content)} is not a pattern; give an object with one of fact, one_of, and, or, not")
-    ((kind, value),) = content.items()
-    if kind == "fact":
-        if not isinstance(value, (list, tuple)) or len(value) != 3:
-            raise DihedralError(f"{shown(value)} is not a fact; give head, relation and tail")
-        return Fact(_term_from(value[0]), value[1], _term_from(value[2]))
-    if kind == "one_of":
-        if not isinstance(value, Mapping) or value.keys() != {"variable", "entities"}:
-            raise DihedralError(f'one_of is {shown(value)}; give an object with "variable" and "entities"')
-        if not isinstance(value["entities"], (list, tuple)):
-            raise DihedralError(f"entities is {shown(value['entities'])}; give a list of names")
-        return OneOf(Variable(value["variable"]), tuple(value["entities"]))
-    if kind == "not":
-        return Not(_pattern_from(value, depth - 1))
-    if kind not in ("and", "or"):
-        raise DihedralError(f"{shown(kind)} is not a kind of pattern; choose fact, one_of, and, or, not")
-    if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= MAX_FACTS:
-        raise DihedralError(f"{kind} is {shown(value)}; give a list of 1 to {MAX_FACTS} patterns")
-    parts = tuple(_pattern_from(part, depth - 1) for part in value)
-    return And(parts) if kind == "and" else Or(parts)
+    try:
+        ((kind, value),) = content.items()
+        if kind == "not":
+            return Not(_pattern_from(value, depth - 1))
+        if kind == "one_of":
+            return OneOf(Variable(value["variable"]), _items(value["entities"]))
+        if kind == "fact":
+            subject, relation, object_ = _items(value)
+            return Fact(_term_from(subject), relation, _term_from(object_))
+        return {"and": And, "or": Or}[kind](tuple(_pattern_from(part, depth - 1) for part in _items(value)))
+    except DihedralError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError):
+        kinds = "fact, one_of, and, or, not"
+        raise DihedralError(f"{shown(content)} is not a pattern; give an object with one of {kinds}") from None
+
+
+def _items(content: Any) -> tuple[Any, ...]:
+    """The items of a JSON list."""
+    if not isinstance(content, (list, tuple)):
+        raise TypeError("expected a list")
+    return tuple(content)

@@ -18,6 +18,7 @@ from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
 from dihedral.io.iris import BASE
 from dihedral.predict import reviewing
+from dihedral.predict.completion import check_share
 from dihedral.predict.reviewing import Proposal, fact_of, make_decision
 from dihedral.store.folder import replace_metrics
 from dihedral.store.manifest import MANIFEST, holds_model, read_manifest
@@ -64,7 +65,7 @@ def review_command(
         _calibrate(reviews, model)
     if import_ is None and export is None and not calibrate:
         predictor = dh.load(model)
-        reviewing.check_min_probability(predictor, min_probability)
+        check_share(predictor, "min_probability", min_probability)
         with counted_bar("relations") as on_progress:
             found = reviewing.find_proposals(
                 predictor, reviews, reviewer=who, relations=relation or (), type=type, top=top, on_progress=on_progress

@@ -178,10 +178,8 @@ class Evaluation(Tabular):
 class Evaluator:
     """Ranks the answers of one split; everything that does not depend on the model is prepared once.
 
-    triples: rank these instead of the split's own.
-    also_known: facts to filter out besides those of the graph.
-    sample: rank only this many triples, drawn with `seed`, against all entities; 0 ranks all. Results then have a
-    standard error.
+    triples: rank these instead of the split's own. also_known: facts to filter out besides those of the graph.
+    sample: rank only this many triples, drawn with `seed`; 0 ranks all.
     """
 
     def __init__(

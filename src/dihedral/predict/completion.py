@@ -144,7 +144,9 @@ def missing_facts(
     after a correction by decisions (`Predictor.use_reviews`), which `missing` replaces.
     """
     check_options(top, "exclude")
-    _check_missing(predictor, min_precision, missing)
+    check_share(predictor, "min_precision", min_precision)
+    if missing is not None and missing < 1:
+        raise DihedralError(f"missing is {missing}; give the number of facts that are missing, 1 or more")
     graph, calibration = predictor.graph, predictor.calibration
     if calibration is not None and missing is not None:
         calibration = replace(calibration, offsets=None)
@@ -181,13 +183,12 @@ def missing_facts(
     return _with_precision(calibration, table, min_precision, with_interval)
 
 
-def _check_missing(predictor: Predictor, min_precision: float | None, missing: int | None) -> None:
-    if min_precision is not None and not 0 <= min_precision <= 1:
-        raise DihedralError(f"min_precision is {min_precision}; it must be between 0 and 1")
-    if min_precision is not None and predictor.calibration is None:
-        raise DihedralError("min_precision needs probabilities, which this model does not have")
-    if missing is not None and missing < 1:
-        raise DihedralError(f"missing is {missing}; give the number of facts that are missing, 1 or more")
+def check_share(predictor: Predictor, name: str, value: float | None) -> None:
+    """A share of facts that must hold; it needs probabilities."""
+    if value is not None and not 0 <= value <= 1:
+        raise DihedralError(f"{name} is {value}; it must be between 0 and 1")
+    if value is not None and predictor.calibration is None:
+        raise DihedralError(f"{name} needs probabilities: {predictor.why_not_calibrated}")
 
 
 def _filter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +13,11 @@ from torch import Tensor
 
 from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query
 from dihedral.ask.messages import Semantics, Transitions
-from dihedral.ask.tree import path_query
-from dihedral.errors import DihedralError, check_triples, close_matches
-from dihedral.graph import Graph, GraphIndex, KnownAnswers
+from dihedral.errors import DihedralError, check_triples
+from dihedral.graph import Graph, KnownAnswers
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, question_steps
-from dihedral.graph.triples import SPLITS, Triples
+from dihedral.graph.triples import SPLITS
 from dihedral.io.display import table
 from dihedral.learn.finish import fit_probabilities, use_reviews
 from dihedral.models import Model
@@ -107,11 +106,6 @@ class Predictor:
         """The entity vectors and relations; an error if the model has no vectors."""
         return self.trained.model
 
-    @cached_property
-    def train_index(self) -> GraphIndex:
-        """The training facts by entity and signed step, on the model's device."""
-        return self.graph.train_index.to(self.device)
-
     # --- names and ids -------------------------------------------------------------------------
 
     def triple_ids(self, triples: Sequence[tuple[str, str, str]]) -> Tensor:
@@ -134,11 +128,7 @@ class Predictor:
         return entities, question_steps(ids, side, self.graph.num_relations)
 
     def candidates(self, among: Among, relation: int, side: Side) -> Tensor:
-        """The entities that may answer a question about a relation, in order.
-
-        "signature" are those whose facts fit that side of the relation; "range" are those that a known fact has there;
-        a list of names are those; "all" or None are all.
-        """
+        """The entities that may answer a question about a relation, in order; `predict` says what `among` means."""
         step = inverse_ids(question_steps(relation, side, self.graph.num_relations), self.graph.num_relations)
         if among is None or among == "all":
             return torch.arange(self.graph.num_entities)
@@ -174,19 +164,10 @@ class Predictor:
         if graph.entities == self.graph.entities and graph.relations == self.graph.relations:
             return graph
 
-        def renumber(triples: Triples) -> Triples:
-            return np.stack([entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]], axis=1)
-
-        for own, other in ((self.graph.entities, graph.entities), (self.graph.relations, graph.relations)):
-            unknown = other.without(own)
-            if unknown:
-                raise DihedralError(
-                    f"the model does not know {len(unknown)} of the {len(other)} {own.kind} names of {graph.name!r}, "
-                    f"such as {unknown[0]!r}{close_matches(unknown[0], own)}"
-                )
         entity = self.graph.entities.ids(list(graph.entities))
         relation = self.graph.relations.ids(list(graph.relations))
-        train, valid, test = (renumber(graph.split(split)) for split in SPLITS)
+        columns = (graph.split(split).T for split in SPLITS)
+        train, valid, test = (np.stack([entity[h], relation[r], entity[t]], axis=1) for h, r, t in columns)
         return Graph(self.graph.entities, self.graph.relations, train, valid, test, graph.name, graph.notes)
 
     # --- predictions ---------------------------------------------------------------------------
@@ -209,7 +190,7 @@ class Predictor:
         """The best completions of a triple, best first. Give two of head, relation and tail.
 
         known: "include" marks facts that the graph holds, "exclude" leaves them out.
-        order: "probability" or "score"; "auto" is the one that ranked the valid triples better (`order`).
+        order: "probability" or "score"; "auto" is the one that ranked the valid triples better.
         among: "signature" answers only with entities whose facts fit that side of the relation, "range" only with those
         that a known fact has there, a list of names, such as `members("isa", "Virus")`, only with those; "all" or None
         do not limit the answers.
@@ -283,19 +264,14 @@ class Predictor:
         here = places.to(self.device)
         return ids.gather(1, here), scores.gather(1, here), np.take_along_axis(likely, places.numpy(), 1).tolist()
 
-    @property
-    def order(self) -> Literal["probability", "score"]:
-        """The order of answers that ranked the valid triples better."""
-        return self.calibration.order if self.calibration else "score"
-
     def resolve_order(self, order: str) -> Order:
         """Whether answers are ordered by probability or by score; an error if that is not possible."""
         if order not in ORDERS:
             raise DihedralError(f"order is {order!r:.80}; choose {', '.join(ORDERS)}")
         if order == "probability" and self.calibration is None:
             raise DihedralError(f"order is 'probability', but this model has none: {self.why_not_calibrated}")
-        by_probability = order == "probability" or (order == "auto" and self.order == "probability")
-        return "probability" if by_probability else "score"
+        better = self.calibration.order if self.calibration else "score"
+        return better if order == "auto" else "probability" if order == "probability" else "score"
 
     def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> Results[Prediction]:
         names = self.graph.entities
@@ -336,10 +312,10 @@ class Predictor:
         """
         if facts not in ("all", "train"):
             raise DihedralError(f"facts is {facts!r:.80}; choose all or train")
-        check_options(top or 1, known)
+        check_options(1 if top is None else top, known)
         found = find_answers(
             self.graph,
-            Transitions(self.scorer, self.known.index if facts == "all" else self.train_index),
+            Transitions(self.scorer, self.known.index if facts == "all" else self.graph.train_index.to(self.device)),
             [plan_query(query, self.graph) for query in queries],
             top=top,
             known=known,
@@ -348,10 +324,6 @@ class Predictor:
             fact_probabilities=self.probabilities,
         )
         return list(found)
-
-    def query(self, start: str, via: Sequence[str], *, top: int = 10, **options: Any) -> Results[Answer]:
-        """Where relations lead from an entity: `ask` for a path. `~name` walks a relation backwards."""
-        return self.ask(path_query(start, via, self.graph.relations), top=top, **options)
 
     def similar(self, entity: str, *, top: int = 10) -> Results[Similar]:
         """The entities whose vectors have the highest cosine with that of an entity."""
@@ -420,7 +392,7 @@ class Predictor:
         """Probabilities of triples [n, 3] as proposals, or None for each if the model is not calibrated."""
         if self.calibration is None:
             return [None] * len(triples)
-        return self.calibration.probabilities(self.evidence, triples.cpu(), scores).tolist()
+        return self.calibration.estimate(self.evidence, triples.cpu(), scores)[0].tolist()
 
     def classify(self, triples: Sequence[tuple[str, str, str]]) -> Results[Judgement]:
         """True or false for each triple; a known fact is judged as if it were not known."""
@@ -428,7 +400,7 @@ class Predictor:
         if calibration is None:
             raise DihedralError(f"this model has no probabilities: {self.why_not_calibrated}")
         ids = self.triple_ids(triples).cpu()
-        likely = calibration.probabilities(self.evidence, ids, judge=True)
+        likely, _ = calibration.estimate(self.evidence, ids, judge=True)
         named = self.graph.names_of(ids.numpy())
         judged = (Judgement(*triple, p >= 0.5, p) for triple, p in zip(named, likely.tolist(), strict=True))
         return Results(judged, self.graph)

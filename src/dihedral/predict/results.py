@@ -80,11 +80,6 @@ def _plain(value: Any) -> Any:
     """A value that Arrow can hold: named tuples become dicts."""
     if hasattr(value, "_asdict"):
         return {name: _plain(each) for name, each in value._asdict().items()}
-    if isinstance(value, dict):
-        return [{"name": name, "value": each} for name, each in value.items()] if _is_open(value) else value
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):  # variables of an answer
+        return [{"name": name, "value": each} for name, each in value.items()]
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-def _is_open(value: dict[str, Any]) -> bool:
-    """Whether the keys of a dict are names of variables, which differ from row to row."""
-    return all(isinstance(each, str) for each in value.values())

@@ -44,13 +44,6 @@ def fact_of(proposal: Proposal) -> Fact:
     return proposal["head"], proposal["relation"], proposal["tail"]
 
 
-def check_min_probability(predictor: Predictor, value: float | None) -> None:
-    if value is not None and not 0 <= value <= 1:
-        raise DihedralError(f"min_probability is {value}; it must be between 0 and 1")
-    if value is not None and predictor.calibration is None:
-        raise DihedralError(f"min_probability needs probabilities: {predictor.why_not_calibrated}")
-
-
 def at_least(proposals: Sequence[Proposal], min_probability: float | None) -> list[Proposal]:
     """The proposals with at least this probability."""
     return [each for each in proposals if min_probability is None or (each["probability"] or 0) >= min_probability]

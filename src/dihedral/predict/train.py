@@ -131,18 +131,16 @@ def _begin(
 
 def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) -> None:
     """Lock a folder against other runs, and clear it for a run that starts over."""
-    if resume:
-        if run.checkpoint.exists():  # otherwise the trainer reports it, and no folder is created
-            stack.enter_context(run.locked())
-            run.begin()
-        return
+    if resume and not run.checkpoint.exists():
+        return  # the trainer reports it, and no folder is created
     stack.enter_context(run.locked())
-    if run.checkpoint.exists() and not overwrite:
-        raise DihedralError(
-            f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to continue it "
-            "or --overwrite to start over"
-        )
-    run.clear()
+    if not resume:
+        if run.checkpoint.exists() and not overwrite:
+            raise DihedralError(
+                f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to continue it "
+                "or --overwrite to start over"
+            )
+        run.clear()
     run.begin()
 
 

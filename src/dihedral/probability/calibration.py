@@ -1,14 +1,8 @@
 """Probabilities: from evidence to the share of proposals, or of judged triples, that hold.
 
 Two models of the same kind (`probability.additive`) are fitted on the valid triples, with the evidence of the training
-facts (`probability.evidence`):
-
-- Proposals: facts that the graph does not hold (`probability.proposals`). The probability is the share of such
-  proposals that hold if as many facts are missing from the graph as the valid split holds. If more are missing it is
-  too low, if fewer are missing it is too high. This is the probability of answers to a question and of missing facts.
-  Facts of test are neither true nor false in the fit: they are left out, as in filtered ranking.
-- Judgements: true and false in equal parts, where a false triple has one entity replaced by another that fits that side
-  of the relation. This is the probability of a yes or no.
+facts. Proposals are facts that the graph does not hold; facts of test are left out of the fit, as in filtered ranking.
+Judgements are true and false in equal parts: a false triple has one entity replaced by another that fits that side.
 """
 
 from __future__ import annotations
@@ -104,7 +98,7 @@ class Calibration:
         """The calibration that a file holds, checked against the relations of its graph."""
         try:
             return cls._read(content, relations)
-        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             raise DihedralError(
                 f"the model's probabilities are damaged: {error!r:.200}; copy the folder again"
             ) from None
@@ -131,16 +125,10 @@ class Calibration:
         )
         return found.corrected(Corrections.from_dict(reviews) if reviews else None, relations)
 
-    def probabilities(
-        self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
-    ) -> NDArray[np.float64]:
-        """The probabilities of triples [n, 3] as proposals, or as judgements."""
-        return self.estimate(evidence, triples, scores, judge=judge)[0]
-
     def estimate(
         self, evidence: Evidence, triples: Tensor, scores: Tensor | None = None, *, judge: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The probabilities, and the values z behind them, which also order triples of equal probability.
+        """The probabilities of triples [n, 3] as proposals or judgements, and the values z behind them.
 
         A fact about an entity and itself is at most as probable as such facts are frequent in its relation.
         """
@@ -269,7 +257,7 @@ def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, s
     true, false = false_triples(evidence, graph, graph.test, seed)
     judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
     truth = np.arange(len(judged)) < len(true)
-    found = calibration.probabilities(evidence, judged, judge=True)
+    found, _ = calibration.estimate(evidence, judged, judge=True)
     rows = reliability(found, truth)
     drawn = (np.random.default_rng(seed + number).random(len(found)) < found for number in range(DRAWS))
     by_chance = [expected_error(reliability(found, each)) for each in drawn]

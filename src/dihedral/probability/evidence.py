@@ -1,14 +1,6 @@
 """Evidence for a proposed fact: the model's score, and what the known facts say about it.
 
-Each kind of evidence is a number that rises with the odds that the fact holds:
-
-- score: φ(h, r, t)
-- rule: the highest confidence of a counted rule of one or two steps that joins h and t and implies r
-- further tail: how often an entity with as many tails of r as h has one more; near zero for a functional relation
-- further head: the same for the heads of t
-- reverse: if (t, r, h) is known, how often r holds in both directions
-- head fit, tail fit: how well h and t fit their sides of r (`graph.signatures`)
-
+Each of FEATURES is a number that rises with the odds that the fact holds; docs/concepts/probabilities.md explains them.
 A fact that is already known is treated as if it were not.
 """
 

@@ -26,7 +26,7 @@ AT_ONCE = 4096  # questions whose evidence is in memory
 
 
 def as_triples(side: Side, anchors: Tensor, relations: Tensor, answers: Tensor) -> Tensor:
-    """AnswerLookup [n, k] of questions about anchors [n] and relations [n] as triples [n, k, 3]."""
+    """Answers [n, k] of questions about anchors [n] and relations [n] as triples [n, k, 3]."""
     given, which = anchors[:, None].expand_as(answers), relations[:, None].expand_as(answers)
     return torch.stack([given, which, answers] if side == "tail" else [answers, which, given], dim=-1)
 
@@ -36,7 +36,7 @@ def by_probability(
 ) -> tuple[Tensor, NDArray[np.float64]]:
     """The places of answers [n, k, 3] in order of probability [n, k], and their probabilities as they were given.
 
-    AnswerLookup with a score of -inf are places that no answer fills; they come last.
+    Answers with a score of -inf are places that no answer fills; they come last.
     """
     shape = tuple(scores.shape)
     found, z = calibration.estimate(evidence, triples.reshape(-1, 3), scores.flatten())
@@ -59,13 +59,10 @@ class Ranker:
         self.evidence = Evidence(scorer, graph.train_index, calibration.rules)
 
     def rank_counts(
-        self, triples: Tensor, side: Side, known: AnswerLookup, by_score: tuple[Tensor, Tensor] | None = None
+        self, triples: Tensor, side: Side, known: AnswerLookup, by_score: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """How many other candidates come before the answers of triples [n, 3], and how many tie with them.
-
-        by_score: the same by score, if it was counted before.
-        """
-        greater, equal = (each.clone() for each in by_score or self.scorer.rank_counts(triples, side, known))
+        """How many other candidates come before the answers of triples [n, 3], and how many tie with them."""
+        greater, equal = (each.clone() for each in by_score)
         inside = (greater < POOL).nonzero()[:, 0]
         for part in inside.split(AT_ONCE):
             greater[part], equal[part] = self._counts_in_pool(triples[part].long(), side, known)

@@ -164,7 +164,7 @@ def _best_of(
     evidence: Evidence, graph: Graph, sides: Sides, model: AdditiveModel, least: float, seed: int
 ) -> tuple[Tensor, Features]:
     """The proposals of some relations with a value z of at least `least`, and their evidence."""
-    share = min(1.0, MAX_SCORES / max(sum(map(_num_pairs, sides.values())), 1))
+    share = min(1.0, MAX_SCORES / max(sum(len(heads) * len(tails) for heads, tails in sides.values()), 1))
     triples, features = [], []
     for relation in sides:
         drawn = draw(evidence, sides, {relation: share}, seed)
@@ -194,12 +194,8 @@ def _shares(sides: Sides) -> dict[int, float]:
     """Of the proposals of each relation, so that few enough are drawn and few enough pairs are scored."""
     expected = PER_ENTITY * sum(len(heads) + len(tails) for heads, tails in sides.values())
     limit = min(1.0, MAX_PROPOSALS / max(expected, 1))
-    return {each: min(limit, MAX_SCORES / max(2 * _num_pairs(both) * len(sides), 1)) for each, both in sides.items()}
-
-
-def _num_pairs(sides: list[Ids]) -> float:
-    heads, tails = sides
-    return float(len(heads)) * len(tails)
+    pairs = {each: len(heads) * len(tails) for each, (heads, tails) in sides.items()}
+    return {each: min(limit, MAX_SCORES / max(2 * count * len(sides), 1)) for each, count in pairs.items()}
 
 
 def is_among(triples: Tensor, wanted: Triples, num_entities: int) -> NDArray[np.bool_]:

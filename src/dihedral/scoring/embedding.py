@@ -107,10 +107,7 @@ class EmbeddingScorer:
 
     @torch.no_grad()
     def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
-        """Scores of all candidates, tile by tile: the questions, and their scores [n, N].
-
-        A tile lies in scratch memory: the next one overwrites it.
-        """
+        """Scores of all candidates, tile by tile: the questions, and their scores [n, N], which the next overwrites."""
         rows = self.tile_rows(memory_mb)
         scratch = self._scratch(min(rows, len(entities)))
         for start in range(0, len(entities), rows):
@@ -132,19 +129,10 @@ class EmbeddingScorer:
 
     @torch.no_grad()
     def top(
-        self,
-        entities: Tensor,
-        steps: Tensor,
-        count: int = 10,
-        *,
-        exclude: AnswerLookup | None = None,
-        allowed: Tensor | None = None,
-        memory_mb: int = MEMORY_MB,
-    ) -> tuple[Tensor, Tensor]:
-        """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count].
-
-        Answers that `exclude` gives and entities outside the mask `allowed` [N] have the score -inf and come last.
-        """
+        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
+        allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The best answers of questions (entities [n], steps [n]), as `Scorer.top` says."""
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 answer")
         shard = self.model.shard
@@ -169,10 +157,7 @@ class EmbeddingScorer:
     def rank_counts(
         self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB
     ) -> tuple[Tensor, Tensor]:
-        """How many other candidates score higher than the answers of triples [n, 3], and how many the same.
-
-        Known answers do not count; `known` must give those of the triples themselves too.
-        """
+        """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
         is_broken = not bool(torch.isfinite(self.candidates).all() and torch.isfinite(self.operators).all())
         if not self.model.shard.is_single:  # the ranks decide together; one of them may rank a whole model alone
             is_broken = any_rank(is_broken, self.device)

@@ -26,14 +26,9 @@ RowScores = Callable[[Tensor, Tensor], Tensor]
 class Scorer(Protocol):
     """Scores of triples and of the answers to questions."""
 
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def num_entities(self) -> int: ...
-
-    @property
-    def num_relations(self) -> int: ...
+    device: torch.device
+    num_entities: int
+    num_relations: int
 
     def score(self, triples: Tensor) -> Tensor:
         """The scores [n] of triples [n, 3]."""
@@ -45,15 +40,9 @@ class Scorer(Protocol):
         """
 
     def top(
-        self,
-        entities: Tensor,
-        steps: Tensor,
-        count: int = 10,
-        *,
-        exclude: AnswerLookup | None = None,
+        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
         allowed: Tensor | None = None,
-        memory_mb: int = MEMORY_MB,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count].
 
         Answers that `exclude` gives and entities outside the mask `allowed` [N] have the score -inf and come last.

@@ -76,7 +76,7 @@ class ServedModel:
         self.algebra: Algebra | None = None if self.predictor.model.codes is None else dh.algebra(self.predictor)
         self.description = describe(folder)  # read once: another model may be saved there later
         self.curve = read_lines(RunFolder(folder).log)  # one row per epoch, if logged
-        self.predictor.known.index, self.predictor.train_index, self.predictor.scorer.rows()  # not in the first request
+        self.predictor.known.index, graph.train_index, self.predictor.scorer.rows()  # not in the first request
 
     def full_names(self, head: str, relation: str, tail: str) -> tuple[str, str, str]:
         """A triple with full names instead of labels or prefixes."""

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from dihedral.errors import DihedralError
+from dihedral.predict.completion import check_share
 from dihedral.predict.reviewing import (
     Proposal,
     at_least,
-    check_min_probability,
     fact_of,
     find_proposals,
     left_open,
@@ -55,7 +55,7 @@ def review(
     relation, reviewer = None if relation is None else names[names.id(relation)], clean(reviewer)
     if type is not None and type not in served.types:
         raise UnknownNameError("type", type, lambda: served.types)
-    check_min_probability(served.predictor, min_probability)
+    check_share(served.predictor, "min_probability", min_probability)
     if find and state == "open":
         _find(served, relation, type, reviewer)
     found = served.proposals.get((relation, type))
