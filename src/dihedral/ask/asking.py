@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dihedral.ask.answer_calibration import is_fitted_for, probabilities
-from dihedral.ask.messages import Messages, Semantics, Transitions, describe, evaluate, trace
+from dihedral.ask.messages import Message, Semantics, Transitions, Witness, describe, evaluate, trace
 from dihedral.ask.query_plan import Node, compile_query, is_only_way
 from dihedral.ask.sparql import parse_sparql
 from dihedral.ask.tree import Query
@@ -22,7 +22,6 @@ from dihedral.scoring.questions import Known
 
 CertainFacts = Literal["all", "train"]
 FactProbabilities = Callable[[Tensor], list[Any]]  # triples [n, 3] to their probabilities
-Found = tuple[int, float, float | None, bool]  # an answer: entity, value, probability, and whether facts give it
 DEFAULT_TOP = 10
 
 
@@ -101,55 +100,43 @@ def find_answers(
     def step_name(step: int) -> str:
         return Step.from_id(step, graph.num_relations).name(graph.relations)
 
+    names = graph.entities
     results = evaluate([each.plan for each in queries], rows, semantics)
     for planned, (plan, messages) in zip(queries, results, strict=True):
-        count = top or planned.query.limit or DEFAULT_TOP
-        found = _best(messages, plan, count, known, model if is_fitted_for(plan, semantics) else None)
-        answers = _with_witnesses(graph, rows, plan, messages, found, fact_probabilities)
-        yield Answers(answers, describe(plan, messages, step_name, graph.entities.__getitem__), messages[plan].exact)
+        message, only = messages[plan], is_only_way(plan)
+        best = _best(message, top or planned.query.limit or DEFAULT_TOP, known)
+        fitted = model if is_fitted_for(plan, semantics) else None
+        likely = probabilities(fitted, plan, message, best) if fitted else [None] * len(best)
+        columns = best.tolist(), message.likely[best].exp().tolist(), (message.best[best] == 0).tolist(), likely
+        witnesses = [trace(plan, messages, entity) for entity in best.tolist()]
+        facts = _facts(graph, rows, witnesses, fact_probabilities)
+        answers = []
+        for witness, entity, value, certain, probability in zip(witnesses, *columns, strict=True):
+            variables = {name: names[i] for name, i in witness.variables.items() if not name.startswith("_")}
+            rests_on = tuple(facts[key] for key in witness.facts)
+            shown = of_facts(probability, rests_on) if only else probability
+            answers.append(Answer(names[entity], value, shown, certain, variables, rests_on))
+        yield Answers(answers, describe(plan, messages, step_name, names.__getitem__), message.exact)
 
 
-def _best(messages: Messages, plan: Node, count: int, known: Known, model: AdditiveModel | None) -> list[Found]:
-    """The best answers of a plan."""
-    message = messages[plan]
-    likely, certain = message.likely, message.best == 0
-    if known == "exclude":
-        likely = likely.masked_fill(certain, -math.inf)
+def _best(message: Message, count: int, known: Known) -> Tensor:
+    likely = message.likely if known == "include" else message.likely.masked_fill(message.best == 0, -math.inf)
     order = torch.argsort(likely, descending=True, stable=True)[:count]
-    order = order[likely[order] > -math.inf]
-    fitted = probabilities(model, plan, message, order) if model else [None] * len(order)
-    return list(zip(order.tolist(), likely[order].exp().tolist(), fitted, certain[order].tolist(), strict=True))
+    return order[likely[order] > -math.inf]
 
 
-def _with_witnesses(
-    graph: Graph,
-    rows: Transitions,
-    plan: Node,
-    messages: Messages,
-    found: list[Found],
-    fact_probabilities: FactProbabilities,
-) -> list[Answer]:
-    witnesses = [trace(plan, messages, entity) for entity, *_ in found]
+def _facts(
+    graph: Graph, rows: Transitions, witnesses: Sequence[Witness], fact_probabilities: FactProbabilities
+) -> dict[tuple[int, int, int], AnswerFact]:
+    """The facts that witnesses need, by entity, step and entity."""
     triples = {}  # distinct, in their order
-    for witness in witnesses:
-        for source, step, end in witness.facts:
-            signed = Step.from_id(step, graph.num_relations)
-            triples[source, step, end] = (end, signed.relation, source) if signed.backwards else (source, step, end)
+    for source, step, end in (fact for witness in witnesses for fact in witness.facts):
+        relation, backwards = Step.from_id(step, graph.num_relations)
+        triples[source, step, end] = (end, relation, source) if backwards else (source, relation, end)
     ids = torch.tensor(list(triples.values()), dtype=torch.int64, device=rows.device).view(-1, 3)
     is_known = (rows.facts.locate(*ids.unbind(1)) >= 0).tolist()
-    likely = fact_probabilities(ids)
-    names, kinds = graph.entities, graph.relations
-    facts = {
-        key: AnswerFact(names[head], kinds[relation], names[tail], fact, 1.0 if fact else p)
-        for (key, (head, relation, tail)), fact, p in zip(triples.items(), is_known, likely, strict=True)
-    }
-    answers, only = [], is_only_way(plan)
-    for (entity, value, probability, certain), witness in zip(found, witnesses, strict=True):
-        variables = {name: names[i] for name, i in witness.variables.items() if not name.startswith("_")}
-        rests_on = tuple(facts[key] for key in witness.facts)
-        probability = of_facts(probability, rests_on) if only else probability
-        answers.append(Answer(names[entity], value, probability, certain, variables, rests_on))
-    return answers
+    columns = zip(triples, graph.names_of(ids.cpu().numpy()), is_known, fact_probabilities(ids), strict=True)
+    return {key: AnswerFact(*named, fact, 1.0 if fact else p) for key, named, fact, p in columns}
 
 
 def of_facts(probability: float | None, facts: Sequence[AnswerFact]) -> float | None:

@@ -193,38 +193,45 @@ def _alive(message: Message, semantics: Semantics) -> Tensor:
 
 
 class _Sum:
-    """A step in the making: the ways that have been added so far.
+    """A step in the making: which entities of the source are followed, and the ways that have been added so far."""
 
-    followed: the entities whose predictions count, sorted. rest: the other entities that are probable enough and that
-    known facts of the step leave.
-    """
-
-    def __init__(self, node: Walk, source: Message, followed: Tensor, rest: Tensor, exact: bool) -> None:
-        self.node, self.source, self.followed, self.rest, self.exact = node, source, followed, rest, exact
+    def __init__(self, node: Walk, source: Message, rows: KnownSteps, semantics: Semantics) -> None:
+        self.node, self.source, self.semantics = node, source, semantics
+        alive = _alive(source, semantics)
+        followed = alive.nonzero()[:, 0]
+        num_alive, likely = len(followed), source.likely[followed]
+        if semantics.share and num_alive:
+            enough = likely >= likely.max() + math.log(semantics.share)
+            followed, likely = followed[enough], likely[enough]
+        if len(followed) > semantics.width:
+            order = torch.argsort(likely, descending=True, stable=True)  # equal ones: the most frequent entity first
+            followed = followed[order[: semantics.width]].sort().values
+        self.followed, self.rest = followed, followed[:0]
+        self.exact = len(followed) == num_alive
+        if not self.exact:  # known facts are also followed from the other entities
+            alive[followed] = False
+            members = rows.facts.members(node.step)
+            self.rest = members[alive[members]]
+        self.takes_best = semantics.ways == "max" or len(self.followed) + len(self.rest) <= 1
         self.likely, self.best = (torch.full_like(source.likely, -math.inf) for _ in range(2))  # of the best way
         self.came_from = torch.zeros_like(source.likely, dtype=torch.int32)
         self.misses = torch.zeros_like(source.likely)  # log-probabilities that no way holds
-        self.is_single = len(followed) + len(rest) <= 1
 
-    def takes_best(self, semantics: Semantics) -> bool:
-        """Whether the best way alone counts."""
-        return self.is_single or semantics.ways == "max"
-
-    def add(self, ways: Tensor, entities: Tensor, semantics: Semantics) -> None:
+    def add(self, ways: Tensor, entities: Tensor) -> None:
         """Add ways [n, N] from entities [n]; each way is the log-probability of one step."""
         likely_before, best_before = self.source.likely[entities], self.source.best[entities]
-        joined = _join(ways, likely_before, semantics)
+        joined = _join(ways, likely_before, self.semantics)
         same = torch.equal(likely_before, best_before)
-        best, place = _highest(joined if same else _join(ways, best_before, semantics))
+        best, place = _highest(joined if same else _join(ways, best_before, self.semantics))
         better = best > self.best
         self.best = torch.where(better, best, self.best)
         self.came_from = torch.where(better, entities.int()[place], self.came_from)
-        if self.takes_best(semantics):
+        if self.takes_best:
             self.likely = torch.maximum(self.likely, best if same else joined.amax(0))
         else:
             self.misses += joined.exp_().neg_().log1p_().sum(0) if len(joined) > 1 else complement(joined[0])
 
-    def add_known(self, rows: KnownSteps, semantics: Semantics) -> None:
+    def add_known(self, rows: KnownSteps) -> None:
         """Add the known facts of the other entities."""
         row, answer = rows.facts.answers(self.rest, torch.full_like(self.rest, self.node.step))
         source = self.rest[row]
@@ -237,15 +244,15 @@ class _Sum:
         better = values > self.best[ends]
         self.best[ends[better]] = values[better]
         self.came_from[ends[better]] = source[places][better].int()
-        if self.takes_best(semantics):
+        if self.takes_best:
             self.likely = self.likely.scatter_reduce(0, answer, likely, "amax")
         else:
             self.misses.index_add_(0, answer, complement(likely))
 
-    def message(self, semantics: Semantics) -> Message:
-        likely = self.likely if self.takes_best(semantics) else complement(self.misses)
+    def message(self) -> Message:
+        likely = self.likely if self.takes_best else complement(self.misses)
         found = Message(likely, self.best, self.came_from, len(self.followed), exact=self.exact and self.source.exact)
-        return _counted(found, semantics)
+        return _counted(found, self.semantics)
 
 
 def _highest(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -268,7 +275,7 @@ def _join(ways: Tensor, before: Tensor, semantics: Semantics) -> Tensor:
 
 def _walk_all(nodes: list[Walk], messages: Messages, rows: KnownSteps, semantics: Semantics) -> Messages:
     """The messages of several steps; equal (entity, step) pairs are scored once."""
-    sums = [_begin(node, messages[node.source], rows, semantics) for node in nodes]
+    sums = [_Sum(node, messages[node.source], rows, semantics) for node in nodes]
     if sums:
         owner = torch.repeat_interleave(
             torch.arange(len(sums)), torch.tensor([len(each.followed) for each in sums])
@@ -284,30 +291,11 @@ def _walk_all(nodes: list[Walk], messages: Messages, rows: KnownSteps, semantics
             inside = (place >= start) & (place < start + size)
             for number in owner[inside].unique().tolist():
                 mine = (inside & (owner == number)).nonzero()[:, 0]
-                sums[number].add(ways.index_select(0, place[mine] - start), entities[mine], semantics)
+                sums[number].add(ways.index_select(0, place[mine] - start), entities[mine])
     for each in sums:
         if len(each.rest):
-            each.add_known(rows, semantics)
-    return {each.node: each.message(semantics) for each in sums}
-
-
-def _begin(node: Walk, source: Message, rows: KnownSteps, semantics: Semantics) -> _Sum:
-    """Which entities of the source are followed."""
-    alive = _alive(source, semantics)
-    followed = alive.nonzero()[:, 0]
-    num_alive, likely = len(followed), source.likely[followed]
-    if semantics.share and num_alive:
-        enough = likely >= likely.max() + math.log(semantics.share)
-        followed, likely = followed[enough], likely[enough]
-    if len(followed) > semantics.width:
-        order = torch.argsort(likely, descending=True, stable=True)  # equal ones: the most frequent entity first
-        followed = followed[order[: semantics.width]].sort().values
-    exact = len(followed) == num_alive
-    if exact:
-        return _Sum(node, source, followed, followed[:0], exact)
-    alive[followed] = False
-    members = rows.facts.members(node.step)
-    return _Sum(node, source, followed, members[alive[members]], exact)
+            each.add_known(rows)
+    return {each.node: each.message() for each in sums}
 
 
 # --- witnesses -----------------------------------------------------------------------------------
@@ -344,22 +332,18 @@ def describe(
     plan: Node, messages: Messages, step_name: Callable[[int], str], entity_name: Callable[[int], str]
 ) -> list[str]:
     """The plan as lines: each node, below it what it is computed from, with its number of candidates."""
-    lines: list[str] = []
 
-    def show(node: Node, depth: int, sign: str = "") -> None:
+    def lines(node: Node, depth: int, sign: str = "") -> Iterator[str]:
         message = messages[node]
+        shown = {Anything: "any entity", Every: "all of", Either: "one of"}.get(type(node), "")
+        how = "" if message.exact else ", beam"
         if isinstance(node, Given):
             shown = ", ".join(map(entity_name, node.entities[:3])) + (", ..." if len(node.entities) > 3 else "")
         elif isinstance(node, Walk):
             name = f" from ?{node.variable}" if node.variable and not node.variable.startswith("_") else ""
-            shown = f"{step_name(node.step)}{name}"
-        else:
-            shown = {Anything: "any entity", Every: "all of", Either: "one of"}[type(node)]
-        how = "" if not isinstance(node, Walk) else f"; predictions followed from {message.followed}"
-        how += "" if message.exact else ", beam"
-        lines.append(f"{'  ' * depth}{sign}{shown}: {message.candidates} candidates{how}")
+            shown, how = f"{step_name(node.step)}{name}", f"; predictions followed from {message.followed}{how}"
+        yield f"{'  ' * depth}{sign}{shown}: {message.candidates} candidates{how}"
         for number, each in enumerate(inputs(node)):
-            show(each, depth + 1, "not " if isinstance(node, Every) and number >= len(node.parts) else "")
+            yield from lines(each, depth + 1, "not " if isinstance(node, Every) and number >= len(node.parts) else "")
 
-    show(plan, 0)
-    return lines
+    return list(lines(plan, 0))

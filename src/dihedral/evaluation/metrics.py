@@ -200,11 +200,8 @@ class Evaluator:
             raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise DihedralError(f"sample is {sample!r}; give the number of triples to rank, or 0 for all")
-        index = graph.index
-        more = [] if also_known is None else [also_known]
-        if bool((index.locate(*torch.from_numpy(self.triples).unbind(1)) < 0).any()):
-            more.append(self.triples)
-        if more:
+        index, more = graph.index, [each for each in (also_known, triples) if each is not None]
+        if any(bool((index.locate(*torch.from_numpy(each).unbind(1)) < 0).any()) for each in more):
             parts = [*(graph.split(name) for name in SPLITS), *more]
             index = GraphIndex.build(parts, graph.num_entities, graph.num_relations)
         self.drawn_from = None
