@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dihedral.objectives.recipe import Recipe, load_recipe
     from dihedral.predict.completion import complete, missing_facts
     from dihedral.predict.evaluate import evaluate
-    from dihedral.predict.predictor import Prediction, Predictor, fold_in, load
+    from dihedral.predict.predictor import Prediction, Predictor, load
     from dihedral.predict.train import train
     from dihedral.store.trained import TrainedModel
 
@@ -44,7 +44,6 @@ __all__ = [
     "evaluate",
     "explain",
     "find_rules",
-    "fold_in",
     "load",
     "load_graph",
     "load_recipe",
@@ -69,7 +68,6 @@ _MODULES = {
     "evaluate": "predict.evaluate",
     "explain": "interpretation",
     "find_rules": "interpretation",
-    "fold_in": "predict.predictor",
     "load": "predict.predictor",
     "load_graph": "graph",
     "load_recipe": "objectives.recipe",

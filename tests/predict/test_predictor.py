@@ -267,7 +267,7 @@ def test_many_questions_at_once_have_the_answers_of_single_questions(any_predict
     ("arguments", "message"),
     [
         (("relation", ["man_0000"], ["spouse"]), "side is 'relation'; choose head or tail"),
-        (("tail", ["man_0000"], ["spouse", "child"]), "1 entities and 2 relations are given; give one per question"),
+        (("tail", ["man_0000"], ["spouse", "child"]), "1 entities and 2 relations are given; give as many"),
     ],
 )
 def test_invalid_questions_are_named_in_the_error(predictor, arguments, message):

@@ -54,7 +54,7 @@ def test_the_order_by_default_is_the_better_one_on_valid(predictor, family):
     assert predictor.resolve_order("auto") == measured.order == ("probability" if better else "score")
     head, relation, _ = questions_of(family)[0]
     assert predictor.predict(head=head, relation=relation) == predictor.predict(
-        head=head, relation=relation, order=predictor.order
+        head=head, relation=relation, order=predictor.resolve_order("auto")
     )
 
 
@@ -90,7 +90,7 @@ def test_both_orders_are_measured_by_evaluate(predictor, family):
     measured = compare_orders(predictor.scorer, family, predictor.calibration, "test", sample=len(family.test))
     for order, mrr in measured.mrr.items():
         assert dh.evaluate(predictor, order=order).mrr == pytest.approx(mrr)
-    assert dh.evaluate(predictor, order="auto").mrr == dh.evaluate(predictor, order=predictor.order).mrr
+    assert dh.evaluate(predictor, order="auto").mrr == dh.evaluate(predictor, order=predictor.resolve_order("auto")).mrr
     assert dh.evaluate(predictor).mrr == dh.evaluate(predictor, order="score").mrr
     with pytest.raises(DihedralError, match="order is 'best'; choose auto, probability, score"):
         dh.evaluate(predictor, order="best")
@@ -119,4 +119,5 @@ def test_an_unknown_order_is_refused(predictor):
 
 def test_a_model_without_probabilities_orders_by_score(predictor, family):
     bare = dh.Predictor(dh.TrainedModel(predictor.model, family))
-    assert bare.order == "score" and bare.predict(head="man_0000", relation="spouse")[0].probability is None
+    assert bare.resolve_order("auto") == "score"
+    assert bare.predict(head="man_0000", relation="spouse")[0].probability is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral import DihedralError, fold_in
+from dihedral import DihedralError
 from dihedral.models import build_model
 from dihedral.update.folding import _Placement, make_context
 
@@ -28,7 +28,7 @@ def test_held_out_facts_of_a_new_entity_are_predicted(without_virus):
     renamed = [tuple("new" if part == "virus" else part for part in fact) for fact in facts]
     order = np.random.default_rng(0).permutation(len(renamed))
     given, held_out = ([renamed[i] for i in part] for part in np.split(order, [len(order) * 2 // 3]))
-    grown = fold_in(predictor, "new", given)
+    grown = predictor.fold_in("new", given)
     ranks = []
     for head, relation, tail in held_out:
         anchor = {"head": "new"} if head == "new" else {"tail": "new"}
@@ -41,7 +41,7 @@ def test_held_out_facts_of_a_new_entity_are_predicted(without_virus):
 def test_other_scores_do_not_change(without_virus):
     predictor, facts = without_virus
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
-    grown = fold_in(predictor, "new", [("new", relation, tail)])
+    grown = predictor.fold_in("new", [("new", relation, tail)])
     assert grown.graph.num_entities == predictor.graph.num_entities + 1
     assert ("new", relation, tail) in set(grown.graph.names_of(grown.graph.train))
     torch.testing.assert_close(grown.model.entities[:-1], predictor.model.entities)
@@ -51,7 +51,7 @@ def test_other_scores_do_not_change(without_virus):
 def test_a_model_with_a_new_entity_can_be_saved_and_loaded(without_virus, tmp_path):
     predictor, facts = without_virus
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
-    grown = fold_in(predictor, "new", [("new", relation, tail)])
+    grown = predictor.fold_in("new", [("new", relation, tail)])
     grown.save(tmp_path / "grown")
     assert dh.load(tmp_path / "grown").score("new", relation, tail) == pytest.approx(grown.score("new", relation, tail))
 
@@ -77,7 +77,7 @@ def test_a_model_with_a_new_entity_can_be_saved_and_loaded(without_virus, tmp_pa
 )
 def test_invalid_facts_are_named_in_the_error(predictor, name, facts, message):
     with pytest.raises(DihedralError, match=message):
-        fold_in(predictor, name, facts)
+        predictor.fold_in(name, facts)
 
 
 def test_translations_are_not_bilinear(family):
@@ -85,7 +85,7 @@ def test_translations_are_not_bilinear(family):
         dh.TrainedModel(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
     )
     with pytest.raises(DihedralError, match="not bilinear"):
-        fold_in(predictor, "new", [("new", "spouse", "man_0001")])
+        predictor.fold_in("new", [("new", "spouse", "man_0001")])
 
 
 @pytest.mark.parametrize("objective", ["softmax", "logistic"])
@@ -141,6 +141,6 @@ def test_new_entities_leave_the_ranks_of_other_facts_nearly_as_they_were(without
 
 
 def test_a_model_with_a_new_entity_keeps_no_metrics_but_its_calibration(predictor):
-    grown = fold_in(predictor, "new", [("new", "spouse", "man_0001")] * 3)
+    grown = predictor.fold_in("new", [("new", "spouse", "man_0001")] * 3)
     assert "test" not in grown.metrics and len(grown.graph.train) == len(predictor.graph.train) + 1
     assert grown.calibration is predictor.calibration

@@ -165,19 +165,18 @@ def _combine(node: Node, messages: Messages, rows: KnownSteps, semantics: Semant
         likely = torch.full((rows.num_entities,), 0.0 if isinstance(node, Anything) else -math.inf, device=rows.device)
         if isinstance(node, Given):
             likely[list(node.entities)] = 0.0
-        return Message(likely, likely, candidates=len(node.entities) if isinstance(node, Given) else len(likely))
+        return _counted(Message(likely, likely), semantics)
     parts = [messages[part] for part in inputs(node)]
-    exact = all(part.exact for part in parts)
     if isinstance(node, Either):
         likely = semantics.either([part.likely for part in parts])
         best = torch.stack([part.best for part in parts]).amax(0)
-        return _counted(Message(likely, best, exact=exact), semantics)
-    assert isinstance(node, Every)
-    positive, negative = parts[: len(node.parts)], parts[len(node.parts) :]
-    absent = [complement(part.likely) for part in negative]
-    likely = semantics.both([part.likely for part in positive] + absent)
-    best = semantics.both([part.best for part in positive] + absent)
-    return _counted(Message(likely, best, exact=exact), semantics)
+    else:
+        assert isinstance(node, Every)
+        positive, negative = parts[: len(node.parts)], parts[len(node.parts) :]
+        absent = [complement(part.likely) for part in negative]
+        likely = semantics.both([part.likely for part in positive] + absent)
+        best = semantics.both([part.best for part in positive] + absent)
+    return _counted(Message(likely, best, exact=all(part.exact for part in parts)), semantics)
 
 
 def _counted(message: Message, semantics: Semantics) -> Message:

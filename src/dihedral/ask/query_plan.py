@@ -100,9 +100,7 @@ class _Compiler:
         """The entities that a variable can be, by patterns that must all hold."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise DihedralError(
-                f"the query has more than {MAX_NODES} steps once its unions are joined; use fewer unions"
-            )
+            raise DihedralError(f"the query has more than {MAX_NODES} steps with its unions joined; use fewer unions")
         items = list(_flat(patterns))
         parts: list[Node] = []
         without: list[Node] = []
@@ -113,9 +111,7 @@ class _Compiler:
                 parts.append(self.group(group, variable))
         parts = [part for part in parts if not isinstance(part, Anything)]
         if not parts and without:
-            raise DihedralError(
-                f"{variable} is described only by what does not hold; add a fact or a choice of entities that holds"
-            )
+            raise DihedralError(f"{variable} is described only by what does not hold; add a fact that holds")
         if len(parts) == 1 and not without:
             return parts[0]
         return Every(tuple(parts), tuple(without)) if parts else Anything()
@@ -135,9 +131,8 @@ class _Compiler:
                 return Either(tuple(self.at([part, *rest], variable) for part in item.parts))
         if len(here) > 1 or isinstance(here[0], Not):
             shared = sorted(str(each) for each in set().union(*map(variables, here)) - {variable})
-            raise DihedralError(
-                f"the query has a cycle through {variable} and {shared[0]}; only one way may join two variables"
-            )
+            cycle = f"the query has a cycle through {variable} and {shared[0]}"
+            raise DihedralError(f"{cycle}; only one way may join two variables")
         item = here[0]
         if isinstance(item, OneOf):
             return Given(tuple(sorted({self.entities.id(name) for name in item.entities})))

@@ -222,35 +222,26 @@ def _pattern_to_dict(pattern: Pattern) -> dict[str, Any]:
 
 
 def _term_from(content: Any) -> Term:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Mapping) and content.keys() == {"variable"}:
-        return Variable(content["variable"])
+    match content:
+        case str():
+            return content
+        case {"variable": name} if len(content) == 1:
+            return Variable(name)
     raise DihedralError(f'{shown(content)} is not a part of a fact; give a name, or {{"variable": NAME}}')
 
 
 def _pattern_from(content: Any, depth: int) -> Pattern:
     if depth < 0:
         raise DihedralError(TOO_DEEP)
-    try:
-        ((kind, value),) = content.items()
-        if kind == "not":
-            return Not(_pattern_from(value, depth - 1))
-        if kind == "one_of":
-            return OneOf(Variable(value["variable"]), _items(value["entities"]))
-        if kind == "fact":
-            subject, relation, object_ = _items(value)
+    match content if isinstance(content, Mapping) and len(content) == 1 else None:
+        case {"fact": [subject, relation, object_]}:
             return Fact(_term_from(subject), relation, _term_from(object_))
-        return {"and": And, "or": Or}[kind](tuple(_pattern_from(part, depth - 1) for part in _items(value)))
-    except DihedralError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError):
-        kinds = "fact, one_of, and, or, not"
-        raise DihedralError(f"{shown(content)} is not a pattern; give an object with one of {kinds}") from None
-
-
-def _items(content: Any) -> tuple[Any, ...]:
-    """The items of a JSON list."""
-    if not isinstance(content, (list, tuple)):
-        raise TypeError("expected a list")
-    return tuple(content)
+        case {"one_of": {"variable": variable, "entities": [*entities]}}:
+            return OneOf(Variable(variable), tuple(entities))
+        case {"and": [*parts]}:
+            return And(tuple(_pattern_from(part, depth - 1) for part in parts))
+        case {"or": [*parts]}:
+            return Or(tuple(_pattern_from(part, depth - 1) for part in parts))
+        case {"not": part}:
+            return Not(_pattern_from(part, depth - 1))
+    raise DihedralError(f"{shown(content)} is not a pattern; give an object with one of fact, one_of, and, or, not")

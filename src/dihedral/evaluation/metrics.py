@@ -156,9 +156,8 @@ class Evaluation(Tabular):
         for category in ("1-1", "1-N", "N-1", "N-N"):
             here = self.categories[relation_of] == category
             if here.any():
-                per_category[category] = {
-                    "triples": int(here.sum()), "both": self._summary(here), **self._sides(here),
-                }  # fmt: skip
+                found = {"both": self._summary(here), **self._sides(here)}
+                per_category[category] = {"triples": int(here.sum()), **found}
         sample = {"drawn_from": self.drawn_from, "standard_error": self.standard_errors()} if self.drawn_from else {}
         return {
             "split": self.split,
@@ -221,12 +220,8 @@ class Evaluator:
 
     def __call__(self, scorer: Scorer, ranker: Ranker | None = None) -> Evaluation:
         """Rank the triples by score, or in the order that a ranker gives."""
-        ranks = {
-            side: rank_triples(
-                scorer, self.on_device, side, self.known.answers, memory_mb=self.memory_mb, ranker=ranker
-            )
-            for side in SIDES
-        }
+        triples, known, memory = self.on_device, self.known.answers, self.memory_mb
+        ranks = {side: rank_triples(scorer, triples, side, known, memory_mb=memory, ranker=ranker) for side in SIDES}
         names, categories = self.relation_names, self.categories
         order = "score" if ranker is None else "probability"
         return Evaluation(self.split, self.triples, ranks, self.seen, names, categories, self.drawn_from, order)

@@ -176,9 +176,9 @@ def missing_facts(
     if calibration is not None and missing is not None:
         likely = given_missing(likely, missing / len(graph.valid))
     columns = zip(graph.names_of(best.numpy()), best_scores.tolist(), likely.tolist(), strict=True)
+    schema = pa.schema(COLUMNS)
     rows = [(rank, *triple, score, p) for rank, (triple, score, p) in enumerate(columns, start=1)]
-    names = [name for name, _ in COLUMNS]
-    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=pa.schema(COLUMNS))
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
     with_interval = not relations and missing is None and about is None
     return _with_precision(calibration, table, min_precision, with_interval)
 

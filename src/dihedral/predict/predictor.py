@@ -120,9 +120,7 @@ class Predictor:
         if side not in SIDES:
             raise DihedralError(f"side is {side!r}; choose head or tail")
         if len(anchors) != len(relations):
-            raise DihedralError(
-                f"{len(anchors)} entities and {len(relations)} relations are given; give one per question"
-            )
+            raise DihedralError(f"{len(anchors)} entities and {len(relations)} relations are given; give as many")
         entities = torch.from_numpy(self.graph.entities.ids(anchors)).long().to(self.device)
         ids = torch.from_numpy(self.graph.relations.ids(relations)).long().to(self.device)
         return entities, question_steps(ids, side, self.graph.num_relations)
@@ -438,10 +436,3 @@ class Predictor:
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     """Open a model folder."""
     return Predictor(load_model(Path(folder), device=choose_device(device)))
-
-
-def fold_in(
-    predictor: Predictor, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0
-) -> Predictor:
-    """The same as `Predictor.fold_in`."""
-    return predictor.fold_in(names, facts, seed=seed)

@@ -56,8 +56,11 @@ class Results(list[Item], Tabular):
     def _shown(self, column: str, value: Any) -> Any:
         show = self.graph.show(column)
         if isinstance(value, tuple):
-            return " · ".join(show(each) if isinstance(each, str) else _text(each, self.graph) for each in value)
+            return " · ".join(show(each) if isinstance(each, str) else self._text(each) for each in value)
         return show(value) if isinstance(value, str) else value
+
+    def _text(self, fact: Any) -> str:
+        return " ".join(self.graph.show(part)(getattr(fact, part)) for part in ("head", "relation", "tail"))
 
 
 def with_labels(found: pa.Table, graph: Graph) -> pa.Table:
@@ -68,12 +71,6 @@ def with_labels(found: pa.Table, graph: Graph) -> pa.Table:
             labels = [names.label(name) or None for name in found[column].to_pylist()]
             found = found.append_column(f"{column}_label", pa.array(labels, pa.string()))
     return found
-
-
-def _text(fact: Any, graph: Graph) -> str:
-    """A fact that an answer rests on."""
-    entity, relation = graph.entities.shown, graph.relations.shown
-    return f"{entity(fact.head)} {relation(fact.relation)} {entity(fact.tail)}"
 
 
 def _plain(value: Any) -> Any:

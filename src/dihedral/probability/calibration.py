@@ -34,7 +34,6 @@ MAX_TRIES = 20  # to draw a triple that is not a known fact
 GROWTH = 1.3  # each bin of proposals is larger than the more probable one by this factor
 TIE = 1e-9  # how much z counts where probabilities are equal
 QUERY_FEATURES, QUERY_GROUPS = 2, 3  # the shape of the model of answers to queries
-PARTS = ("proposals", "judgements")
 CUTS = 60  # probabilities for which the number of proposals is kept
 
 
@@ -108,7 +107,8 @@ class Calibration:
         models, count, width = content["models"], len(relations), len(FEATURES)
         if tuple(models["features"]) != FEATURES:
             raise ValueError(f"expected the features {', '.join(FEATURES)}")
-        proposals, judgements = (AdditiveModel.from_dict(models[kind], width, count) for kind in PARTS)
+        kinds = "proposals", "judgements"
+        proposals, judgements = (AdditiveModel.from_dict(models[kind], width, count) for kind in kinds)
         cuts = [(float(probability), int(number)) for probability, number in models["cuts"]]
         if not cuts:
             raise ValueError("expected at least one cut")

@@ -167,7 +167,8 @@ class EmbeddingScorer:
         anchors, relations, targets = anchors_and_targets(triples.long(), side)
         steps = question_steps(relations, side, self.num_relations)
         # equal questions are adjacent, so that each is multiplied once
-        keys, order = torch.sort(anchors * (2 * self.num_relations) + steps, stable=True)
+        num_steps = 2 * self.num_relations
+        keys, order = torch.sort(anchors * num_steps + steps, stable=True)
         greater = torch.empty(len(triples), dtype=torch.long, device=triples.device)
         equal = torch.empty_like(greater)
         if not len(triples):
@@ -175,10 +176,9 @@ class EmbeddingScorer:
         scratch = self._scratch(min(rows, len(triples)))
         for part, key in zip(order.split(rows), keys.split(rows), strict=True):
             question, row = torch.unique_consecutive(key, return_inverse=True)
-            query = self.queries(question // (2 * self.num_relations), question % (2 * self.num_relations))
-            scores = score_all(query, self.candidates, scratch)
-            answers = known(question // (2 * self.num_relations), question % (2 * self.num_relations))
-            greater[part], equal[part] = count_ranks(scores, targets[part], *answers, self.model.shard, row)
+            asked = question // num_steps, question % num_steps
+            scores = score_all(self.queries(*asked), self.candidates, scratch)
+            greater[part], equal[part] = count_ranks(scores, targets[part], *known(*asked), self.model.shard, row)
         return greater, equal
 
 
