@@ -56,7 +56,7 @@ def measure(predictor: Predictor, sample: int) -> dict[str, Any]:
     started = time.perf_counter()
     predictor.calibrate()
     row: dict[str, Any] = {"graph": predictor.graph.name, "calibrate_seconds": round(time.perf_counter() - started, 1)}
-    row["chosen"] = predictor.order
+    row["chosen"] = predictor.resolve_order("auto")
     for split in ("valid", "test"):
         row[split] = {}
         for order in ORDERS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dihedral as dh
+from dihedral.ask.tree import path_query
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,8 @@ def model(tmp_path_factory):
 def test_answers_equal_those_of_the_library(cli, model):
     words = ("--from", "man_0020", "--via", "spouse", "--via", "~child", "--top", "3", "--json")
     found = cli("query", model, *words).rows
-    expected = dh.load(model).query("man_0020", ["spouse", "~child"], top=3)
+    predictor = dh.load(model)
+    expected = predictor.ask(path_query("man_0020", ["spouse", "~child"], predictor.graph.relations), top=3)
     assert [row["entity"] for row in found] == [answer.entity for answer in expected]
 
 
