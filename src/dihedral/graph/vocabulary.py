@@ -18,8 +18,9 @@ from dihedral.graph.prefixes import expand, shorten
 from dihedral.graph.string_array import StringArray
 
 NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
+NAMES_COMPARED = 1 << 12  # with the next in their order at a time: opening a model takes little memory
 NAMES_PER_SEARCH = 200  # Arrow hashes this many names in the time of one bisection
-MAX_COMPARED_IN_ORDER = 1 << 20  # names that are compared with the next in their order; a million take a second
+MAX_COMPARED_IN_ORDER = 1 << 20  # names that are compared with the next in their order
 NUM_NEIGHBOURS = 600  # names around a misspelled one that it is compared with
 Show = Callable[[str], str]  # how a name is shown
 MAX_LISTED = 10  # names with the same label in a message
@@ -89,8 +90,8 @@ class Vocabulary(StringArray, Sequence[str]):
         if len(self) > MAX_COMPARED_IN_ORDER:
             return bool((np.bincount(self.order, minlength=len(self)) == 1).all())
         offsets, text = self.buffers
-        for start in range(0, len(self) - 1, NAMES_PER_CHUNK):
-            ids = self.order[start : start + NAMES_PER_CHUNK + 1]
+        for start in range(0, len(self) - 1, NAMES_COMPARED):
+            ids = self.order[start : start + NAMES_COMPARED + 1]
             names = [bytes(text[i:j]) for i, j in zip(offsets[ids].tolist(), offsets[ids + 1].tolist(), strict=True)]
             if not all(map(lt, names, names[1:])):
                 return False
