@@ -203,7 +203,8 @@ def removal(facts: Facts, rng: np.random.Generator, train: Train, share: float =
     version = updated.history.latest
     row["share_of_seconds"] = times["train_seconds"] / row["retrained_seconds"]
     row["share_of_rows"] = version.rows_started_over / version.rows
-    return row | {key: version.get(key) for key in ("rows_changed", "rows", "trained_again", "not_undone", "advice")}
+    about = ("rows_changed", "rows", "trained_again", "not_undone", "advice")
+    return row | {key: getattr(version, key) for key in about}
 
 
 def correction(facts: Facts, rng: np.random.Generator, train: Train) -> dict[str, Any]:

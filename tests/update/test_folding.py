@@ -9,7 +9,6 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.models import build_model
-from dihedral.update.folding import _Placement, make_context
 
 
 @pytest.fixture(scope="module")
@@ -86,40 +85,6 @@ def test_translations_are_not_bilinear(family):
     )
     with pytest.raises(DihedralError, match="not bilinear"):
         predictor.fold_in("new", [("new", "spouse", "man_0001")])
-
-
-@pytest.mark.parametrize("objective", ["softmax", "logistic"])
-def test_the_gradient_is_that_of_the_written_out_loss(predictor, objective, monkeypatch):
-    """Two new entities that point at each other, against autograd on the loss in the module's words."""
-    monkeypatch.setattr("dihedral.update.folding.CANDIDATES", 10**9)
-    recipe = predictor.recipe.adapt(objective=objective, regulariser="l2", negatives=3)
-    scorer, first = predictor.scorer, predictor.graph.num_entities
-    context = make_context(scorer, predictor.graph.train, recipe)
-    facts = torch.tensor([[first, 0, 1], [first, 0, 2], [3, 1, first], [first, 2, first + 1], [first + 1, 3, 5]])
-    table = torch.cat([scorer.entities, torch.randn(2, scorer.model.dimension)])
-    found = _Placement(scorer, recipe, context, facts, table).gradient()
-    vectors = table[first:].double().requires_grad_()
-    rows = torch.cat([scorer.entities.double(), vectors])
-    count, loss, operators = scorer.num_relations, 0.0, scorer.operators.double()
-    for h, r, t in facts.tolist():
-        loss = loss + sum(0.5 * recipe.regulariser_weight * rows[e].square().sum() for e in (h, t) if e >= first)
-        for anchor, target, side in ((h, t, "tail"), (t, h, "head")):
-            query = predictor.model.relations.queries(operators, torch.tensor([r]), rows[[anchor]], side)[0]
-            score = query @ rows[target]
-            wrong = torch.cat([rows[:first] @ query, score[None]]) if target >= first else rows[:first] @ query
-            if objective == "softmax":
-                loss = loss + wrong.logsumexp(0) - score
-            else:
-                loss = loss + 0.5 * torch.nn.functional.softplus(-score)
-                if anchor >= first:
-                    loss = loss + 0.5 * 3 * torch.nn.functional.softplus(rows[:first] @ query).mean()
-    scores = vectors @ context.questions.queries.double().T
-    if objective == "softmax":
-        scores = scores - context.questions.totals.double()
-    weight = 2 * len(predictor.graph.train) / scores.shape[1] * (1 if objective == "softmax" else 3 / (2 * first))
-    loss = loss + weight * torch.nn.functional.softplus(scores).sum()
-    (expected,) = torch.autograd.grad(loss, vectors)
-    assert count and torch.allclose(found.double(), expected, rtol=2e-3, atol=2e-3)
 
 
 def test_new_entities_that_point_at_each_other_are_placed_together(without_virus):

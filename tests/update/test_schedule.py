@@ -17,7 +17,7 @@ def test_an_entity_without_facts_so_far_is_placed_as_a_new_one(predictor):
     grown = predictor.update(add=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
     bare = grown.update(remove=[("zoe", "sibling", "man_0001")], progress=False, calibrate=False)
     plan = make_schedule(change_graph(bare.graph, [("zoe", "sibling", "man_0003")], []), bare.trained)
-    assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh.rows)] == ["zoe"]
+    assert [bare.graph.entities[i] for i in np.flatnonzero(plan.fresh)] == ["zoe"]
 
 
 def test_entities_near_a_removed_fact_start_over_too(predictor):
@@ -37,43 +37,29 @@ def names(predictor: dh.Predictor, rows: np.ndarray) -> set[str]:
 def test_known_entities_are_trained_on_the_added_facts_alone(predictor):
     change = change_graph(predictor.graph, [("man_0001", "sibling", "man_0003")], [])
     plan = make_schedule(change, predictor.trained)
-    assert names(predictor, plan.known.rows) == {"man_0001", "man_0003"} and not plan.fresh and not plan.linked
-    assert plan.known.facts.tolist() == change.added.tolist()
+    assert names(predictor, plan.known) == {"man_0001", "man_0003"} and not plan.fresh.any()
+    assert plan.facts.tolist() == change.added.tolist()
 
 
-def test_a_new_relation_does_not_change_how_other_facts_are_trained(predictor):
-    usual, new = ("man_0001", "sibling", "man_0003"), ("man_0002", "likes", "man_0004")
-    alone = make_schedule(change_graph(predictor.graph, [usual], []), predictor.trained)
-    change = change_graph(predictor.graph, [usual, new, ("man_0001", "likes", "man_0004")], [])
-    plan = make_schedule(change, predictor.trained)
-    assert names(predictor, plan.linked.rows) == {"man_0001", "man_0002", "man_0004"}  # half of the facts decide
-    assert plan.linked.facts.tolist() == change.added.tolist()  # man_0001 also learns its other fact
-    assert names(predictor, plan.known.rows) == {"man_0003"}
-    assert plan.known.facts.tolist() == alone.known.facts.tolist() and plan.known.epochs == alone.known.epochs
-    assert plan.linked.epochs == 2 * predictor.metrics["epochs"]
-
-
-def test_one_fact_of_a_new_relation_does_not_change_how_long_rows_that_start_over_are_trained(predictor):
-    gone = list(predictor.graph.names_of(predictor.graph.train[:1]))
-    alone = make_schedule(change_graph(predictor.graph, [], gone), predictor.trained)
-    change = change_graph(predictor.graph, [("zoe", "likes", "man_0001")], gone)
-    plan = make_schedule(change, predictor.trained)
-    assert alone.fresh and plan.fresh.epochs == alone.fresh.epochs
-    assert plan.linked.facts.tolist() == change.added.tolist() and plan.linked.epochs > plan.fresh.epochs
+def test_codes_of_new_relations_and_new_rows_are_trained_for_longer(predictor):
+    trained = predictor.metrics["epochs"]
+    pairs = {("man_0001", "sibling", "man_0003"): 8, ("man_0001", "sibling", "zoe"): max(8, round(trained / 2)),
+             ("man_0001", "likes", "man_0003"): 2 * trained}  # fmt: skip
+    for fact, epochs in pairs.items():
+        assert make_schedule(change_graph(predictor.graph, [fact], []), predictor.trained).epochs == epochs
 
 
 @given(seed=st.integers(0, 2**16), count=st.integers(1, 12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_added_fact_is_trained_and_no_row_twice(predictor, seed, count):
+def test_every_added_fact_is_trained_on_once(predictor, seed, count):
     rng = np.random.default_rng(seed)
     people, relations = [*list(predictor.graph.entities)[:8], "zoe", "tom"], ["sibling", "parent", "likes", "mentors"]
     facts = [(*rng.choice(people, 2, replace=False), rng.choice(relations)) for _ in range(count)]
     facts = [(str(head), str(relation), str(tail)) for head, tail, relation in facts]
     change = change_graph(predictor.graph, facts, [])
     plan = make_schedule(change, predictor.trained)
-    trained = {tuple(fact) for phase in plan.phases for fact in phase.facts.tolist()}
-    assert {tuple(fact) for fact in change.added.tolist()} <= trained
-    assert (sum(phase.rows.astype(int) for phase in plan.phases) <= 1).all()
+    assert {tuple(fact) for fact in change.added.tolist()} <= {tuple(fact) for fact in plan.facts.tolist()}
+    assert len(np.unique(plan.facts, axis=0)) == len(plan.facts) and not (plan.fresh & plan.known).any()
 
 
 def test_a_new_relation_between_rows_that_learn_other_facts_finds_its_code(predictor):
@@ -94,5 +80,5 @@ def test_all_rows_start_over_if_most_of_them_would(predictor):
     change = change_graph(graph, [], [(f"n{i}", "other", f"n{i + 2}") for i in range(0, 24, 2)])
     assert 0.5 < rows_that_start_over(change).mean() < 1
     plan = make_schedule(change, predictor.trained)
-    assert plan.fresh.rows.all() and not len(plan.others) and plan.fresh.facts.tolist() == change.after.train.tolist()
+    assert plan.fresh.all() and not len(plan.others) and plan.facts.tolist() == change.after.train.tolist()
     assert plan.starts_over

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError, check_triples
-from dihedral.graph.index import GraphIndex
 from dihedral.graph.prefixes import expand
 from dihedral.graph.readers import load_graph
 from dihedral.graph.triples import SPLITS, Graph, Triples
@@ -77,26 +75,24 @@ def change_graph(graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedF
     for name in entities[graph.num_entities :]:
         if name not in joined:
             raise DihedralError(f"entity {name!r} has no facts with other entities; give at least one to place it by")
-    columns = (entities.ids([h for h, _, _ in add]), relations.ids([r for _, r, _ in add]),
-               entities.ids([t for _, _, t in add]))  # fmt: skip
-    wanted = np.stack(columns, axis=1).astype(np.int32)
-    if (both := _places(graph, wanted, gone) >= 0).any():
+    heads, kinds, tails = ([fact[part] for fact in add] for part in range(3))
+    wanted = np.stack([entities.ids(heads), relations.ids(kinds), entities.ids(tails)], axis=1).astype(np.int32)
+    if (both := _among(wanted, gone)).any():
         raise DihedralError(f"fact {add[int(both.argmax())]!r} is to be added and to be removed; leave one out")
     wanted = _distinct(wanted)
-    is_known = _places(graph, wanted) >= 0
+    is_known = _among(wanted, graph.known)
     added = wanted[~is_known]
     if not len(added) and not len(gone):
         known = "the graph already has the facts to add" if add else "no facts are given"
         raise DihedralError(f"nothing would change: {known}")
-    splits = {split: graph.split(split) for split in SPLITS}
-    kept = {split: part[_places(graph, part, gone) < 0] for split, part in splits.items()}
+    is_gone = {split: _among(graph.split(split), gone) for split in SPLITS}
+    kept = {split: graph.split(split)[~mask] for split, mask in is_gone.items()}
     if not len(kept["train"]):
         raise DihedralError("no training facts would be left; a graph needs at least one")
-    removed = splits["train"][_places(graph, splits["train"], gone) >= 0]
     kept["train"] = np.concatenate([kept["train"], added])
     after = graph.replace(entities=entities, relations=relations, **kept)
     hashes = {"added": _digest(after, added), "removed": _digest(graph, gone)}
-    return Change(graph, after, added, removed, len(gone), int(is_known.sum()), hashes)
+    return Change(graph, after, added, graph.train[is_gone["train"]], len(gone), int(is_known.sum()), hashes)
 
 
 def _full_names(graph: Graph, facts: Iterable[NamedFact]) -> list[NamedFact]:
@@ -113,12 +109,10 @@ def _extended(names: Vocabulary, used: Iterable[str]) -> Vocabulary:
 
 def _find_removed(graph: Graph, facts: Sequence[NamedFact]) -> Triples:
     """The ids of facts, all of which the graph holds."""
-    entities, relations = graph.entities, graph.relations
-    rows = [[entities.find(head), relations.find(relation), entities.find(tail)] for head, relation, tail in facts]
+    vocabularies = graph.entities, graph.relations, graph.entities
+    rows = [[names.find(name) for names, name in zip(vocabularies, fact, strict=True)] for fact in facts]
     ids = np.array([[-1 if part is None else part for part in row] for row in rows], np.int32).reshape(-1, 3)
-    inside = np.asarray((ids >= 0).all(axis=1))
-    inside[inside] = _places(graph, ids[inside]) >= 0
-    if missing := [fact for fact, found in zip(facts, inside.tolist(), strict=True) if not found]:
+    if missing := [fact for fact, found in zip(facts, _among(ids, graph.known).tolist(), strict=True) if not found]:
         listed = ", ".join(map(str, missing[:NUM_LISTED])) + (", …" if len(missing) > NUM_LISTED else "")
         count = f"{len(missing)} of the {len(facts)} facts to remove are" if len(missing) > 1 else "a fact to remove is"
         raise DihedralError(f"{count} not in the graph: {listed}; nothing was changed")
@@ -131,14 +125,11 @@ def _distinct(triples: Triples) -> Triples:
     return triples[np.sort(first)]
 
 
-def _places(graph: Graph, triples: Triples, among: Triples | None = None) -> NDArray[np.int64]:
-    """The place of each triple among others, by default among all known facts, or -1."""
-    index = graph.index if among is None else GraphIndex.build([among], graph.num_entities, graph.num_relations)
-    found = np.full(len(triples), -1, np.int64)
-    inside = (triples[:, [0, 2]] < graph.num_entities).all(axis=1) & (triples[:, 1] < graph.num_relations)
-    head, relation, tail = torch.from_numpy(triples[inside].astype(np.int64)).unbind(1)
-    found[inside] = index.locate(head, relation, tail).numpy()
-    return found
+def _among(triples: Triples, others: Triples) -> NDArray[np.bool_]:
+    """Which triples are among others; an id of -1 is that of an unknown name."""
+    both = triples.astype(np.int64) + 1, others.astype(np.int64) + 1
+    entities, relations = (1 + max(int(each[:, part].max(initial=0)) for each in both) for part in ([0, 2], [1]))
+    return np.isin(*((each[:, 0] * relations + each[:, 1]) * entities + each[:, 2] for each in both))
 
 
 def _digest(graph: Graph, triples: Triples) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dihedral.ask.answer_calibration import fit_answers
 from dihedral.errors import DihedralError
@@ -32,12 +33,16 @@ def finish(trainer: Trainer) -> TrainedModel:
         "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
-    sums = {name: each.sum for name, each in trainer.optimisers.items()}
     trained = TrainedModel(
-        model, trainer.graph, recipe=trainer.recipe, metrics=metrics, latents=latents, optimiser=sums
+        model, trainer.graph, recipe=trainer.recipe, metrics=metrics, latents=latents, optimiser=relation_sums(trainer)
     )
     measure(trained)
     return trained
+
+
+def relation_sums(trainer: Trainer) -> dict[str, Tensor]:
+    """The sums of Adagrad of the relations that a run trains, by the name of the parameter."""
+    return {name: each.sum for name, each in trainer.optimisers.items() if name != "entities"}
 
 
 def measure(trained: TrainedModel) -> None:

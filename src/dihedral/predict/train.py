@@ -101,7 +101,7 @@ def train(
             trainer.run()
         trained = finish(trainer)
         if not keep_optimiser:
-            trained.optimiser = None  # as large as the model
+            trained.optimiser = None
         if trainer.shard.is_single:
             try_to_fit_probabilities(trained, seed)
         kept = {"latents": keep_latents, "optimiser": keep_optimiser}
@@ -147,9 +147,6 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
 def _store(trainer: Trainer, trained: TrainedModel, **options: Any) -> None:
     """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
     entities = trainer.shard.gather(trained.model.entities.detach())
-    optimiser = trained.optimiser
-    if optimiser is not None and (sums := trainer.shard.gather(optimiser["entities"])) is not None:
-        optimiser = optimiser | {"entities": sums}
     run = trainer.folder
     if run is None:
         return
@@ -157,7 +154,7 @@ def _store(trainer: Trainer, trained: TrainedModel, **options: Any) -> None:
     def save() -> None:
         assert entities is not None
         model = Model(entities, trained.model.relations).requires_grad_(False)
-        whole = replace(trained, source=model, optimiser=optimiser)
+        whole = replace(trained, source=model)
         if not trainer.shard.is_single:
             try_to_fit_probabilities(whole, trainer.seed)
         save_model(run.folder.parent, whole, **options)

@@ -248,8 +248,8 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
     except DihedralError as error:
         raise DihedralError(f"relations in {str(folder)!r} are damaged: {error}") from None
     optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
-    if optimiser is not None and optimiser["entities"].shape != entities.shape:
-        raise DihedralError(f"the optimiser's state in {str(folder)!r} does not fit its model; copy the folder again")
+    if optimiser is not None:
+        optimiser.pop("entities", None)  # stored by older versions, and not used
     measured = _read_measured(folder, files)
     calibration, reason = _read_calibration(measured["calibration"], graph.relations)
     return TrainedModel(

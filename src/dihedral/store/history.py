@@ -27,7 +27,6 @@ class Version:
     known_already: int = 0  # facts to add that the graph held
     added_sha256: str = ""
     removed_sha256: str = ""
-    removed_of: dict[str, int] = field(default_factory=dict)  # training facts by relation
     rows_changed: int = 0  # of the entities that the parent had
     rows: int = 0
     rows_started_over: int = 0

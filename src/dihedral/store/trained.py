@@ -33,7 +33,7 @@ class TrainedModel:
     why_not_calibrated: str = NOT_CALIBRATED  # if there is no calibration
     history: History = field(default_factory=History)
     latents: dict[str, Tensor] | None = None  # the training parameters behind the relations
-    optimiser: dict[str, Tensor] | None = None  # the sums of Adagrad, by the name of the parameter
+    optimiser: dict[str, Tensor] | None = None  # the sums of Adagrad of the relations, by the name of the parameter
 
     @cached_property
     def scorer(self) -> Scorer:

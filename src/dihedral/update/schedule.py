@@ -10,72 +10,58 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
 from dihedral.graph.triples import Triples
-from dihedral.learn.trainer import Phase
 from dihedral.store.trained import TrainedModel
 
-FRESH_EPOCHS = 8  # over the facts of fresh rows, at least
-RESTART_SHARE = 0.5  # the same if known rows start over, as a share of the epochs of training
-KNOWN_EPOCHS = 8  # over the added facts of known entities
-NEW_RELATION_FACTOR = 2  # over the facts of new relations, times the epochs of training: few rows help to find codes
+MIN_EPOCHS = 8
+FRESH_EPOCHS = 0.5  # if rows are new or start over, relative to the epochs of training
+CODE_EPOCHS = 2.0  # if relations are new: few facts help to find their codes
 MIN_REMOVED_SHARE = 0.005  # a row starts over if at least this share of what it was trained on is removed
-MIN_ADDED_SHARE = 0.1  # a known row is trained on facts with fresh rows if these are at least this share of its facts
 NUM_STEPS = 2  # from the entities of removed facts to others whose rows were trained on theirs
-MIN_KEPT_SHARE = 0.5  # of the rows, to place fresh ones by; otherwise a new model is trained
+MIN_KEPT_SHARE = 0.5  # of the rows; otherwise a new model is trained
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What an update trains. No row is in two phases, and every added fact is in at least one."""
+    """What an update trains."""
 
-    fresh: Phase  # the entities that are new or start over: trained on all of their facts
-    known: Phase  # other entities that gain facts: trained on these alone
-    linked: Phase  # those of them that gain at least half of them in new relations, whose codes are found together
+    fresh: NDArray[np.bool_]  # [N]: entities that are new or start over, which are trained on all of their facts
+    known: NDArray[np.bool_]  # [N]: others that gain facts, which are trained on these alone
+    facts: Triples  # to train on
     others: Triples  # old facts without fresh entities
-    starts_over: bool  # too few rows stay to place the others by: a new model is trained
+    epochs: int
+    starts_over: bool  # too few rows stay: a new model is trained
 
     @property
-    def phases(self) -> tuple[Phase, Phase, Phase]:
-        return self.fresh, self.known, self.linked
+    def rows(self) -> NDArray[np.bool_]:
+        return self.fresh | self.known
 
 
 def make_schedule(change: Change, trained: TrainedModel, epochs: int | None = None) -> Schedule:
-    """The rows and facts to train; `epochs` replaces those of every phase."""
+    """The rows and facts to train; epochs: instead of the number chosen by default."""
     if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
         raise DihedralError(f"epochs is {epochs!r}; it must be a whole number, 1 or more")
     train, added, fresh = change.after.train, change.added, rows_that_start_over(change)
     old = train[: len(train) - len(added)]
-    is_new = added[:, 1] >= change.before.num_relations
-    new, of_new, degrees = (_degrees(part, len(fresh)) for part in (added, added[is_new], old))
-    fresh |= (new > 0) & (degrees == 0)  # new, or without facts so far
+    fresh |= in_facts(added, len(fresh)) & ~in_facts(old, len(fresh))  # new, or without facts so far
     starts_over = bool((~fresh).mean() < MIN_KEPT_SHARE)
     if starts_over:
         fresh[:] = True
-    gains = (new > 0) & (new >= MIN_ADDED_SHARE * (new + degrees))
-    gains[added[~has_any(fresh, added)][:, [0, 2]]] = True
-    gains &= ~fresh
-    linked = gains & (2 * of_new >= new) & (of_new > 0)
-    known = gains & ~linked
-    facts = train[has_any(fresh, train)]
-    # fresh rows find codes too if these are a part of what they are placed by; few such facts leave it to linked rows
-    finds_codes = (facts[:, 1] >= change.before.num_relations).sum() > MIN_ADDED_SHARE * len(facts)
-    # facts of new relations without linked rows are in that phase as well, to find the code
-    in_linked = has_any(linked, added) | (is_new & ~(has_any(fresh, added) & finds_codes))
-    known_facts = added[~is_new]
-    restart_epochs = round(RESTART_SHARE * trained_epochs(trained)) if (fresh & (degrees > 0)).any() else 0
-    code_epochs = NEW_RELATION_FACTOR * trained_epochs(trained)
-    fresh_epochs = max(FRESH_EPOCHS, code_epochs if finds_codes else restart_epochs)
+    share = CODE_EPOCHS if change.num_new_relations else FRESH_EPOCHS if fresh.any() else 0
     return Schedule(
-        Phase(facts, epochs or fresh_epochs, fresh),
-        Phase(known_facts[has_any(known, known_facts)], epochs or KNOWN_EPOCHS, known),
-        Phase(added[in_linked], epochs or max(FRESH_EPOCHS, code_epochs), linked),
-        old[~has_any(fresh, old)],
-        starts_over,
+        fresh=fresh,
+        known=in_facts(added, len(fresh)) & ~fresh,
+        facts=np.concatenate([old[has_any(fresh, old)], added]),
+        others=old[~has_any(fresh, old)],
+        epochs=epochs or max(MIN_EPOCHS, round(share * trained_epochs(trained))),
+        starts_over=starts_over,
     )
 
 
-def _degrees(facts: Triples, count: int) -> NDArray[np.int64]:
-    """The number of facts of each entity."""
-    return np.bincount(facts[:, [0, 2]].ravel(), minlength=count)
+def in_facts(facts: Triples, count: int) -> NDArray[np.bool_]:
+    """Which of `count` entities facts have."""
+    found = np.zeros(count, bool)
+    found[facts[:, [0, 2]]] = True
+    return found
 
 
 def has_any(rows: NDArray[np.bool_], facts: Triples) -> NDArray[np.bool_]:

@@ -1,17 +1,15 @@
 """`update`: change a trained model with its graph, without training it again from the start.
 
-New entities are placed by their facts (`update.folding`). Then rows are trained with the model's own recipe:
+One run with the model's own recipe trains
 
-1. those of new entities, on all of their facts. They are wrong answers to the questions of all other facts, for which
-   a `Background` stands.
-2. those of known entities that gain facts with each other, or many with fresh ones: on the added facts alone. An
-   `Anchor` stands for the facts that they had.
-3. those of known entities that gain facts of new relations, which find their codes at the same time.
+- the rows of new entities, on all of their facts,
+- the rows of known entities that gain facts, on the added facts alone,
+- the codes of new relations.
 
-All other rows stay as they are, bit by bit.
+A `Background` stands for the facts that are not trained on. All other rows stay as they are, bit by bit.
 
 To forget a fact, the rows of its entities start over from the facts that they keep, and so do those of entities nearby
-that learned from them: such rows are fresh, as those of new entities are. Where a fact is a negligible part of what an
+that learned from them: they are trained as those of new entities are. Where a fact is a negligible part of what an
 entity's row was trained on, only the row of the other entity starts over. If most rows would, a new model is trained:
 this takes no longer, and its relations have not seen removed facts either.
 """
@@ -32,8 +30,7 @@ from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
 from dihedral.learn.loop import Callback, Event
-from dihedral.learn.trainer import Phase, Trainer
-from dihedral.objectives.recipe import Recipe
+from dihedral.learn.trainer import Trainer
 from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.threads import at_most
@@ -47,9 +44,7 @@ from dihedral.update.lineage import record_update, versions_of
 from dihedral.update.parts import UpdateParts
 from dihedral.update.schedule import make_schedule, trained_epochs
 
-NEW_RELATION_LR = (
-    3.0  # learning rate of new relations, relative to the recipe's: they take fewer steps than in training
-)
+NEW_RELATION_LR = 3.0  # relative to the recipe's: new relations take fewer steps than in training
 
 
 def update(
@@ -73,8 +68,8 @@ def update(
     remove: facts that the graph holds.
     relations: also train the relations that the graph had before; otherwise they keep their codes, unless most rows
     start over. It needs a model that was trained with `keep_optimiser`.
-    epochs: over the facts of fresh rows, and over the added facts of known entities; chosen by default. A new model,
-    which is trained if most rows start over, has those of the recipe.
+    epochs: over the facts of the update; chosen by default. A new model, which is trained if most rows start over, has
+    those of the recipe.
     calibrate: fit the probabilities again.
     checkpoints: a folder for them, one per minute. resume: continue from the last of them.
 
@@ -105,7 +100,7 @@ def update(
             callbacks.append(stack.enter_context(show_progress()))
         trainer = _trainer(parts, None if checkpoints is None else Path(checkpoints), callbacks)
         before_resume = _begin(trainer, resume)
-        if any(schedule.phases):  # there are none if only valid and test facts are removed
+        if len(schedule.facts):  # there are none if only valid and test facts are removed
             with at_most(num_threads(trainer.recipe, change.after, trained.device)):
                 trainer.run()
     result = _new(trained, trainer) if schedule.starts_over else parts.result(trainer)
@@ -130,28 +125,24 @@ def _trainer(parts: UpdateParts, out: Path | None, callbacks: Sequence[Callback]
         for each in callbacks:
             each(event)
 
-    trained, recipe, graph, seed, start = parts.trained, parts.recipe, parts.change.after, parts.seed, None
+    trained, recipe, seed, start = parts.trained, parts.recipe, parts.seed, None
     if parts.schedule.starts_over:
         if trained.metrics.get("stopped_by") == "minutes":  # as many epochs as there was time for
             recipe = recipe.replace(epochs=trained_epochs(trained))
         first = trained.metrics.get("seed")  # from a file
         seed += first if isinstance(first, int) else 0
-    else:
-        start = parts.start()
-        recipe = _shortened(recipe, start.phases, 1.0 if parts.relations else NEW_RELATION_LR)
-    return Trainer(graph, recipe, seed=seed, device=trained.device, out=out, callback=announce, start=start)
-
-
-def _shortened(recipe: Recipe, phases: Sequence[Phase], rate: float) -> Recipe:
-    """The recipe for an update: no selection on valid; the temperature reaches its floor in the longest phase."""
-    fastest = math.log(max(1.0, recipe.temperature / recipe.temperature_floor)) / max(each.epochs for each in phases)
-    return recipe.adapt(
-        epochs=sum(each.epochs for each in phases),
-        validate_every=0,
-        patience=0,
-        relation_lr=rate * recipe.relation_lr,
-        cooling=max(recipe.cooling, fastest),
-    )
+    else:  # without a selection on valid; the temperature reaches its floor
+        start, epochs = parts.start(), parts.schedule.epochs
+        fastest = math.log(max(1.0, recipe.temperature / recipe.temperature_floor)) / epochs
+        recipe = recipe.adapt(
+            epochs=epochs,
+            validate_every=0,
+            patience=0,
+            cooling=max(recipe.cooling, fastest),
+            relation_lr=recipe.relation_lr * (1.0 if parts.relations else NEW_RELATION_LR),
+        )
+    graph, device = parts.change.after, trained.device
+    return Trainer(graph, recipe, seed=seed, device=device, out=out, callback=announce, start=start)
 
 
 def _begin(trainer: Trainer, resume: bool) -> float:
