@@ -129,7 +129,8 @@ def _among(triples: Triples, others: Triples) -> NDArray[np.bool_]:
     """Which triples are among others; an id of -1 is that of an unknown name."""
     both = triples.astype(np.int64) + 1, others.astype(np.int64) + 1
     entities, relations = (1 + max(int(each[:, part].max(initial=0)) for each in both) for part in ([0, 2], [1]))
-    return np.isin(*((each[:, 0] * relations + each[:, 1]) * entities + each[:, 2] for each in both))
+    own, theirs = ((each[:, 0] * relations + each[:, 1]) * entities + each[:, 2] for each in both)
+    return np.isin(own, theirs)
 
 
 def _digest(graph: Graph, triples: Triples) -> str:
