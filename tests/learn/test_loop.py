@@ -291,8 +291,7 @@ def test_an_extra_gradient_is_added_per_fact(family, objective):
     found = []
     for extra in (None, Pull()):
         start = Start.new(family, recipe, 0)
-        phase = replace(start.phases[0], extra=extra)
-        trainer = Trainer(family, recipe, start=replace(start, phases=(phase,)))
+        trainer = Trainer(family, recipe, start=replace(start, extra=extra))
         keep = []
         trainer.step_entities = keep.append
         trainer.step(trainer.triples)

@@ -86,7 +86,6 @@ class Run:
     triples: Tensor  # [n, 3]: what the next epoch trains on
     shard: Shard  # the entities of this process
     uses_kernels = False  # steps run on the compiled kernels, which need torch's threads
-    first_epoch = 0  # from which parameters are averaged
 
     def __init__(
         self,
@@ -134,14 +133,8 @@ class Run:
         """Identifies the model that the run starts from; a checkpoint with another digest is not resumed."""
         return None
 
-    def prepare(self) -> None:
-        """Called when a run starts or resumes after `state.epoch` epochs."""
-
     def begin_epoch(self) -> None:
         """Called before the first step of an epoch."""
-
-    def end_epoch(self) -> None:
-        """Called after an epoch and its validation."""
 
     def epoch_values(self) -> dict[str, float]:
         """More values for the event of an epoch."""
@@ -199,10 +192,9 @@ class Run:
                 "try a smaller entity_lr or relation_lr, or a smaller entity_init"
             )
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, 0.0
-        self.parameters.update_average(state.epoch - self.first_epoch)
+        self.parameters.update_average(state.epoch)
         self.out_of_time = any_rank(self.clock.is_up(seconds), self.device)
         self._report_epoch(loss, seconds)
-        self.end_epoch()
         return not any_rank(interrupted.is_set(), self.device) or state.epoch >= self.recipe.epochs
 
     def _report_epoch(self, loss: float, seconds: float) -> None:
@@ -294,7 +286,6 @@ class Run:
                 f"this run stopped within an epoch on {self.state.device}, and {self.device.type} draws other random "
                 f"numbers; resume with --device {self.state.device}"
             )
-        self.prepare()
         tensors = self.tensors()
         if self.state.step:
             tensors["generator"] = self._epoch_generator = self.generator.get_state()

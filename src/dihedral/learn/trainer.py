@@ -34,27 +34,14 @@ BY_ENTITY_LR = ("entities", "relations.log_scales")
 
 
 class ExtraGradient(Protocol):
-    """What some rows of entities learn from, besides the facts of a phase."""
+    """What some rows of entities learn from, besides the facts of a run."""
 
     @property
     def rows(self) -> Tensor:
         """int64 [n]: the entities."""
 
     def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
-        """The gradient [n, 2L] of a loss that is a sum over facts, for one step of a phase."""
-
-
-@dataclass(frozen=True, eq=False)
-class Phase:
-    """Epochs of a run that train the same rows on the same facts."""
-
-    facts: Triples
-    epochs: int
-    rows: NDArray[np.bool_] | None = None  # [N]: the entities to train; None trains all
-    extra: ExtraGradient | None = None
-
-    def __bool__(self) -> bool:
-        return len(self.facts) > 0
+        """The gradient [n, 2L] of a loss that is a sum over facts, for one step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +49,9 @@ class Start:
     """The model that a run starts from, and what the run trains; everything else keeps its values, bit by bit."""
 
     model: Model
-    phases: tuple[Phase, ...]  # at least one; each starts from the averages of the one before
+    facts: Triples
+    rows: NDArray[np.bool_] | None = None  # [N]: the entities to train; None trains all
+    extra: ExtraGradient | None = None
     relation_rows: Tensor | None = None  # bool: the rows of relation parameters to train; None trains all
     sums: Mapping[str, Tensor] = field(default_factory=dict)  # of Adagrad, by parameter; those missing start at 0
     digest: Callable[[], str | None] = lambda: None  # a checkpoint with another digest is not resumed
@@ -75,16 +64,7 @@ class Start:
             scaled=recipe.relation_scale, entity_init=recipe.entity_init, relation_init=recipe.relation_init,
             levels=recipe.levels, reciprocal=recipe.reciprocal,
         )  # fmt: skip
-        return cls(model, (Phase(graph.train, recipe.epochs),))
-
-    def phase_at(self, epoch: int) -> tuple[Phase, int]:
-        """The phase of an epoch, and the first epoch of that phase."""
-        first = 0
-        for phase in self.phases[:-1]:
-            if epoch < first + phase.epochs:
-                return phase, first
-            first += phase.epochs
-        return self.phases[-1], first
+        return cls(model, graph.train)
 
 
 class Trainer(Run):
@@ -114,29 +94,19 @@ class Trainer(Run):
         trained = {name: each.parameter for name, each in self.optimisers.items()}
         self.parameters = Parameters(trained, recipe.averaging)
         self.temperature = torch.ones((), device=self.device)
-        self.prepare()
+        self.rows = None if self.start.rows is None else torch.from_numpy(self.start.rows).to(self.device)
+        self.triples = torch.from_numpy(self.start.facts).to(self.device).long()
+        self.captured: CapturedStep | None = None
+        self.steps_before_capture = math.inf  # steps that are not captured, of all that could be
+        full_batches = recipe.epochs * (len(self.triples) // recipe.batch_size)
+        capturable = self.device.type == "cuda" and self.shard.is_single and full_batches >= MIN_CAPTURED
+        if capturable and not recipe.candidates:  # the size of a sample varies
+            self.steps_before_capture = STEPS_BEFORE_CAPTURE
         self.objective = build_objective(recipe, self.model, graph)
         self.uses_kernels = self.objective.compiled and self.device.type == "cpu"
 
-    def prepare(self) -> None:
-        """Prepare the phase of the next epoch."""
-        self.phase, self.first_epoch = self.start.phase_at(self.state.epoch)
-        self.rows = None if self.phase.rows is None else torch.from_numpy(self.phase.rows).to(self.device)
-        self.triples = torch.from_numpy(self.phase.facts).to(self.device).long()
-        full_batches = self.phase.epochs * (len(self.triples) // self.recipe.batch_size)
-        self.captured: CapturedStep | None = None
-        self.steps_before_capture = math.inf  # steps that are not captured, of all that could be
-        capturable = self.device.type == "cuda" and self.shard.is_single and full_batches >= MIN_CAPTURED
-        if capturable and not self.recipe.candidates:  # the size of a sample varies
-            self.steps_before_capture = STEPS_BEFORE_CAPTURE
-
     def begin_epoch(self) -> None:
         self.temperature.fill_(self._temperature(self.state.epoch))
-
-    def end_epoch(self) -> None:
-        if self.start.phase_at(self.state.epoch)[1] > self.first_epoch:
-            self.parameters.set(self.parameters.average)
-            self.prepare()
 
     def epoch_values(self) -> dict[str, float]:
         is_used = self.model.relations.uses_temperature
@@ -144,7 +114,7 @@ class Trainer(Run):
 
     def _temperature(self, epoch: int) -> float:
         recipe = self.recipe
-        return temperature_at(epoch - self.first_epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
+        return temperature_at(epoch, recipe.temperature, recipe.temperature_floor, recipe.cooling)
 
     def scorer(self) -> EmbeddingScorer:
         return EmbeddingScorer(self.model)
@@ -177,7 +147,7 @@ class Trainer(Run):
         found = self.objective(table, operators, index, batch, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         entities = found.entities
-        if (extra := self.phase.extra) is not None:
+        if (extra := self.start.extra) is not None:
             slopes = extra.gradient(relations, table, self.generator) / len(self.triples)
             if isinstance(entities, Tensor):
                 entities.index_add_(0, extra.rows, slopes)
@@ -190,7 +160,7 @@ class Trainer(Run):
         return loss
 
     def step_entities(self, gradient: RowGradients | Tensor) -> None:
-        """Train the entities of the phase with a gradient."""
+        """Train entities with a gradient."""
         optimiser = self.optimisers["entities"]
         if isinstance(gradient, Tensor):
             optimiser.step(gradient if self.rows is None else _masked(gradient, self.rows))

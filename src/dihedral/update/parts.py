@@ -15,7 +15,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
 from dihedral.learn.finish import relation_sums
-from dihedral.learn.trainer import Phase, Start, Trainer
+from dihedral.learn.trainer import Start, Trainer
 from dihedral.models import Model, Relations, restore_relations
 from dihedral.models.registry import grow, joined, known_rows
 from dihedral.objectives.recipe import Recipe
@@ -65,8 +65,7 @@ class UpdateParts:
         sums = self._relation_sums(model) | {"entities": torch.zeros_like(model.entities.detach())}
         quadratic = self.recipe.entity_lr * background.pull / max(1, len(schedule.facts))
         sums["entities"][background.rows] = (quadratic / FIRST_STEP) ** 2
-        phase = Phase(schedule.facts, schedule.epochs, schedule.rows, background)
-        return Start(model, (phase,), relation_rows, sums, self._digest)
+        return Start(model, schedule.facts, schedule.rows, background, relation_rows, sums, self._digest)
 
     def _table(self) -> Tensor:
         old, fresh = self.old.entities.detach(), torch.from_numpy(self.schedule.fresh).to(self.trained.device)
