@@ -36,6 +36,12 @@ def test_lines_that_are_not_complete_json_objects_are_skipped(tmp_path, line):
     assert read_lines(tmp_path / "log.jsonl") == ROWS
 
 
+def test_a_log_is_bounded_in_size(tmp_path):
+    (tmp_path / "log.jsonl").write_bytes(b"{}\n" * (3 << 20))
+    with pytest.raises(DihedralError, match=r"log\.jsonl' cannot be read: it has more than 8 MiB"):
+        read_lines(tmp_path / "log.jsonl")
+
+
 def test_a_log_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(DihedralError, match=r"nowhere/log\.jsonl' cannot be written: No such file"):
         append_line(tmp_path / "nowhere" / "log.jsonl", {})
@@ -125,12 +131,12 @@ def test_a_full_disk_leaves_the_journal_as_it_was(journal, monkeypatch):
     assert journal.path.read_bytes() == before
 
 
-def test_limits_and_links_are_refused(journal, tmp_path, monkeypatch):
+def test_limits_and_links_are_refused(journal, tmp_path):
     with pytest.raises(DihedralError, match="would have 70,"):
         append(journal, {"a": "x" * 70_000})
     journal.path.write_bytes(b'{"a": "' + b"x" * 70_000 + b'"}\n{"a": 2}\n')
     assert journal.read()[0] == [{"a": 2}]
-    monkeypatch.setattr(journals, "MAX_BYTES", 1000)
+    journal.max_bytes = 1000
     with pytest.raises(DihedralError, match="has more than"):
         journal.read()
     with pytest.raises(DihedralError, match="is full"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import atomic_path, open_file, parse_json, sync_folder
+from dihedral.io.files import MAX_JSON_BYTES, atomic_path, open_file, parse_json, sync_folder
 
 MAX_LINE_BYTES = 64 << 10
 MAX_BYTES = 256 << 20
@@ -28,7 +28,7 @@ Append = Callable[[Sequence[dict[str, Any]]], None]
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a log, without lines that are incomplete or not JSON objects; a missing file is an empty log."""
-    return Journal(path).read()[0]
+    return Journal(path, MAX_JSON_BYTES).read()[0]
 
 
 def append_line(path: Path, row: dict[str, Any]) -> None:
@@ -53,8 +53,8 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 class Journal:
     """A journal, and how far it has been read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.path, self.max_bytes = path, max_bytes
         self._file: tuple[int, int] | None = None  # device and inode of what was read
         self._place = 0
 
@@ -74,14 +74,14 @@ class Journal:
 
     def _read(self, stream: BinaryIO) -> tuple[list[dict[str, Any]], bool]:
         status = os.fstat(stream.fileno())
-        if status.st_size > MAX_BYTES:
-            raise DihedralError(f"{str(self.path)!r} cannot be read: it has more than {MAX_BYTES >> 20} MiB")
+        if status.st_size > self.max_bytes:
+            raise DihedralError(f"{str(self.path)!r} cannot be read: it has more than {self.max_bytes >> 20} MiB")
         file = status.st_dev, status.st_ino
         replaced = self._file is not None and (file != self._file or status.st_size < self._place)
         if self._file is None or replaced:
             self._file, self._place = file, 0
         stream.seek(self._place)
-        content = stream.read(MAX_BYTES)
+        content = stream.read(self.max_bytes)
         complete = content[: content.rfind(b"\n") + 1]  # the rest is being written, or was never finished
         self._place += len(complete)
         rows = []
@@ -124,8 +124,8 @@ class Journal:
         if (longest := max(map(len, lines))) > MAX_LINE_BYTES:
             raise DihedralError(f"a line of {str(self.path)!r} would have {longest:,} bytes, of {MAX_LINE_BYTES:,}")
         text, size = b"".join(lines), os.fstat(descriptor).st_size
-        if size + len(text) > MAX_BYTES:
-            raise DihedralError(f"{str(self.path)!r} is full: it has {MAX_BYTES >> 20} MiB; move it away")
+        if size + len(text) > self.max_bytes:
+            raise DihedralError(f"{str(self.path)!r} is full: it has {self.max_bytes >> 20} MiB; move it away")
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             text = b"\n" + text
         try:
