@@ -21,7 +21,7 @@ from benchmarks.record import RESULTS, save
 from dihedral.graph.labels import Labels
 from dihedral.graph.name_search import NameSearch, WordIndex
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.store.arrow_files import read_table, write_table
+from dihedral.store.graph_files import read_table, write_table
 
 WORDS = 200_000
 SYLLABLES = ["ka", "lo", "mi", "ré", "su", "tö", "vén", "dra", "pol", "ist", "er", "an", "on", "ü", "sch", "ta", "ge"]

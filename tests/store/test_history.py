@@ -9,7 +9,7 @@ import pytest
 import dihedral as dh
 from dihedral.errors import DihedralError
 from dihedral.store.folder import describe
-from dihedral.store.history import History, Version
+from dihedral.store.trained import History, Version
 
 HISTORY = History(
     (Version(version=0, facts=9, entities=4, relations=2), Version(version=1, parent=0, facts=10, added=1))

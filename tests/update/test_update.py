@@ -13,7 +13,7 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.learn.loop import Interrupted
 from dihedral.store.folder import describe
-from dihedral.store.history import Version
+from dihedral.store.trained import Version
 from dihedral.update.lineage import advice
 from dihedral.update.update import update_folder
 

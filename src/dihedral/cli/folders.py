@@ -18,9 +18,9 @@ from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
 from dihedral.learn import Interrupted
 from dihedral.store.folder import describe, relabel_model
-from dihedral.store.history import History, Version
 from dihedral.store.manifest import holds_model, read_manifest
 from dihedral.store.reviews import Fact
+from dihedral.store.trained import History, Version
 from dihedral.update.folding import new_names
 from dihedral.update.lineage import versions_of
 from dihedral.update.update import update_folder

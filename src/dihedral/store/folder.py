@@ -34,9 +34,8 @@ from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
 from dihedral.store.card import write_card
 from dihedral.store.graph_files import load_graph, write_graph, write_labels
-from dihedral.store.history import History
 from dihedral.store.manifest import Manifest, holds_model, read_manifest, write_manifest
-from dihedral.store.trained import NOT_CALIBRATED, TrainedModel
+from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel
 
 Dtype = Literal["float32", "float16"]
 _LATER = re.compile(r"[a-z]+(-\d{5}-of-\d{5})?(\.labels)?\.save-[0-9a-f]{8}\.(safetensors|arrow|json)")
@@ -88,18 +87,14 @@ def save_model(
 
 def _check_values(model: Model, dtype: Dtype) -> None:
     """Raise an error unless all values are numbers that the type of the file can hold."""
+    limit = torch.finfo(_DTYPES[dtype]).max
     for name, tensor in {"entities": model.entities.detach(), **model.relations.stored()}.items():
-        if not tensor.is_floating_point() or not tensor.numel():
-            continue
-        lowest, highest = (float(value) for value in tensor.aminmax())
-        if not (math.isfinite(lowest) and math.isfinite(highest)):
+        largest = float(torch.linalg.vector_norm(tensor, math.inf)) if tensor.is_floating_point() else 0.0
+        if not math.isfinite(largest):
             raise DihedralError(f"{name} of the model hold NaN or infinity, so training diverged; it is not saved")
-        largest = torch.finfo(_DTYPES[dtype]).max
-        if name == "entities" and max(-lowest, highest) > largest:
-            raise DihedralError(
-                f"entities of the model hold {max(-lowest, highest):.4g}, and {dtype} ends at {largest:.4g}; "
-                "save it as float32"
-            )
+        if name == "entities" and largest > limit:
+            found = f"{name} of the model hold {largest:.4g}, and {dtype} ends at {limit:.4g}"
+            raise DihedralError(f"{found}; save it as float32")
 
 
 def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> None:

@@ -8,7 +8,7 @@ latest accept or reject stands; nobody can take back or skip away what another h
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -74,12 +74,7 @@ class Reviews:
     def __init__(self, folder: Path) -> None:
         self.journal = Journal(folder / FILE)
         self._lock = threading.RLock()
-        self._forget()
-
-    def _forget(self) -> None:
-        self._by_fact: dict[Fact, list[Decision]] = {}  # those not taken back, in order
-        self._by_reviewer: dict[str, list[Decision]] = {}
-        self._standing: dict[Fact, Decision] = {}
+        self._all: list[Decision] = []  # those not taken back, in order
 
     @property
     def path(self) -> Path:
@@ -88,53 +83,43 @@ class Reviews:
     # --- reading -------------------------------------------------------------------------------
 
     @contextmanager
-    def _current(self) -> Iterator[None]:
+    def _current(self) -> Iterator[list[Decision]]:
+        """All decisions that were not taken back."""
         with self._lock:
-            self._refresh()
-            yield
+            rows, replaced = self.journal.read()
+            if replaced:
+                self._all.clear()
+            for decision in filter(None, map(Decision.from_dict, rows)):
+                if decision.decision != UNDO:
+                    self._all.append(decision)
+                elif (place := self._latest_place(decision.reviewer, decision.fact)) is not None:
+                    del self._all[place]
+            yield self._all
 
-    def _refresh(self) -> None:
-        rows, replaced = self.journal.read()
-        if replaced:
-            self._forget()
-        for row in rows:
-            decision = Decision.from_dict(row)
-            if decision is not None:
-                self._apply(decision)
-
-    def _apply(self, decision: Decision) -> None:
-        about = self._by_fact.setdefault(decision.fact, [])
-        own = self._by_reviewer.setdefault(decision.reviewer, [])
-        if decision.decision != UNDO:
-            about.append(decision)
-            own.append(decision)
-        else:
-            undone = next((each for each in reversed(own) if each.fact == decision.fact), None)
-            if undone is None:
-                return
-            _remove_last(about, undone)
-            _remove_last(own, undone)
-        latest = {each.reviewer: each for each in about}
-        verdicts = [each for each in about if latest[each.reviewer] is each and each.decision != "skip"]
-        stands = max(
-            reversed(verdicts), key=lambda each: each.time, default=None
-        )  # the last one of those with the same time
-        if self._standing.get(decision.fact) is not stands:
-            self._standing.pop(decision.fact, None)
-            if stands is not None:
-                self._standing[decision.fact] = stands
+    def _latest_place(self, reviewer: str, fact: Fact | None) -> int | None:
+        """The place of the latest decision of a reviewer, about any fact or about one."""
+        own = ((i, each) for i, each in reversed(list(enumerate(self._all))) if each.reviewer == reviewer)
+        return next((i for i, each in own if fact is None or each.fact == fact), None)
 
     def standing(self) -> dict[Fact, Decision]:
         """The accept or reject that stands for each fact, in the order in which they were made."""
-        with self._current():
-            return dict(self._standing)
+        with self._current() as decisions:
+            latest, found = _latest(decisions), dict[Fact, Decision]()
+            for each in decisions:
+                if each.decision == "skip" or latest[each.fact, each.reviewer] is not each:
+                    continue
+                if each.fact not in found or each.time >= found[each.fact].time:
+                    found.pop(each.fact, None)  # the latest comes last
+                    found[each.fact] = each
+            return found
 
     def facts(self, verdict: Verdict) -> list[Fact]:
         """The facts with a verdict; with "skip", those that a reviewer skipped and nobody decided."""
-        with self._current():
+        with self._current() as decisions:
+            standing = self.standing()
             if verdict == "skip":
-                return [fact for fact, all_ in self._by_fact.items() if all_ and fact not in self._standing]
-            return [fact for fact, decision in self._standing.items() if decision.decision == verdict]
+                return list(dict.fromkeys(each.fact for each in decisions if each.fact not in standing))
+            return [fact for fact, decision in standing.items() if decision.decision == verdict]
 
     def pending(self, graph: Graph) -> list[Fact]:
         """The accepted facts of known names that the graph does not hold yet."""
@@ -148,28 +133,23 @@ class Reviews:
 
     def probabilities(self) -> dict[Fact, float]:
         """The probability that the latest decision about a fact has, of those with one."""
-        with self._current():
-            all_ = [each for about in self._by_fact.values() for each in about]
-            return {each.fact: each.probability for each in all_ if each.probability is not None}
+        with self._current() as decisions:
+            return {each.fact: each.probability for each in decisions if each.probability is not None}
 
     def opinion(self, fact: Fact, reviewer: str) -> Decision | None:
         """The latest decision of one reviewer about a fact."""
-        with self._current():
-            return self._opinion(fact, reviewer)
+        return self.opinions(reviewer).get(fact)
 
     def opinions(self, reviewer: str) -> dict[Fact, Decision]:
         """The latest decisions of one reviewer."""
-        with self._current():
-            return {each.fact: each for each in self._by_reviewer.get(reviewer, ())}
-
-    def _opinion(self, fact: Fact, reviewer: str) -> Decision | None:
-        return next((each for each in reversed(self._by_fact.get(fact, ())) if each.reviewer == reviewer), None)
+        with self._current() as decisions:
+            return {each.fact: each for each in decisions if each.reviewer == reviewer}
 
     def disputed(self) -> set[Fact]:
         """The facts that one reviewer accepts and another rejects."""
-        with self._current():
-            latest = {fact: {each.reviewer: each.decision for each in all_} for fact, all_ in self._by_fact.items()}
-            return {fact for fact, of in latest.items() if {"accept", "reject"} <= set(of.values())}
+        with self._current() as decisions:
+            verdicts = {(each.fact, each.decision) for each in _latest(decisions).values()}
+            return {fact for fact, verdict in verdicts if verdict == "accept" and (fact, "reject") in verdicts}
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -187,32 +167,24 @@ class Reviews:
         if not left:
             return 0
         with self._writing() as append:
-            while left:
-                first = {
-                    each.fact: each for each in reversed(left)
-                }  # several about a fact are added one after the other
-                new = [each for each in left if first[each.fact] is each and not self._holds(each)]
+            while left:  # several about a fact are added one after the other
+                first = {each.fact: each for each in reversed(left)}
+                standing, latest = self.standing(), _latest(self._all)
+                new = [each for each in left if first[each.fact] is each and not _is_made(each, latest, standing)]
                 if new:
                     append([each.to_dict() for each in new])
-                    self._refresh()
                 left, count = [each for each in left if first[each.fact] is not each], count + len(new)
         return count
-
-    def _holds(self, decision: Decision) -> bool:
-        """Whether this is what the reviewer has decided already, and nobody has decided otherwise since."""
-        known = self._opinion(decision.fact, decision.reviewer)
-        standing = self._standing.get(decision.fact)
-        return _same(decision, known) and (decision.decision == "skip" or standing is known)
 
     def undo(self, reviewer: str, fact: Fact | None = None) -> Decision:
         """Take back the latest decision of a reviewer, or that about a fact; returns what was taken back."""
         reviewer = check_reviewer(reviewer)
         with self._writing() as append:
-            own = self._by_reviewer.get(reviewer, [])
-            undone = next((each for each in reversed(own) if fact is None or each.fact == fact), None)
-            if undone is None:
+            place = self._latest_place(reviewer, fact)
+            if place is None:
                 about = "" if fact is None else f" about {fact!r:.300}"
                 raise DihedralError(f"reviewer {reviewer!r} has made no decision{about} that can be undone")
+            undone = self._all[place]
             append([Decision(undone.fact, UNDO, reviewer, now()).to_dict()])
         return undone
 
@@ -271,10 +243,14 @@ def _checked(decision: Decision) -> Decision:
     return Decision(decision.fact, decision.decision, reviewer, utc(decision.time) or now(), note, shown, uncorrected)
 
 
-def _same(decision: Decision, known: Decision | None) -> bool:
-    return known is not None and (known.decision, known.note) == (decision.decision, decision.note)
+def _latest(decisions: Iterable[Decision]) -> dict[tuple[Fact, str], Decision]:
+    """The latest decision of each reviewer about each fact."""
+    return {(each.fact, each.reviewer): each for each in decisions}
 
 
-def _remove_last(decisions: list[Decision], one: Decision) -> None:
-    place = max(i for i, each in enumerate(decisions) if each is one)
-    del decisions[place]
+def _is_made(decision: Decision, latest: dict[tuple[Fact, str], Decision], standing: dict[Fact, Decision]) -> bool:
+    """Whether this is what the reviewer has decided already, and nobody has decided otherwise since."""
+    known = latest.get((decision.fact, decision.reviewer))
+    if known is None or (known.decision, known.note) != (decision.decision, decision.note):
+        return False
+    return decision.decision == "skip" or standing.get(decision.fact) is known

@@ -1,23 +1,95 @@
-"""A trained model with everything that its folder holds: training makes it, and the Predictor answers from it."""
+"""A trained model with everything that its folder holds: training makes it, and the Predictor answers from it.
+
+Its history says what each update changed and measured.
+"""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
+from dihedral.io.files import read_record
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.scorer import Scorer
-from dihedral.store.history import History
 
 NOT_CALIBRATED = "it was not calibrated; call calibrate()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A model after an update, or as it was trained (version 0, without a parent). It holds counts but no fact."""
+
+    version: int
+    parent: int | None = None
+    time: str = ""  # of the update, in UTC
+    fingerprint: str = ""  # of the graph
+    facts: int  # for training
+    entities: int | None = None  # in the graph of version 0
+    relations: int | None = None
+    added: int = 0  # facts
+    removed: int = 0
+    new_entities: int = 0
+    new_relations: int = 0
+    known_already: int = 0  # facts to add that the graph held
+    added_sha256: str = ""
+    removed_sha256: str = ""
+    rows_changed: int = 0  # of the entities that the parent had
+    rows: int = 0
+    rows_started_over: int = 0
+    trained_again: bool = False  # all rows started over: this is a new model
+    relations_trained: bool = False
+    epochs: int = 0
+    train_seconds: float = 0.0
+    valid_mrr: float | None = None
+    test_mrr: float | None = None
+    before: dict[str, float] = field(default_factory=dict)  # valid_mrr and test_mrr of the parent on the same facts
+    drift: dict[str, float | None] = field(default_factory=dict)  # MRR of added and of other training facts
+    advice: str | None = None  # why the model should be trained again
+    not_undone: str | None = None  # what it still holds of removed facts
+
+    def mrr(self, split: str) -> tuple[float | None, float | None]:
+        """The MRR of a split before and after the update, on the same facts."""
+        name = f"{split}_mrr"
+        return self.before.get(name), getattr(self, name, None)
+
+
+@dataclass(frozen=True)
+class History:
+    """All versions of a model in their order; empty if it was never updated."""
+
+    versions: tuple[Version, ...] = ()
+
+    @property
+    def latest(self) -> Version:
+        return self.versions[-1]
+
+    @property
+    def names_at_split(self) -> tuple[int, int] | None:
+        """The numbers of entities and relations when valid was drawn; None if that is not recorded."""
+        first = self.versions[0] if self.versions else None
+        if first is None or first.entities is None or first.relations is None:
+            return None
+        return first.entities, first.relations
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"versions": [asdict(each) for each in self.versions]}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> History:
+        """The history that a file holds, checked."""
+        try:
+            return cls(tuple(read_record(Version, each) for each in content["versions"]))
+        except (KeyError, TypeError) as error:
+            raise DihedralError(f"the model's versions are damaged: {error}; copy the folder again") from None
 
 
 @dataclass(eq=False)

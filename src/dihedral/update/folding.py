@@ -32,8 +32,7 @@ from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
-from dihedral.store.history import History
-from dihedral.store.trained import TrainedModel
+from dihedral.store.trained import History, TrainedModel
 from dihedral.update.background import QuestionSample
 
 CANDIDATES = 256  # entities of a softmax

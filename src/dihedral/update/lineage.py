@@ -14,8 +14,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.graph.changes import Change
 from dihedral.graph.triples import SPLITS, Triples
-from dihedral.store.history import History, Version
-from dihedral.store.trained import TrainedModel
+from dihedral.store.trained import History, TrainedModel, Version
 from dihedral.update.parts import UpdateParts
 
 SAMPLE = 1000  # added facts that are ranked

@@ -20,6 +20,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,10 @@ from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.threads import at_most
 from dihedral.store.folder import load_model, save_model, saved_options
-from dihedral.store.history import History
 from dihedral.store.manifest import MANIFEST, holds_model
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Fact, Reviews
-from dihedral.store.trained import TrainedModel
+from dihedral.store.trained import History, TrainedModel
 from dihedral.update.lineage import record_update, versions_of
 from dihedral.update.parts import UpdateParts
 from dihedral.update.schedule import make_schedule, trained_epochs
@@ -103,11 +103,8 @@ def update(
         if len(schedule.facts):  # there are none if only valid and test facts are removed
             with at_most(num_threads(trainer.recipe, change.after, trained.device)):
                 trainer.run()
-    result = _new(trained, trainer) if schedule.starts_over else parts.result(trainer)
     seconds = time.perf_counter() - started + before_resume
-    result.metrics = _unmeasured(trained) | result.metrics
-    if not schedule.starts_over:
-        measure(result)
+    result = _finish(parts, trainer)
     result.history = History(versions_of(trained))  # new names have no facts in valid, which probabilities allow for
     if calibrate:
         try_to_fit_probabilities(result, seed)
@@ -157,20 +154,18 @@ def _begin(trainer: Trainer, resume: bool) -> float:
     return trainer.state.seconds
 
 
-def _unmeasured(trained: TrainedModel) -> dict[str, Any]:
-    """The metrics that an update does not measure again."""
-    return {key: value for key, value in trained.metrics.items() if key not in ("valid", "test")}
-
-
-def _new(trained: TrainedModel, trainer: Trainer) -> TrainedModel:
-    """A new model, with what the old one was stored with."""
-    result = finish(trainer)
-    result.recipe = trained.recipe
-    if trained.optimiser is None:
-        result.optimiser = None
-    if trained.latents is None:
-        result.latents = None
-    return result
+def _finish(parts: UpdateParts, trainer: Trainer) -> TrainedModel:
+    """The updated or new model, measured, with what the old one was stored with."""
+    trained = parts.trained
+    about = {key: value for key, value in trained.metrics.items() if key not in ("valid", "test")}
+    if not parts.schedule.starts_over:
+        result = replace(parts.result(trainer), metrics=about)
+        measure(result)
+        return result
+    new = finish(trainer)
+    latents = None if trained.latents is None else new.latents
+    optimiser = None if trained.optimiser is None else new.optimiser
+    return replace(new, recipe=trained.recipe, metrics=about | new.metrics, latents=latents, optimiser=optimiser)
 
 
 def update_folder(
@@ -205,8 +200,10 @@ def update_folder(
             kept = saved_options(folder)
             trained = load_model(folder, device=choose_device(device))
             add, remove = read_facts(add), read_facts(remove)
-            if reviews:
-                add = _with_accepted(decisions.pending(trained.graph), add, remove)
+            accepted = decisions.pending(trained.graph) if reviews else []
+            if reviews and not (accepted or add or remove):
+                raise DihedralError("no accepted fact is missing from the graph; accept some with `dihedral review`")
+            add = [*add, *(fact for fact in accepted if fact not in remove)]
             updated = update(trained, add=add, remove=remove, checkpoints=checkpoints, resume=resume, **options)
             if updated.calibration is not None and usable(decisions.standing().values()):
                 use_reviews(updated, decisions)
@@ -229,13 +226,6 @@ def update_folder(
                     empty.rmdir()
             raise
     return updated
-
-
-def _with_accepted(accepted: Sequence[Fact], add: list[Fact], remove: list[Fact]) -> list[Fact]:
-    """The facts to add, and those that were accepted and are to be neither added nor removed otherwise."""
-    if not accepted and not add and not remove:
-        raise DihedralError("no accepted fact is missing from the graph; accept some with `dihedral review`")
-    return [*add, *(fact for fact in accepted if fact not in remove)]
 
 
 def _reject(decisions: Reviews, removed: Sequence[Fact]) -> None:
