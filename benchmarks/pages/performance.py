@@ -145,17 +145,6 @@ def capacity() -> str:
     return text + markdown(["GPU memory", *OBJECTIVES.values()], rows)
 
 
-def processes() -> str:
-    """Epochs with several processes on one CPU."""
-    rows = []
-    for cores in (2, 16):
-        for name, found in read(f"scale-processes-{cores}-cores")["workloads"].items():
-            rows += [[cores, name, f"{r['batch_size']:,}", r["processes"], f"{r['seconds']:.2f}", f"{r['times']:.2f}"]
-                     for r in found if r["processes"] == found[-1]["processes"]]  # fmt: skip
-    header = ["cores", "workload", "batch", "processes", "epoch, s", "speed-up"]
-    return markdown(header, rows) + "\n*`results/scale-processes-*.json`.*\n"
-
-
 def duration(value: float) -> str:
     if value < 1:
         return f"{value * 1000:.1f} ms"
