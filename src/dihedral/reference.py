@@ -148,3 +148,42 @@ def filtered_rank(scores: Tensor, answer: int, known: Tensor) -> float:
     others[known], others[answer] = False, False
     greater, equal = scores[others] > scores[answer], scores[others] == scores[answer]
     return 1 + int(greater.sum()) + int(equal.sum()) / 2
+
+
+# --- paths: the elements answer by themselves; it is not in the paper (`models.paths`) ------------------
+
+
+def path_states(
+    edges: Tensor,
+    fans: Tensor,
+    degrees: Tensor,
+    start: int,
+    vector: Tensor,
+    gates: Tensor,
+    steps: Tensor,
+    shared: Tensor,
+) -> Tensor:
+    """States [N, 2, L] of one question: sums over the paths from its entity `start` of products of elements.
+
+    edges [E, 3]: source, step and target, in both directions, without the fact that is asked for. fans [E]: the number
+    of entities to which the step leads from the source, with it. degrees [N]: of the entities, without it. vector
+    [2, L]: e_q. gates [T, 2R, L]: γ_t(q, s). steps [2R, L, 2, 2]: the elements D_s. shared [4, T]: α, β, c and f.
+    """
+    source, step, target = edges.T
+    first = torch.zeros(len(degrees), *vector.shape, dtype=vector.dtype)
+    first[start] = vector
+    state = first
+    for gate, keep, restart, exponent, fan in zip(gates, *shared, strict=True):
+        sent = torch.einsum("elij,eil->ejl", steps[step], state[source])  # D_sᵀ x
+        sent = sent * gate[step][:, None] * fans[:, None, None] ** -fan
+        arrived = torch.zeros_like(state).index_add(0, target, sent)
+        scale = (1 + degrees.to(vector.dtype)) ** -exponent
+        state = keep * state + restart * first + scale[:, None, None] * arrived
+    return state
+
+
+def path_scores(states: Tensor, reading: Tensor, bias: Tensor, reached: Tensor) -> Tensor:
+    """Scores [N] from states, the weights w and ω [3, L] of the question, and the entities that paths reach [N]."""
+    lengths = states.square().sum(1).add(1e-12).sqrt()  # [N, L]
+    parts = (states * reading[:2]).sum(1) + lengths * reading[2]
+    return torch.where(reached, bias + (parts / (1 + lengths).sqrt()).sum(-1), 0.0)

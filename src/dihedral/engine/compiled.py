@@ -7,7 +7,7 @@ to use. Results do not depend on the number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -74,12 +74,23 @@ def own_threads() -> Iterator[None]:
 
 
 def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
-    """Split 0..size into one range per thread and run the kernel on each; tensors are passed as arrays."""
+    """Run a kernel on 0..size, one range per thread; tensors are passed as arrays."""
     arrays: list[Any] = [each.detach().numpy() if isinstance(each, Tensor) else each for each in arguments]
+    in_threads(lambda start, stop: kernel(start, stop, *arrays), size)
+
+
+def in_threads(work: Callable[[int, int], None], size: int, per_task: int = 0) -> None:
+    """Call work(start, stop) for the parts of 0..size on all threads: one part per thread, or parts of `per_task`."""
     threads = min(_threads or torch.get_num_threads(), max(1, size))
-    bounds = [size * i // threads for i in range(threads + 1)]
-    futures = [_pool().submit(kernel, *bounds[i : i + 2], *arrays) for i in range(1, threads)]
-    kernel(bounds[0], bounds[1], *arrays)
+    length = per_task or -(-size // threads)
+    starts = iter(range(0, size, max(1, length)))  # each thread takes the next part that is left
+
+    def run() -> None:
+        for start in starts:
+            work(start, min(size, start + length))
+
+    futures = [_pool().submit(run) for _ in range(1, threads)]
+    run()
     for future in futures:
         future.result()
 

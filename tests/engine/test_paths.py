@@ -1,0 +1,169 @@
+"""The engine of path models against the reference in double precision, and against sums over paths."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dihedral import reference
+from dihedral.engine import compiled
+from dihedral.engine.paths import PathEdges, PathQuestions, PathWeights, path_loss, path_scores
+from dihedral.graph import GraphIndex
+from dihedral.models.dihedral import ArgmaxRelations
+from dihedral.models.paths import PathModel
+
+ENTITIES, RELATIONS, COMPONENTS, STEPS = 30, 3, 4, 3
+
+
+@pytest.fixture(scope="module")
+def index() -> GraphIndex:
+    """A sparse graph with pairs in both directions, a loop, parallel facts and an entity without facts."""
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, [ENTITIES - 1, RELATIONS, ENTITIES - 1], (45, 3))
+    special = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 1], [2, 1, 2], [1, 2, 3]])
+    return GraphIndex.build([np.concatenate([drawn, special]).astype(np.int32)], ENTITIES, RELATIONS)
+
+
+@pytest.fixture(scope="module")
+def edges(index) -> PathEdges:
+    return PathEdges(index.keys, index.starts, index.ends, ENTITIES, RELATIONS)
+
+
+@pytest.fixture
+def model() -> PathModel:
+    generator = torch.Generator().manual_seed(1)
+    relations = ArgmaxRelations(RELATIONS, 2 * COMPONENTS, 8, generator=generator)
+    model = PathModel(relations, STEPS, generator=generator)
+    model.shared.data = torch.rand(4, STEPS, generator=generator)
+    model.bias.data.normal_(generator=generator)
+    return model.requires_grad_(False)
+
+
+def all_edges(index: GraphIndex) -> Tensor:
+    return torch.stack([index.sources, index.steps.long(), index.ends.long()], 1)
+
+
+def without_fact(edges: Tensor, entity: int, step: int, answer: int, pair: bool) -> Tensor:
+    """The edges without those of a fact, or without all between its entities."""
+    source, taken, end = edges.T
+    inverse = (step + RELATIONS) % (2 * RELATIONS)
+    there = (source == entity) & (end == answer) & (pair | (taken == step))
+    back = (source == answer) & (end == entity) & (pair | (taken == inverse))
+    return edges[~(there | back)]
+
+
+def fan_out(index: GraphIndex, edges: Tensor) -> Tensor:
+    """The number of entities to which the step of each edge leads from its source, in the complete graph."""
+    return index.counts(edges[:, 0], edges[:, 1]).double()
+
+
+def reference_scores(
+    index: GraphIndex, edges: Tensor, entity: int, number: int, questions: PathQuestions, weights: PathWeights
+) -> Tensor:
+    """Scores [N] of one question by the reference, over some edges of a graph."""
+    blocks = weights.blocks.view(-1, 2, 2, COMPONENTS).permute(0, 3, 1, 2)
+    degrees = torch.bincount(edges[:, 0], minlength=ENTITIES)
+    states = reference.path_states(
+        edges, fan_out(index, edges), degrees, entity, weights.vectors[number].view(2, -1),
+        weights.gates[questions.which[number]], blocks, weights.shared,
+    )  # fmt: skip
+    reached = torch.zeros(ENTITIES, dtype=torch.bool)
+    reached[entity] = True
+    for _ in range(STEPS):
+        reached[edges[reached[edges[:, 0]], 2]] = True
+    return reference.path_scores(states, weights.reading[number], weights.bias[number], reached)
+
+
+def facts_as_questions(index: GraphIndex) -> tuple[Tensor, Tensor, Tensor]:
+    return index.sources, index.steps.long(), index.ends.long()
+
+
+def test_scores_are_those_of_the_reference(index, edges, model):
+    entities, steps = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(2 * RELATIONS)).T
+    questions, weights = model.weights(entities, steps)
+    exact = PathWeights(*(each.double() for each in weights))
+    found = path_scores(edges, questions, weights)
+    for number in range(0, len(entities), 7):
+        wanted = reference_scores(index, all_edges(index), int(entities[number]), number, questions, exact)
+        torch.testing.assert_close(found[number].double(), wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_losses_and_gradients_are_those_of_the_reference(index, edges, model, pair):
+    entities, steps, answers = (each[::5] for each in facts_as_questions(index))
+    known = index.answers(entities, steps)
+    questions, weights = model.weights(entities, steps)
+    fast = PathWeights(*(each.clone().requires_grad_() for each in weights))
+    path_loss(edges, questions, answers, known, fast, without_pair=pair).backward()
+    exact = PathWeights(*(each.double().requires_grad_() for each in weights))
+    losses = []
+    for number, asked in enumerate(zip(entities.tolist(), steps.tolist(), answers.tolist(), strict=True)):
+        kept = without_fact(all_edges(index), *asked, pair)
+        scores = reference_scores(index, kept, asked[0], number, questions, exact)
+        others = torch.zeros(ENTITIES, dtype=torch.bool)
+        others[known[1][known[0] == number]] = True
+        others[asked[2]] = False
+        losses.append(-scores[~others].log_softmax(0)[(~others)[: asked[2]].sum()])
+    torch.stack(losses).mean().backward()
+    for name, mine, wanted in zip(PathWeights._fields, fast, exact, strict=True):
+        assert mine.grad is not None and wanted.grad is not None
+        torch.testing.assert_close(mine.grad.double(), wanted.grad, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def test_a_state_is_the_sum_over_paths_of_products_of_elements(index, model):
+    """With α = β = c = f = 0, only paths of exactly T steps count; here they are walked one by one."""
+    edges, entity, step = all_edges(index), 1, 0
+    _, weights = model.weights(torch.tensor([entity]), torch.tensor([step]))
+    exact = PathWeights(*(each.double() for each in weights))
+    blocks = exact.blocks.view(-1, 2, 2, COMPONENTS).permute(0, 3, 1, 2)  # [2R, L, 2, 2]
+    ways = [(edge,) for edge in edges.tolist() if edge[0] == entity]
+    for _ in range(STEPS - 1):
+        ways = [(*way, edge) for way, edge in itertools.product(ways, edges.tolist()) if way[-1][2] == edge[0]]
+    wanted = torch.zeros(ENTITIES, 2, COMPONENTS, dtype=torch.float64)
+    for way in ways:
+        product = torch.eye(2, dtype=torch.float64).expand(COMPONENTS, 2, 2)
+        gate = torch.ones(COMPONENTS, dtype=torch.float64)
+        for t, (_, taken, _) in enumerate(way):
+            product = product @ blocks[taken]  # R₁R₂ … as the paper composes relations
+            gate = gate * exact.gates[0, t, taken]
+        wanted[way[-1][2]] += gate * torch.einsum("lij,il->jl", product, exact.vectors[0].view(2, -1))
+    degrees = torch.zeros(ENTITIES)
+    none = torch.zeros(4, STEPS, dtype=torch.float64)
+    found = reference.path_states(
+        edges, fan_out(index, edges), degrees, entity, exact.vectors[0].view(2, -1), exact.gates[0], blocks, none
+    )  # fmt: skip
+    torch.testing.assert_close(found, wanted)
+
+
+def test_results_do_not_depend_on_the_number_of_threads(index, edges, model):
+    entities, steps, answers = facts_as_questions(index)
+    found = []
+    for threads in (1, 3):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            questions, weights = model.weights(entities, steps)
+            mine = PathWeights(*(each.clone().requires_grad_() for each in weights))
+            loss = path_loss(edges, questions, answers, index.answers(entities, steps), mine)
+            loss.backward()
+            found.append([loss.detach(), *(each.grad for each in mine), path_scores(edges, questions, weights)])
+        finally:
+            torch.set_num_threads(before)
+    for one, three in zip(*found, strict=True):
+        assert torch.equal(one, three)
+
+
+def test_an_entity_without_facts_reaches_only_itself(edges, model):
+    questions, weights = model.weights(torch.tensor([ENTITIES - 1]), torch.tensor([0]))
+    scores = path_scores(edges, questions, weights)
+    assert scores.count_nonzero() == 1 and scores[0, -1] != 0
+
+
+def test_path_models_need_numba(index, monkeypatch):
+    monkeypatch.setattr(compiled, "available", lambda: False)
+    with pytest.raises(Exception, match="path models need numba"):
+        PathEdges(index.keys, index.starts, index.ends, ENTITIES, RELATIONS)
