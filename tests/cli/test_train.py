@@ -70,7 +70,7 @@ def test_a_file_with_named_columns_is_split_with_the_split_seed(cli, family, tmp
     [
         (["--set", "epochs"], "--set got 'epochs'; write KEY=VALUE, such as epochs=40"),
         (["--set", "lr=3"], "recipe setting 'lr' does not exist; set entity_lr and relation_lr"),
-        (["--set", "epoch=3"], "recipe setting 'epoch' does not exist; did you mean 'epochs'?"),
+        (["--set", "epoch=3"], "recipe setting 'epoch' does not exist; did you mean 'epochs', 'facts_per_epoch'?"),
         (["--set", "epochs=x"], "epochs is 'x'; it must be a whole number"),
         (["--set", "epochs=1.5"], "epochs is '1.5'; it must be a whole number"),
         (["--set", "epochs=-1"], "epochs is -1; it must be more than 0"),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from dihedral.ask.answer_calibration import fit_answers
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
-from dihedral.learn.trainer import Trainer
+from dihedral.learn.loop import Run
 from dihedral.probability.calibration import Calibration, fit_calibration, measure_judgements
 from dihedral.probability.corrections import Corrections, fit_corrections
 from dihedral.probability.ordering import compare_orders
@@ -19,11 +17,10 @@ from dihedral.store.reviews import Reviews
 from dihedral.store.trained import TrainedModel
 
 
-def finish(trainer: Trainer) -> TrainedModel:
+def finish(trainer: Run) -> TrainedModel:
     """The best model of a run, measured."""
-    model, latents = trainer.best_model()
-    state = trainer.state
-    metrics: dict[str, Any] = {
+    trained, state = trainer.result(), trainer.state
+    trained.metrics = {
         "seed": trainer.seed,
         "epochs": state.epoch,
         "best_epoch": state.best_epoch if state.best_epoch >= 0 else state.epoch,
@@ -33,16 +30,8 @@ def finish(trainer: Trainer) -> TrainedModel:
         "processes": trainer.shard.world,
         "torch": torch.__version__,
     }
-    trained = TrainedModel(
-        model, trainer.graph, recipe=trainer.recipe, metrics=metrics, latents=latents, optimiser=relation_sums(trainer)
-    )
     measure(trained)
     return trained
-
-
-def relation_sums(trainer: Trainer) -> dict[str, Tensor]:
-    """The sums of Adagrad of the relations that a run trains, by the name of the parameter."""
-    return {name: each.sum for name, each in trainer.optimisers.items() if name != "entities"}
 
 
 def measure(trained: TrainedModel) -> None:

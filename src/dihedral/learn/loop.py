@@ -31,6 +31,7 @@ from dihedral.learn.checkpoint import Identity, RunFolder, RunState, run_identit
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, any_rank
 from dihedral.scoring.scorer import Scorer
+from dihedral.store.trained import TrainedModel
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
@@ -86,6 +87,7 @@ class Run:
     triples: Tensor  # [n, 3]: what the next epoch trains on
     shard: Shard  # the entities of this process
     uses_kernels = False  # steps run on the compiled kernels, which need torch's threads
+    epoch_size: int | None = None  # triples of an epoch, drawn at random; None is all
 
     def __init__(
         self,
@@ -123,6 +125,10 @@ class Run:
 
     def scorer(self) -> Scorer:
         """The model as it is now, for a validation."""
+        raise NotImplementedError
+
+    def result(self) -> TrainedModel:
+        """The model to keep: the best on valid, or the last."""
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
@@ -201,7 +207,7 @@ class Run:
         """Validate if it is due, and put the epoch into the history, the log and an event."""
         state, recipe = self.state, self.recipe
         row: Event = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 4)}
-        row["triples_per_second"] = round(len(self.triples) / seconds)
+        row["triples_per_second"] = round((self.epoch_size or len(self.triples)) / seconds)
         is_last = state.epoch == recipe.epochs or self.out_of_time
         if self.evaluator is not None and (state.epoch % recipe.validate_every == 0 or is_last):
             row["valid_mrr"] = self._validate(self.evaluator)
@@ -226,7 +232,7 @@ class Run:
         """The steps of an epoch that are left; returns the epoch's mean loss, or None if stopped within it."""
         state = self.state
         generator = self.generator.manual_seed(self.seed * 1_000_003 + state.epoch)
-        order = torch.randperm(len(self.triples), generator=generator, device=self.device)
+        order = torch.randperm(len(self.triples), generator=generator, device=self.device)[: self.epoch_size]
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
         batches = order.split(self.recipe.batch_size)

@@ -27,6 +27,7 @@ from dihedral.objectives.regularisers import make_regulariser
 from dihedral.objectives.softmax import SoftmaxLoss
 from dihedral.objectives.walks import Compositions, Walks
 from dihedral.scoring.embedding import EmbeddingScorer
+from dihedral.store.trained import TrainedModel
 
 STEPS_BEFORE_CAPTURE = 3  # kernels compile and allocators warm up in these
 MIN_CAPTURED = 100  # full batches that repay the time of a capture
@@ -176,6 +177,15 @@ class Trainer(Run):
             self.optimisers[f"relations.{name}"].step(kept)
 
     # --- the result ----------------------------------------------------------------------------
+
+    def result(self) -> TrainedModel:
+        model, latents = self.best_model()
+        sums = self.relation_sums()
+        return TrainedModel(model, self.graph, recipe=self.recipe, latents=latents, optimiser=sums)
+
+    def relation_sums(self) -> dict[str, Tensor]:
+        """The sums of Adagrad of the relations that are trained, by the name of the parameter."""
+        return {name: each.sum for name, each in self.optimisers.items() if name != "entities"}
 
     def best_model(self) -> tuple[Model, dict[str, Tensor]]:
         """The model to keep, with the relations as they are stored, and the latent parameters that they come from."""

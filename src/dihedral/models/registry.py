@@ -65,12 +65,34 @@ def build_model(
     >>> build_model("dihedral-ste", 5, 2, dimension=6).codes.shape
     torch.Size([2, 3])
     """
+    generator = torch.Generator().manual_seed(seed)
+    relations = build_relations(
+        name, num_relations, dimension, K, relation_init,
+        generator=generator, scaled=scaled, levels=levels, reciprocal=reciprocal,
+    )  # fmt: skip
+    shard = Shard.mine(num_entities)
+    return Model(_normal_rows(shard, dimension, generator).mul_(entity_init), relations, shard)
+
+
+def build_relations(
+    name: str,
+    num_relations: int,
+    dimension: int,
+    K: int,
+    init: float | None,
+    *,
+    generator: torch.Generator,
+    scaled: bool = False,
+    levels: str = "1",
+    reciprocal: bool = False,
+) -> Any:
+    """The relations of a new model, of the class that has this name."""
     if name not in MODELS:
         raise DihedralError(
             f"model {name!r} is unknown; choose one of {', '.join(MODELS)}{close_matches(name, MODELS)}"
         )
     model: Any = MODELS[name]
-    options: dict[str, Any] = {"init": model.default_init if relation_init is None else relation_init}
+    options: dict[str, Any] = {"init": model.default_init if init is None else init}
     for option, given, passed, allowed in (
         ("levels", levels != "1", {"grades": parse_levels(levels)}, model.is_gradable),
         ("scaled", scaled, {"K": K, "scaled": scaled}, model.is_discrete),
@@ -79,10 +101,7 @@ def build_model(
         if given and not allowed:
             raise DihedralError(f"model {name!r} has no {option}; leave it out or choose another model")
         options |= passed if allowed else {}
-    generator = torch.Generator().manual_seed(seed)
-    relations = model(num_relations, dimension, generator=generator, **options)
-    shard = Shard.mine(num_entities)
-    return Model(_normal_rows(shard, dimension, generator).mul_(entity_init), relations, shard)
+    return model(num_relations, dimension, generator=generator, **options)
 
 
 def _normal_rows(shard: Shard, dimension: int, generator: torch.Generator) -> Tensor:

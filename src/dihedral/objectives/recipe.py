@@ -20,7 +20,7 @@ from dihedral.models import MODELS
 from dihedral.models.dihedral import check_group
 from dihedral.objectives.regularisers import REGULARISERS
 
-OBJECTIVES = ("logistic", "softmax")
+OBJECTIVES = ("logistic", "softmax", "paths")
 PRECISIONS = ("half", "tf32", "float32")
 BUILT_IN = resources.files("dihedral") / "recipes"
 
@@ -44,8 +44,9 @@ def _models(attribute: str, text: str) -> Condition:
     return Condition("model", lambda name: getattr(MODELS[name], attribute), f"{text} ({names})")
 
 
-LOGISTIC, SOFTMAX = (_equal("objective", name) for name in OBJECTIVES)
+LOGISTIC, SOFTMAX, PATHS = (_equal("objective", name) for name in OBJECTIVES)
 L2, N3 = _equal("regulariser", "l2"), _equal("regulariser", "n3")
+VECTORS = Condition("objective", lambda name: name != "paths", "objectives 'logistic' and 'softmax'")
 REGULARISED = Condition("regulariser", lambda name: name != "none", "regularisers other than 'none'")
 WALKS = Condition("paths", lambda paths: paths > 0, "paths more than 0")
 OWN_NEGATIVES = Condition("share_negatives", lambda count: count == 0, "share_negatives = 0")
@@ -98,7 +99,8 @@ class Recipe:
         when=[GRADABLE],
     )  # fmt: skip
     dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE, EVEN)
-    entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE)
+    entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE, when=[VECTORS])
+    steps: int = setting(4, "Steps of the longest paths.", POSITIVE, when=[PATHS])
     relation_init: float = setting(
         None, "Spread of the initial relation parameters; by default 0.1 for transe, 0.5 for dihedral-projection, "
         "1 for the others.", NOT_NEGATIVE,
@@ -109,15 +111,18 @@ class Recipe:
     )  # fmt: skip
     temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE])
     cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE])
-    relation_scale: bool = setting(False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP])
-    reciprocal: bool = setting(
-        False, "Learn a second operator per relation, which asks for heads (Lacroix et al., 2018).", when=[RECIPROCAL]
+    relation_scale: bool = setting(
+        False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP, VECTORS]
     )
+    reciprocal: bool = setting(
+        False, "Learn a second operator per relation, which asks for heads (Lacroix et al., 2018).",
+        when=[RECIPROCAL, VECTORS],
+    )  # fmt: skip
 
     # the objective
     objective: str = setting(
-        "logistic", "logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides.",
-        choices=OBJECTIVES,
+        "logistic", "logistic: Eq. 2 with sampled negatives; softmax: cross-entropy over all entities, both sides; "
+        "paths: the same for a path model, which has no entity vectors.", choices=OBJECTIVES,
     )  # fmt: skip
     negatives: int = setting(10, "Sampled negatives per positive.", POSITIVE, when=[LOGISTIC])
     share_negatives: int = setting(
@@ -155,12 +160,16 @@ class Recipe:
         0.0, "Probability that an entry of a query is set to 0 in training.",
         NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX, BILINEAR],
     )  # fmt: skip
+    without_pair: bool = setting(
+        False, "All edges between the entities of a fact leave the graph when it is asked for, not only the fact.",
+        when=[PATHS],
+    )  # fmt: skip
     regulariser: str = setting(
         None, "none, l2, n3 (Lacroix et al., 2018) or dura (Zhang et al., 2020; objective 'softmax', bilinear models); "
         "by default l2 if regulariser_weight is more than 0, otherwise none.", choices=REGULARISERS,
     )  # fmt: skip
     regulariser_weight: float = setting(
-        0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED]
+        0.0, "λ, the weight of the regulariser; 0 means regulariser 'none'.", NOT_NEGATIVE, when=[REGULARISED, VECTORS]
     )
     regularise_negatives: bool = setting(
         False, "Apply l2 to the entities of the negative triples too, another reading of the paper's λ.",
@@ -174,10 +183,15 @@ class Recipe:
         when=[SOFTMAX], choices=PRECISIONS,
     )  # fmt: skip
 
-    # the optimiser: Adagrad
+    # the optimiser: Adagrad, and Adam for paths
     batch_size: int = setting(1024, "Triples per step.", POSITIVE)
     epochs: int = setting(100, "Passes over the training triples.", POSITIVE)
-    entity_lr: float = setting(0.1, "Learning rate of the entities and of the factors of relation_scale.", POSITIVE)
+    facts_per_epoch: int = setting(
+        0, "Facts of an epoch, drawn at random; 0 trains on all in each.", NOT_NEGATIVE, when=[PATHS]
+    )
+    entity_lr: float = setting(
+        0.1, "Learning rate of the entities and of the factors of relation_scale.", POSITIVE, when=[VECTORS]
+    )
     relation_lr: float = setting(0.1, "Learning rate of the other relation parameters.", POSITIVE)
     averaging: float = setting(
         0.0, "Decay of an exponential average of the parameters at the end of each epoch; 0 keeps the last ones.",
@@ -205,6 +219,8 @@ class Recipe:
                 if not RANGES[allowed](settings[name]):
                     raise DihedralError(f"{name} is {settings[name]}; it must be {allowed}")
         check_group(MODELS[settings["model"]], settings["K"])
+        if settings["objective"] == "paths" and not BLOCKS.holds(settings["model"]):
+            raise DihedralError(f"model is {settings['model']!r} with objective 'paths'; choose one of {BLOCKS.text}")
         parse_levels(settings["levels"])
         if not settings["regulariser_weight"]:
             settings["regulariser"] = "none"

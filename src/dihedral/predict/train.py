@@ -16,7 +16,8 @@ from dihedral.graph import Graph
 from dihedral.learn.checkpoint import RunFolder, find_difference, run_identity
 from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, num_threads
 from dihedral.learn.finish import finish, try_to_fit_probabilities
-from dihedral.learn.loop import Callback, Event
+from dihedral.learn.loop import Callback, Event, Run
+from dihedral.learn.path_trainer import PathTrainer
 from dihedral.learn.trainer import Trainer
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe, load_recipe
@@ -24,6 +25,7 @@ from dihedral.predict.predictor import Predictor, load
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
 from dihedral.runtime.threads import at_most
+from dihedral.scoring.paths import PathScorer
 from dihedral.store.folder import check_options, save_model
 from dihedral.store.manifest import holds_model
 from dihedral.store.trained import TrainedModel
@@ -82,7 +84,8 @@ def train(
             each(event)
 
     with ExitStack() as stack:
-        here = stack.enter_context(joined(choose_device(device)))
+        wants_cpu = wanted.objective == "paths" and device == "auto"
+        here = stack.enter_context(joined(choose_device("cpu" if wants_cpu else device)))
         is_restart = folder is not None and any_rank(_was_begun(folder), here)
         if folder is not None and holds_model(folder) and not overwrite:
             if resume or is_restart:
@@ -92,7 +95,8 @@ def train(
             from dihedral.learn.loggers import show_progress
 
             callbacks.append(stack.enter_context(show_progress()))
-        trainer = Trainer(
+        kind = PathTrainer if wanted.objective == "paths" else Trainer
+        trainer = kind(
             graph, wanted, seed=seed, device=here, out=folder, checkpoint_minutes=checkpoint_minutes, minutes=minutes,
             callback=announce,
         )  # fmt: skip
@@ -115,9 +119,7 @@ def _was_begun(folder: Path) -> bool:
     return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
 
 
-def _begin(
-    trainer: Trainer, stack: ExitStack, *, resume: bool, is_restart: bool, overwrite: bool, progress: bool
-) -> None:
+def _begin(trainer: Run, stack: ExitStack, *, resume: bool, is_restart: bool, overwrite: bool, progress: bool) -> None:
     """Lock and prepare the run's folder, if there is one, and restore its checkpoint on a resume."""
     run = trainer.folder
     if run is not None:
@@ -144,12 +146,16 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
     run.begin()
 
 
-def _store(trainer: Trainer, trained: TrainedModel, **options: Any) -> None:
+def _store(trainer: Run, trained: TrainedModel, **options: Any) -> None:
     """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
-    entities = trainer.shard.gather(trained.model.entities.detach())
     run = trainer.folder
     if run is None:
         return
+    if isinstance(trained.scorer, PathScorer):
+        save_model(run.folder.parent, trained, **options)
+        run.drop_checkpoint()
+        return
+    entities = trainer.shard.gather(trained.model.entities.detach())
 
     def save() -> None:
         assert entities is not None

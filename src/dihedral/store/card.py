@@ -8,13 +8,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS
 from dihedral.io.display import visible
 from dihedral.io.files import atomic_path
-from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
+from dihedral.scoring.paths import PathScorer
 from dihedral.store.trained import TrainedModel
 
 CARD = "README.md"
@@ -38,10 +40,11 @@ def _is_own(path: Path) -> bool:
 
 def model_card(trained: TrainedModel) -> str:
     """The model, data, metrics, use, recipe and limitations, in Markdown."""
-    model, graph, metrics = trained.model, trained.graph, trained.metrics
+    graph, metrics = trained.graph, trained.metrics
+    codes = getattr(trained.relations, "codes", None)
     head, relation, _ = next(graph.names_of(graph.train[:1]))
     more = ""
-    if model.codes is not None:
+    if codes is not None:
         more += "\n- Rules that follow from group elements hold in the model; verify them in the data."
     if "test" not in metrics:
         more += "\n- It has not been evaluated on test triples."
@@ -49,7 +52,7 @@ def model_card(trained: TrainedModel) -> str:
     return template.format(
         mark=MARK,
         name=_code(graph.name),
-        model=_model(model),
+        model=_model(trained, codes),
         graph=graph,
         data=_data(graph),
         metrics=_metrics(metrics),
@@ -61,15 +64,21 @@ def model_card(trained: TrainedModel) -> str:
     )
 
 
-def _model(model: Model) -> str:
-    size = f"{model.num_entities} entities with {model.dimension} numbers each, {model.num_relations} relations"
-    if model.codes is None:
-        return f"A {_code(model.relations.kind)} model: {size}."
-    settings = model.relations.settings()
+def _model(trained: TrainedModel, codes: Tensor | None) -> str:
+    graph, relations = trained.graph, trained.relations
+    size = f"{graph.num_entities} entities with {relations.dimension} numbers each, {graph.num_relations} relations"
+    if isinstance(trained.scorer, PathScorer):
+        size = (
+            f"it has no entity vectors and answers by the paths of up to {trained.scorer.model.num_steps} steps in the "
+            f"graph, with {graph.num_relations} relations"
+        )
+    if codes is None:
+        return f"A {_code(relations.kind)} model: {size}."
+    settings = relations.settings()
     graded = f", graded with the sizes {settings['levels']}" if "levels" in settings else ""
     return (
         f"A DihEdral model ([Xu & Li, ACL 2019](https://aclanthology.org/P19-1026/)): {size} of "
-        f"{model.codes.shape[1]} elements of the dihedral group D_{settings['K']}{graded}."
+        f"{codes.shape[1]} elements of the dihedral group D_{settings['K']}{graded}."
     )
 
 

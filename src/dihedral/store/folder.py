@@ -29,9 +29,11 @@ from dihedral.io.files import (
     write_tensors,
 )  # fmt: skip
 from dihedral.io.locks import lock_folder
-from dihedral.models import STORED_MODELS, Model, restore_relations
+from dihedral.models import STORED_MODELS, BlockRelations, Model, restore_relations
+from dihedral.models.paths import PathModel
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
+from dihedral.scoring.paths import PathScorer
 from dihedral.store.card import write_card
 from dihedral.store.graph_files import load_graph, write_graph, write_labels
 from dihedral.store.manifest import Manifest, holds_model, read_manifest, write_manifest
@@ -76,7 +78,7 @@ def save_model(
     check_options(dtype, shard_mb)
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
-    _check_values(stored.model, dtype)
+    _check_values(stored, dtype)
     make_folder(folder)
     taken = f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
     with lock_folder(folder, taken):
@@ -85,10 +87,10 @@ def save_model(
         write_card(folder, stored)
 
 
-def _check_values(model: Model, dtype: Dtype) -> None:
+def _check_values(stored: TrainedModel, dtype: Dtype) -> None:
     """Raise an error unless all values are numbers that the type of the file can hold."""
     limit = torch.finfo(_DTYPES[dtype]).max
-    for name, tensor in {"entities": model.entities.detach(), **model.relations.stored()}.items():
+    for name, tensor in (_tables(stored) | stored.relations.stored()).items():
         largest = float(torch.linalg.vector_norm(tensor, math.inf)) if tensor.is_floating_point() else 0.0
         if not math.isfinite(largest):
             raise DihedralError(f"{name} of the model hold NaN or infinity, so training diverged; it is not saved")
@@ -100,11 +102,15 @@ def _check_values(model: Model, dtype: Dtype) -> None:
 def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> None:
     before = read_manifest(folder) if holds_model(folder) else None
     new = _NewFiles(folder, before)
-    model, graph = stored.model, stored.graph
-    shards = _shards(model.entities.detach().to("cpu", _DTYPES[dtype]), shard_mb)
-    for name, rows in shards:
-        write_tensors(new.shard(name), {"entities": rows})
-    write_tensors(new.file("relations.safetensors", "relations"), model.relations.stored())
+    relations, graph, tables = stored.relations, stored.graph, _tables(stored)
+    settings = relations.settings()
+    if isinstance(stored.scorer, PathScorer):
+        write_tensors(new.file("paths.safetensors", "paths"), tables)
+        settings = settings | {"steps": stored.scorer.model.num_steps}
+    else:
+        for name, rows in _shards(tables["entities"].to("cpu", _DTYPES[dtype]), shard_mb):
+            write_tensors(new.shard(name), {"entities": rows})
+    write_tensors(new.file("relations.safetensors", "relations"), relations.stored())
     for role, tensors in (("latents", stored.latents), ("optimiser", stored.optimiser)):
         if tensors is not None:
             write_tensors(new.file(f"{role}.safetensors", role), tensors)
@@ -113,12 +119,19 @@ def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | N
     for role, content in _measured(stored).items():
         write_json(new.file(f"{role}.json", role), content)
     manifest = Manifest(
-        model=model.relations.kind, settings=model.relations.settings(), entities=model.num_entities,
-        relations=model.num_relations, dimension=model.dimension, dtype=dtype, graph=graph.name,
+        model=relations.kind, settings=settings, entities=graph.num_entities,
+        relations=graph.num_relations, dimension=relations.dimension, dtype=dtype, graph=graph.name,
         fingerprint=graph.fingerprint, notes=list(graph.notes), prefixes=graph.entities.prefixes,
         shards=new.shards, files=new.files, bytes={},
     )  # fmt: skip
     _finish(folder, manifest, before)
+
+
+def _tables(stored: TrainedModel) -> dict[str, Tensor]:
+    """The tensors of a model besides those of its relations: entity vectors, or the weights of a path model."""
+    if isinstance(stored.scorer, PathScorer):
+        return stored.scorer.model.stored()
+    return {"entities": stored.model.entities.detach()}
 
 
 class _NewFiles:
@@ -231,7 +244,7 @@ def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> Train
 
 def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> TrainedModel:
     files, kind = manifest.files, manifest.model
-    entities = _load_entities(folder, manifest)
+    entities = None if "paths" in files else _load_entities(folder, manifest)
     if kind not in STORED_MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
     tensors = read_tensors(folder / files["relations"])[0]
@@ -242,13 +255,22 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
         relations = restore_relations(kind, tensors, manifest.relations, manifest.dimension, manifest.settings)
     except DihedralError as error:
         raise DihedralError(f"relations in {str(folder)!r} are damaged: {error}") from None
+    source: Model | PathScorer
+    if entities is not None:
+        source = Model(entities, relations).to(device).requires_grad_(False)
+    elif not isinstance(relations, BlockRelations):
+        raise DihedralError(f"relations in {str(folder)!r} are not 2x2 blocks, which a path model needs")
+    else:
+        tables, num_steps = read_tensors(folder / files["paths"])[0], manifest.settings["steps"]
+        model = PathModel.restored(relations, num_steps, tables).requires_grad_(False)
+        source = PathScorer(model, graph.train_index)
     optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
     if optimiser is not None:
         optimiser.pop("entities", None)  # stored by older versions, and not used
     measured = _read_measured(folder, files)
     calibration, reason = _read_calibration(measured["calibration"], graph.relations)
     return TrainedModel(
-        source=Model(entities, relations).to(device).requires_grad_(False),
+        source=source,
         graph=graph,
         recipe=Recipe.from_stored(read_json(folder / files["recipe"])),
         metrics=measured["metrics"],

@@ -15,10 +15,11 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
 from dihedral.io.files import read_record
-from dihedral.models import Model
+from dihedral.models import Model, Relations
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
+from dihedral.scoring.paths import PathScorer
 from dihedral.scoring.scorer import Scorer
 
 NOT_CALIBRATED = "it was not calibrated; call calibrate()"
@@ -120,6 +121,11 @@ class TrainedModel:
     def model(self) -> Model:
         """The entity vectors and relations; an error if the model has no vectors."""
         return self.embeddings.model
+
+    @property
+    def relations(self) -> Relations:
+        """The operators of the relations, which every kind of model has."""
+        return self.scorer.model.relations if isinstance(self.scorer, PathScorer) else self.model.relations
 
     @property
     def device(self) -> torch.device:

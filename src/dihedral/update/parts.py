@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph.changes import Change
-from dihedral.learn.finish import relation_sums
 from dihedral.learn.trainer import Start, Trainer
 from dihedral.models import Model, Relations, restore_relations
 from dihedral.models.registry import grow, joined, known_rows
@@ -162,5 +161,5 @@ class UpdateParts:
             self.change.after,
             recipe=trained.recipe,
             latents=None if trained.latents is None else trained.latents | latents,
-            optimiser=None if trained.optimiser is None else trained.optimiser | relation_sums(trainer),
+            optimiser=None if trained.optimiser is None else trained.optimiser | trainer.relation_sums(),
         )

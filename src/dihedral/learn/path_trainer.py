@@ -1,0 +1,87 @@
+"""Training of path models: both questions of every fact, each asked of the graph without that fact, by Adam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dihedral.engine.paths import path_loss
+from dihedral.errors import DihedralError
+from dihedral.graph import Graph
+from dihedral.learn.loop import Parameters, Run
+from dihedral.models.paths import PathModel
+from dihedral.models.registry import build_relations
+from dihedral.objectives.recipe import Recipe
+from dihedral.runtime.distributed import Shard, world_size
+from dihedral.scoring.paths import PathScorer
+from dihedral.store.trained import TrainedModel
+
+WARM_UP = 50  # steps in which the learning rate rises
+FULL_RATE = 0.5  # share of the steps before the learning rate falls to 0
+MAX_NORM = 1.0  # of a gradient
+
+
+class PathTrainer(Run):
+    """A run that trains a path model."""
+
+    uses_kernels = True
+
+    def __init__(self, graph: Graph, recipe: Recipe, *, seed: int = 0, **options: Any) -> None:
+        super().__init__(graph, recipe, seed=seed, **options)
+        if self.device.type != "cpu":
+            raise DihedralError(f"device is {str(self.device)!r}; path models are trained on a CPU: use --device cpu")
+        if world_size() > 1:
+            raise DihedralError(f"{world_size()} processes were started; a path model is trained by one")
+        generator = torch.Generator().manual_seed(seed)
+        relations = build_relations(
+            recipe.model, graph.num_relations, recipe.dimension, recipe.K, recipe.relation_init,
+            generator=generator, levels=recipe.levels,
+        )  # fmt: skip
+        self.model = PathModel(relations, recipe.steps, generator=generator)
+        self.shard = Shard(graph.num_entities)
+        self.parameters = Parameters(
+            {name: each.data for name, each in self.model.named_parameters()}, recipe.averaging
+        )
+        self.edges = self.scorer().edges
+        self.triples = torch.from_numpy(graph.train).long()
+        self.epoch_size = min(recipe.facts_per_epoch or len(self.triples), len(self.triples))
+        self.optimiser = torch.optim.Adam(self.model.parameters(), recipe.relation_lr)
+        for each in self.model.parameters():  # before the first step, so that a checkpoint can fill it
+            moments = {name: torch.zeros_like(each) for name in ("exp_avg", "exp_avg_sq")}
+            self.optimiser.state[each] = {"step": torch.tensor(0.0), **moments}
+        self.num_steps = recipe.epochs * -(-self.epoch_size // recipe.batch_size)
+
+    def scorer(self) -> PathScorer:
+        return PathScorer(self.model, self.graph.train_index)
+
+    def result(self) -> TrainedModel:
+        self.parameters.set(self.parameters.best or self.parameters.average)
+        model = self.model.with_codes().requires_grad_(False)
+        return TrainedModel(PathScorer(model, self.graph.train_index), self.graph, recipe=self.recipe)
+
+    def tensors(self) -> dict[str, Tensor]:
+        states = {name: self.optimiser.state[each] for name, each in self.model.named_parameters()}
+        adam = {f"adam.{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
+        return super().tensors() | adam
+
+    def train_on(self, batch: Tensor) -> Tensor:
+        """One step of Adam on both questions of the facts of a batch [B, 3]."""
+        head, relation, tail = batch.unbind(1)
+        entities, answers = torch.cat([head, tail]), torch.cat([tail, head])
+        steps = torch.cat([relation, relation + self.graph.num_relations])
+        questions, weights = self.model.weights(entities, steps, generator=self.generator, temperature=1.0)
+        known = self.graph.train_index.answers(entities, steps)
+        loss = path_loss(
+            self.edges, questions, answers, known, weights, without_pair=self.recipe.without_pair
+        )  # fmt: skip
+        self.optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_NORM)
+        done = float(next(iter(self.optimiser.state.values()))["step"])
+        falling = (1 - done / self.num_steps) / (1 - FULL_RATE)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.relation_lr * min(1.0, (done + 1) / WARM_UP, falling)
+        self.optimiser.step()
+        return loss.detach()

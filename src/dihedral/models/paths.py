@@ -1,0 +1,99 @@
+"""Path models: no entity vectors; an answer is a sum over the paths that reach it of products of their elements.
+
+A question is an entity u and a step q. Its vector e_q starts at u. Then, T times, every edge sends the state of its
+source along its step s, which applies the step's element and a gate:
+
+    x_t(v) = α_t x_{t-1}(v) + β_t [v = u] e_q + d(v)^-c_t Σ_{v' -s→ v} n^-f_t γ_t(q, s) D_sᵀ x_{t-1}(v')
+
+where d(v) is the degree of v plus 1, and n the number of entities to which s leads from v'. So x_T(v) is a sum over all
+paths from u to v of up to T steps: of products of gates times products of elements, applied to e_q. The score of v
+reads its components x⁽ˡ⁾ by weights of the question:
+
+    b_q + Σ_l (⟨w_q⁽ˡ⁾, x⁽ˡ⁾⟩ + ω_q⁽ˡ⁾ ‖x⁽ˡ⁾‖) / √(1 + ‖x⁽ˡ⁾‖)
+
+Entities that no path reaches have the score 0.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dihedral.engine.paths import PathQuestions, PathWeights
+from dihedral.errors import DihedralError
+from dihedral.models.dihedral import CodeRelations, DiscreteRelations
+from dihedral.models.model import BlockRelations
+
+MAX_GATE = 2.0  # of a message; gates start near 1
+READING_INIT = 0.2  # spread of the weights that read a state
+
+
+class PathModel(nn.Module):
+    """The relations of 2x2 blocks, and what a question does with them."""
+
+    def __init__(self, relations: BlockRelations, num_steps: int, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.relations, self.num_steps = relations, num_steps
+        steps, width = 2 * relations.num_relations, relations.dimension
+        draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+        self.vectors = nn.Parameter(draw(steps, width))  # e_q
+        spread = width**-0.5
+        self.gate_weights = nn.Parameter(spread * draw(num_steps, steps * width // 2, width))
+        self.gate_bias = nn.Parameter(torch.zeros(num_steps, steps * width // 2))
+        start = torch.tensor([1.0, 1.0, 0.5, 0.0])  # α, β, c, f
+        self.shared = nn.Parameter(start[:, None].repeat(1, num_steps))
+        self.reading = nn.Parameter(READING_INIT * draw(steps, 3, width // 2))  # w and ω
+        self.bias = nn.Parameter(torch.zeros(steps))
+
+    @property
+    def num_relations(self) -> int:
+        return self.relations.num_relations
+
+    def gates(self, steps: Tensor) -> Tensor:
+        """γ_t(q, s) for questions of steps [U]: [U, T, 2R, L], from a linear map of the question vector."""
+        found = torch.einsum("uw,tgw->utg", self.vectors[steps], self.gate_weights) + self.gate_bias
+        return MAX_GATE * torch.sigmoid(found).unflatten(-1, (2 * self.num_relations, -1))
+
+    def weights(self, entities: Tensor, steps: Tensor, **options: Any) -> tuple[PathQuestions, PathWeights]:
+        """What questions (entities [B], steps [B]) apply; options: those of `Relations.operators` in training."""
+        distinct, which = torch.unique(steps, return_inverse=True)
+        operators = self.relations.operators(**options) if options else self.relations.exact()
+        return PathQuestions(entities, steps, which), PathWeights(
+            blocks=self.relations.step_operators(operators),
+            shared=self.shared,
+            gates=self.gates(distinct),
+            vectors=self.vectors[steps],
+            reading=self.reading[steps],
+            bias=self.bias[steps],
+        )
+
+    def with_codes(self) -> PathModel:
+        """The same model with fixed elements, as it is stored."""
+        found = copy.deepcopy(self)
+        if isinstance(self.relations, DiscreteRelations):
+            found.relations = CodeRelations(self.relations.codes, self.relations.K, grades=self.relations.grades)
+        return found
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors besides those of the relations."""
+        return {name: each.detach() for name, each in self.named_parameters() if not name.startswith("relations.")}
+
+    @classmethod
+    def restored(cls, relations: BlockRelations, num_steps: int, tensors: dict[str, Tensor]) -> PathModel:
+        """A stored model; the tensors are not trusted."""
+        with torch.device("meta"):  # shapes only, before memory for so many numbers is allocated
+            expected = cls(relations, num_steps).stored()
+        for name, wanted in expected.items():
+            found = tensors.get(name)
+            if found is None or found.shape != wanted.shape or found.dtype != wanted.dtype:
+                raise DihedralError(f"{name!r} of the path model is not float32 {list(wanted.shape)}")
+            if not torch.isfinite(found).all():
+                raise DihedralError(f"{name!r} of the path model holds NaN or infinity; it must hold numbers")
+        model = cls(relations, num_steps)
+        for name, parameter in model.named_parameters():
+            if name in expected:
+                parameter.data = tensors[name].clone()
+        return model

@@ -1,0 +1,102 @@
+"""The scorer of path models: the states of a question are computed when it is asked, from the graph as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dihedral.engine.paths import PathEdges, path_scores
+from dihedral.errors import DihedralError
+from dihedral.graph.index import GraphIndex
+from dihedral.graph.steps import Side, anchors_and_targets, question_steps
+from dihedral.models.paths import PathModel
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores
+from dihedral.scoring.selection import best_answers, count_ranks
+
+MAX_QUESTIONS = 256  # of a tile: their gates are in memory at the same time
+
+
+class PathScorer:
+    """A path model and the graph that it reasons over (`scoring.scorer.Scorer`)."""
+
+    def __init__(self, model: PathModel, index: GraphIndex) -> None:
+        self.model, self.index, self.device = model, index, torch.device("cpu")
+        self.num_entities, self.num_relations = index.num_entities, index.num_relations
+        self.edges = PathEdges(index.keys, index.starts, index.ends, index.num_entities, index.num_relations)
+
+    @torch.no_grad()
+    def _scores(self, entities: Tensor, steps: Tensor) -> Tensor:
+        """[n, N]."""
+        return path_scores(self.edges, *self.model.weights(entities.long(), steps.long()))
+
+    def _tile_size(self, memory_mb: int) -> int:
+        return max(1, min(MAX_QUESTIONS, memory_mb * 2**20 // (4 * max(1, self.num_entities))))
+
+    def score(self, triples: Tensor) -> Tensor:
+        """The scores [n] of triples [n, 3], as answers to the questions for their tails."""
+        heads, relations, tails = triples.long().unbind(-1)
+        keys, row = torch.unique(heads * self.num_relations + relations, return_inverse=True)
+        found = torch.empty(len(triples))
+        for part, scores in self.tiles(keys // self.num_relations, keys % self.num_relations):
+            here = (row >= part.start) & (row < part.start + len(scores))
+            found[here] = scores[row[here] - part.start, tails[here]]
+        return found
+
+    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
+        """Scores of all candidates, tile by tile: the questions, and their scores [n, N]."""
+        size = self._tile_size(memory_mb)
+        for start in range(0, len(entities), size):
+            part = slice(start, start + size)
+            yield part, self._scores(entities[part], steps[part])
+
+    def rows(self, among: Tensor | None = None) -> RowScores:
+        """A function that scores questions with all candidates [n, N], or with some [n, len(among)]."""
+
+        def score(entities: Tensor, steps: Tensor) -> Tensor:
+            parts = [tile if among is None else tile[:, among] for _, tile in self.tiles(entities, steps)]
+            return torch.cat(parts) if parts else torch.empty(0, self.num_entities if among is None else len(among))
+
+        return score
+
+    def top(
+        self,
+        entities: Tensor,
+        steps: Tensor,
+        count: int = 10,
+        *,
+        exclude: AnswerLookup | None = None,
+        allowed: Tensor | None = None,
+        memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:
+        """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count]."""
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 answer")
+        count = min(count, self.num_entities)
+        ids, values = [torch.empty(0, count, dtype=torch.int64)], [torch.empty(0, count)]
+        for part, scores in self.tiles(entities, steps, memory_mb):
+            if exclude is not None:
+                scores[exclude(entities[part], steps[part])] = float("-inf")
+            if allowed is not None:
+                scores[:, ~allowed] = float("-inf")
+            best, found = best_answers(scores, count)
+            ids.append(best)
+            values.append(found)
+        return torch.cat(ids), torch.cat(values)
+
+    def rank_counts(
+        self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB
+    ) -> tuple[Tensor, Tensor]:
+        """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
+        anchors, relations, targets = anchors_and_targets(triples.long(), side)
+        count, size = 2 * self.num_relations, self._tile_size(memory_mb)
+        asked = anchors * count + question_steps(relations, side, self.num_relations)
+        greater, equal = torch.empty(2, len(triples), dtype=torch.int64)
+        keys, order = torch.sort(asked, stable=True)  # equal questions are adjacent, so that each is asked once
+        for part, key in zip(order.split(size), keys.split(size), strict=True):
+            question, row = torch.unique_consecutive(key, return_inverse=True)
+            entities, steps = question // count, question % count
+            scores = self._scores(entities, steps)
+            greater[part], equal[part] = count_ranks(scores, targets[part], *known(entities, steps), row_of=row)
+        return greater, equal
