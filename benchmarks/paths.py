@@ -1,0 +1,82 @@
+"""Path models: accuracy on benchmarks, and on graphs of entities that training has never seen.
+
+`python -m benchmarks.paths umls family-neural-lp --seeds 3` trains the recipe paths/NAME; `python -m benchmarks.paths
+--inductive FOLDER` trains on each graph FOLDER/NAME and ranks the test facts of FOLDER/NAME_ind among the entities of
+that graph, over its training facts. Each run is added to results/paths.jsonl; one that is there is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dihedral as dh
+from benchmarks.record import RESULTS
+from dihedral.evaluation import Evaluator
+from dihedral.graph import Graph
+from dihedral.io.jsonl import append_line, read_lines
+from dihedral.runtime.environment import environment
+from dihedral.scoring.paths import PathScorer
+
+LOG = RESULTS / "paths.jsonl"
+RED_GNN = {  # MRR, as quoted in Zhang & Yao, "Knowledge Graph Reasoning with Relational Digraph", 2022
+    "WN18RR_v1": 0.701, "WN18RR_v2": 0.690, "WN18RR_v3": 0.427, "fb237_v1": 0.369, "fb237_v2": 0.469,
+    "fb237_v3": 0.445, "nell_v1": 0.637, "nell_v2": 0.419,
+}  # fmt: skip
+
+
+def other_entities(graph: Graph, folder: Path) -> Graph:
+    """The graph in a folder, with the relations of another graph; facts of further relations are left out."""
+    found = dh.load_graph(folder)
+    ids = np.array([graph.relations.find(name) if name in graph.relations else -1 for name in found.relations])
+    splits = {}
+    for split in ("train", "valid", "test"):
+        triples = found.split(split).copy()
+        triples[:, 1] = ids[triples[:, 1]]
+        splits[split] = triples[triples[:, 1] >= 0]
+    return found.replace(relations=graph.relations, **splits)
+
+
+def measure(name: str, recipe: str, seed: int, folder: Path | None) -> dict[str, Any]:
+    """Train on a graph, and rank its test facts, or those of the graph of other entities."""
+    graph = dh.load_graph(name if folder is None else folder / name)
+    started = time.process_time()
+    predictor = dh.train(graph, recipe, seed=seed, progress=False)
+    row = {"valid": predictor.metrics["valid"]["both"]["mrr"], "test": predictor.metrics["test"]["both"]["mrr"]}
+    row |= {key: predictor.metrics[key] for key in ("best_epoch", "train_seconds")}
+    row["cpu_seconds"] = round(time.process_time() - started, 1)
+    row["settings"] = {} if predictor.recipe is None else predictor.recipe.to_dict()
+    if folder is not None and isinstance(predictor.scorer, PathScorer):
+        other = other_entities(graph, folder / f"{name}_ind")
+        scorer = PathScorer(predictor.scorer.model, other.train_index)
+        row["inductive_test"] = Evaluator(other, "test")(scorer).mrr
+        row["red_gnn"] = RED_GNN.get(name)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paths", description=__doc__)
+    parser.add_argument("names", nargs="*", help="benchmarks, or graphs of the inductive folder; by default all of it")
+    parser.add_argument("--inductive", type=Path)
+    parser.add_argument("--recipe")
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    folder = options.inductive
+    names = options.names or sorted(path.name.removesuffix("_ind") for path in folder.glob("*_ind"))
+    done = {(row["graph"], row["recipe"], row["seed"]) for row in read_lines(LOG)}
+    for seed in range(options.seeds):
+        for name in names:
+            recipe = options.recipe or ("paths/inductive" if folder else f"paths/{name.lower()}")
+            if (name, recipe, seed) not in done:
+                row = {"graph": name, "recipe": recipe, "seed": seed, **measure(name, recipe, seed, folder)}
+                append_line(LOG, row | {"environment": environment()})
+                print(json.dumps({key: row[key] for key in row if key != "settings"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
