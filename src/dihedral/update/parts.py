@@ -26,7 +26,7 @@ from dihedral.update.schedule import Schedule, in_facts
 SAMPLE = 8192  # questions of other facts
 MAX_PER_STEP, MIN_PER_STEP = 1024, 16  # of them; a step takes about as many scores for them as for its batch
 PULL = 0.1  # of each fact of a known row back to its start, relative to the mean squared norm of vectors
-NEW_RELATION_PULL = 0.01  # the same for rows with facts of new relations, which have to move to find codes
+NEW_RELATION_PULL = 0.003  # the same for rows with facts of new relations, which have to move to find codes
 NEW_RELATION_INIT = 0.1  # spread of what new relations start with, relative to the recipe's
 FIRST_STEP = 0.25  # of known rows, relative to the step that would reach the minimum of a quadratic loss
 
