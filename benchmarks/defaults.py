@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, device_name
 from benchmarks.small_graphs import FRESH_GRAPHS, GRAPHS, open_graph
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
@@ -33,7 +33,7 @@ from dihedral.learn.defaults import choose_recipe
 from dihedral.learn.finish import finish
 from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe
-from dihedral.runtime.device import choose_device, device_name
+from dihedral.runtime.device import choose_device
 
 LOG = RESULTS.parent / "out" / "defaults-search.jsonl"
 TRIALS = 40

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import dihedral as dh
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, device_name
 from dihedral.errors import TrainingError
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
@@ -30,7 +30,7 @@ from dihedral.io.jsonl import append_line, read_lines
 from dihedral.learn.checkpoint import run_identity
 from dihedral.learn.loop import Event
 from dihedral.objectives.recipe import Recipe, load_recipe
-from dihedral.runtime.device import choose_device, device_name
+from dihedral.runtime.device import choose_device
 from dihedral.tune.space import PAPER_GRIDS, combinations, with_both_lr
 
 Row = dict[str, Any]

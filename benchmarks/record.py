@@ -24,6 +24,11 @@ def save(name: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
     return path
 
 
+def device_name(device: torch.device) -> str:
+    """The name of the hardware."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def seconds(work: Callable[[], Any], *, repeats: int = 5, warmup: int = 1) -> float:
     """The median time of a call, including its work on the GPU."""
     times = []

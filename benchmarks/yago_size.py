@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS, device_name, save
 from dihedral.graph import Graph
 from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.graph.triples import build_graph
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.learn import Trainer, load_recipe
 from dihedral.learn.finish import finish
-from dihedral.runtime.device import choose_device, device_name
+from dihedral.runtime.device import choose_device
 
 
 def generate(seed: int = 0) -> Graph:

@@ -22,7 +22,7 @@ from dihedral.learn.checkpoint import find_difference, run_identity
 from dihedral.learn.finish import finish
 from dihedral.learn.loop import Callback, Event
 from dihedral.predict.predictor import Predictor
-from dihedral.runtime.device import choose_device, device_name
+from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.scoring.embedding import EmbeddingScorer
 from paper.studies import STUDIES
@@ -101,7 +101,7 @@ def perform(
     made = environment()
     record: Record = {
         "environment": made,
-        "hardware": device_name(chosen) if chosen.type == "cuda" else made["cpu"],
+        "hardware": torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else made["cpu"],
         "concurrent_runs": concurrent,
         "graph": run.graph,
         "data": graph.fingerprint,

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError, check_triples
-from dihedral.graph.prefixes import expand
 from dihedral.graph.readers import load_graph
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
+from dihedral.io.iris import expand
 
 NamedFact = tuple[str, str, str]
 NUM_LISTED = 3  # in an error

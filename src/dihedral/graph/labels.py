@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.prefixes import expand
 from dihedral.graph.string_array import StringArray
 from dihedral.io.decoder import language_rank
+from dihedral.io.iris import expand
 
 if TYPE_CHECKING:
     from dihedral.graph.vocabulary import Vocabulary

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from dihedral.errors import DihedralError
 from dihedral.graph.labels import narrow
 from dihedral.graph.numbering import NameTable
-from dihedral.graph.prefixes import expand
 from dihedral.graph.string_array import StringArray
 from dihedral.graph.vocabulary import Vocabulary
+from dihedral.io.iris import expand
 
 NAMES_AT_ONCE = 1 << 17
 MAX_WORDS = 8  # a search ignores further words

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from dihedral.errors import DihedralError
 from dihedral.graph.numbering import Numbering
-from dihedral.graph.prefixes import with_well_known
 from dihedral.graph.triples import Triples
 from dihedral.io.decoding import decoding_rdf
-from dihedral.io.iris import BASE, from_iri
+from dihedral.io.iris import BASE, from_iri, with_well_known
 from dihedral.io.sources import RDF_SUFFIXES, Source
 
 LEFT_OUT = {

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dihedral.errors import MAX_COMPARED, DihedralError, close_matches
 from dihedral.graph.labels import Labels
-from dihedral.graph.prefixes import expand, shorten
 from dihedral.graph.string_array import StringArray
+from dihedral.io.iris import expand, shorten
 
 NAMES_PER_CHUNK = 1 << 16  # held as Python strings at a time
 NAMES_COMPARED = 1 << 12  # with the next in their order at a time: opening a model takes little memory

@@ -1,4 +1,4 @@
-"""Names as IRIs, and back.
+"""Names as IRIs, and back; prefixes of IRIs, which are stored in full, and shown and typed as `ex:ann`.
 
 A name that is an absolute IRI stands for itself. Any other name, and any that starts with the base, is percent-encoded
 after the base, so that every IRI leads back to exactly one name.
@@ -7,10 +7,14 @@ after the base, so that every IRI leads back to exactly one name.
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
 from urllib.parse import quote, unquote
 
 from dihedral.errors import DihedralError
 
+WELL_KNOWN: dict[str, str] = tomllib.loads((resources.files(__package__) / "prefixes.toml").read_text("utf-8"))
 BASE = "urn:dihedral:"
 CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF]|%[0-9A-Fa-f]{2})"
 ABSOLUTE = re.compile(
@@ -47,3 +51,35 @@ def from_iri(iri: str, base: str = BASE) -> str:
         return unquote(iri.removeprefix(base), errors="surrogatepass") if iri.startswith(base) else iri
     except UnicodeDecodeError:  # the percent signs do not encode UTF-8
         return iri
+
+
+def with_well_known(own: Mapping[str, str]) -> dict[str, str]:
+    """The prefixes of a file, plus the well-known ones that do not conflict with them."""
+    taken = set(own.values())
+    return dict(own) | {
+        prefix: namespace for prefix, namespace in WELL_KNOWN.items() if prefix not in own and namespace not in taken
+    }
+
+
+def shorten(text: str, prefixes: Mapping[str, str]) -> str:
+    """A name, or text that contains names, with the longest matching namespace replaced by its prefix.
+
+    >>> shorten("~http://xmlns.com/foaf/0.1/knows", WELL_KNOWN)
+    '~foaf:knows'
+    """
+    if not prefixes:
+        return text
+    prefix_of = {namespace: prefix for prefix, namespace in prefixes.items()}
+    longest_first = sorted(prefix_of, key=len, reverse=True)
+    namespaces = rf"(?<![^\s~(,—])({'|'.join(map(re.escape, longest_first))})"  # at the start of a name, not within one
+    return re.sub(namespaces, lambda found: f"{prefix_of[found[1]]}:", text)
+
+
+def expand(name: str, prefixes: Mapping[str, str]) -> str:
+    """The full IRI of a name with a known prefix; other names are returned unchanged.
+
+    >>> expand("foaf:knows", WELL_KNOWN)
+    'http://xmlns.com/foaf/0.1/knows'
+    """
+    prefix, colon, rest = name.partition(":")
+    return prefixes[prefix] + rest if colon and prefix in prefixes else name

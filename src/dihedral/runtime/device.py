@@ -20,8 +20,3 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
         return torch.device(name if kind in available else "")
     except RuntimeError:
         raise DihedralError(f"device is {name!r}; choose auto, cpu, cuda or mps") from None
-
-
-def device_name(device: torch.device) -> str:
-    """The name of the hardware, for logs."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -25,8 +25,8 @@ from dihedral.engine.adagrad import Adagrad
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph import Graph
 from dihedral.graph.changes import change_graph
-from dihedral.graph.prefixes import expand
 from dihedral.graph.triples import Triples
+from dihedral.io.iris import expand
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser

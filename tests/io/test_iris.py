@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dihedral.graph.prefixes import WELL_KNOWN, expand, shorten, with_well_known
+from dihedral.io.iris import WELL_KNOWN, expand, shorten, with_well_known
 
 PREFIXES = {"ex": "http://ex.org/", "data": "http://ex.org/data#", "": "http://empty.org/"}
 
