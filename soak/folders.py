@@ -81,7 +81,7 @@ def hold(out: Path, gate: Path) -> None:
     from dihedral.io.locks import lock_folder
 
     make_folder(out)
-    with lock_folder(out):
+    with lock_folder(out, "taken"):
         out.with_suffix(".held").touch()
         _wait_for(gate.exists)
 

@@ -166,7 +166,7 @@ def path_states(
     """States [N, 2, L] of one question: sums over the paths from its entity `start` of products of elements.
 
     edges [E, 3]: source, step and target, in both directions, without the fact that is asked for. fans [E]: the number
-    of entities to which the step leads from the source, with it. degrees [N]: of the entities, without it. vector
+    of entities to which the step leads from the source. degrees [N]: of the entities. Neither counts the fact. vector
     [2, L]: e_q. gates [T, 2R, L]: γ_t(q, s). steps [2R, L, 2, 2]: the elements D_s. shared [4, T]: α, β, c and f.
     """
     source, step, target = edges.T

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dihedral import reference
+from dihedral import DihedralError, reference
 from dihedral.engine import compiled
 from dihedral.engine.paths import PathEdges, PathQuestions, PathWeights, path_loss, path_scores
 from dihedral.graph import GraphIndex
@@ -56,19 +56,18 @@ def without_fact(edges: Tensor, entity: int, step: int, answer: int, pair: bool)
     return edges[~(there | back)]
 
 
-def fan_out(index: GraphIndex, edges: Tensor) -> Tensor:
-    """The number of entities to which the step of each edge leads from its source, in the complete graph."""
-    return index.counts(edges[:, 0], edges[:, 1]).double()
+def fan_out(edges: Tensor) -> Tensor:
+    """The number of entities to which the step of each edge leads from its source."""
+    _, which, counts = torch.unique(edges[:, :2], dim=0, return_inverse=True, return_counts=True)
+    return counts[which].double()
 
 
-def reference_scores(
-    index: GraphIndex, edges: Tensor, entity: int, number: int, questions: PathQuestions, weights: PathWeights
-) -> Tensor:
-    """Scores [N] of one question by the reference, over some edges of a graph."""
+def reference_scores(edges: Tensor, entity: int, number: int, questions: PathQuestions, weights: PathWeights) -> Tensor:
+    """Scores [N] of one question by the reference."""
     blocks = weights.blocks.view(-1, 2, 2, COMPONENTS).permute(0, 3, 1, 2)
     degrees = torch.bincount(edges[:, 0], minlength=ENTITIES)
     states = reference.path_states(
-        edges, fan_out(index, edges), degrees, entity, weights.vectors[number].view(2, -1),
+        edges, fan_out(edges), degrees, entity, weights.vectors[number].view(2, -1),
         weights.gates[questions.which[number]], blocks, weights.shared,
     )  # fmt: skip
     reached = torch.zeros(ENTITIES, dtype=torch.bool)
@@ -88,7 +87,7 @@ def test_scores_are_those_of_the_reference(index, edges, model):
     exact = PathWeights(*(each.double() for each in weights))
     found = path_scores(edges, questions, weights)
     for number in range(0, len(entities), 7):
-        wanted = reference_scores(index, all_edges(index), int(entities[number]), number, questions, exact)
+        wanted = reference_scores(all_edges(index), int(entities[number]), number, questions, exact)
         torch.testing.assert_close(found[number].double(), wanted, atol=1e-5, rtol=1e-5)
 
 
@@ -103,7 +102,7 @@ def test_losses_and_gradients_are_those_of_the_reference(index, edges, model, pa
     losses = []
     for number, asked in enumerate(zip(entities.tolist(), steps.tolist(), answers.tolist(), strict=True)):
         kept = without_fact(all_edges(index), *asked, pair)
-        scores = reference_scores(index, kept, asked[0], number, questions, exact)
+        scores = reference_scores(kept, asked[0], number, questions, exact)
         others = torch.zeros(ENTITIES, dtype=torch.bool)
         others[known[1][known[0] == number]] = True
         others[asked[2]] = False
@@ -134,7 +133,7 @@ def test_a_state_is_the_sum_over_paths_of_products_of_elements(index, model):
     degrees = torch.zeros(ENTITIES)
     none = torch.zeros(4, STEPS, dtype=torch.float64)
     found = reference.path_states(
-        edges, fan_out(index, edges), degrees, entity, exact.vectors[0].view(2, -1), exact.gates[0], blocks, none
+        edges, fan_out(edges), degrees, entity, exact.vectors[0].view(2, -1), exact.gates[0], blocks, none
     )  # fmt: skip
     torch.testing.assert_close(found, wanted)
 
@@ -163,7 +162,7 @@ def test_an_entity_without_facts_reaches_only_itself(edges, model):
     assert scores.count_nonzero() == 1 and scores[0, -1] != 0
 
 
-def test_path_models_need_numba(index, monkeypatch):
-    monkeypatch.setattr(compiled, "available", lambda: False)
-    with pytest.raises(Exception, match="path models need numba"):
-        PathEdges(index.keys, index.starts, index.ends, ENTITIES, RELATIONS)
+def test_path_models_need_numba(edges, model):
+    asked = model.weights(torch.tensor([0]), torch.tensor([0]))
+    with compiled.disabled(), pytest.raises(DihedralError, match="path models need kernels compiled by numba"):
+        path_scores(edges, *asked)

@@ -92,3 +92,16 @@ def test_settings_of_entity_vectors_are_refused(settings):
 def test_models_without_blocks_are_refused():
     with pytest.raises(DihedralError, match="model is 'rescal' with objective 'paths'"):
         Recipe(model="rescal", objective="paths")
+
+
+def test_options_for_tables_are_refused_before_training(family):
+    with pytest.raises(DihedralError, match="a path model is stored whole"):
+        dh.train(family, RECIPE, keep_latents=True, progress=False)
+
+
+def test_what_needs_entity_vectors_says_so(trained):
+    predictor, _ = trained
+    fact = next(predictor.graph.names_of(predictor.graph.test[:1]))
+    for work in (lambda: dh.explain(predictor, *fact), lambda: predictor.update(remove=[fact])):
+        with pytest.raises(DihedralError, match="needs a model with entity vectors"):
+            work()

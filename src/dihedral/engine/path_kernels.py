@@ -144,9 +144,13 @@ def _forget(memory, count):
 
 
 @njit(**OPTIONS)
-def _fan(edges, row, exponent):
-    """The factor of the messages along a row of edges, and the logarithm of their number."""
-    size = math.log(np.float32(edges.starts[row + 1] - edges.starts[row]))
+def _fan(asked, edges, source, row, exponent):
+    """The factor of the messages along a row of edges, and the logarithm of their number, without removed edges."""
+    count = edges.starts[row + 1] - edges.starts[row]
+    if source == asked.entity or source == asked.answer:
+        for e in range(edges.starts[row], edges.starts[row + 1]):
+            count -= _is_removed(asked, source, edges.steps[row], edges.ends[e])
+    size = math.log(np.float32(max(1, count)))
     return np.float32(math.exp(-exponent * size)), np.float32(size)
 
 
@@ -168,7 +172,7 @@ def _walk(asked, edges, weights, gates, vector, memory, lanes):
             is_near = source == asked.entity or source == asked.answer
             for row in range(edges.rows[source], edges.rows[source + 1]):
                 step = edges.steps[row]
-                factor, _ = _fan(edges, row, weights.fan[t])
+                factor, _ = _fan(asked, edges, source, row, weights.fan[t])
                 for j in range(L):  # γ Dᵀ x
                     gate = gates[t, step, j] * factor
                     first, second = x[j] * gate, x[L + j] * gate
@@ -321,7 +325,7 @@ def _edges_back(b, t, asked, edges, weights, gates, memory, gradients, slopes, e
                 for j in range(width):
                     message[j] += d[j]
             block, gradient = weights.blocks[step], gradients.blocks[b, step]
-            factor, size = _fan(edges, row, weights.fan[t])
+            factor, size = _fan(asked, edges, source, row, weights.fan[t])
             for j in range(L):
                 gate, p, q = gates[t, step, j] * factor, message[j], message[L + j]
                 first, second = block[0, j] * p + block[1, j] * q, block[2, j] * p + block[3, j] * q

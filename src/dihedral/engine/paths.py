@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,12 +35,15 @@ class PathEdges:
     def __init__(self, keys: Tensor, starts: Tensor, ends: Tensor, num_entities: int, num_relations: int) -> None:
         """The arrays of a `GraphIndex`: keys (entity · 2R + step), sorted, and the edges of each."""
         self.num_entities, self.num_relations = num_entities, num_relations
-        kernels = _kernels()
         rows = torch.searchsorted(keys, torch.arange(num_entities + 1) * (2 * num_relations))
         steps = (keys % (2 * num_relations)).int()
-        self.edges = kernels.Edges(*(each.numpy() for each in (rows, steps, starts, ends)))
+        self._arrays = [each.numpy() for each in (rows, steps, starts, ends)]
         self._free: dict[tuple[int, int], list[Any]] = {}  # memory by steps and components
         self._lock = threading.Lock()
+
+    @cached_property
+    def edges(self) -> Any:
+        return _kernels().Edges(*self._arrays)
 
     @contextmanager
     def memory(self, num_steps: int, num_components: int) -> Iterator[Any]:
@@ -64,7 +68,7 @@ class PathEdges:
 
 def _kernels() -> Any:
     if not compiled.available():
-        raise DihedralError("path models need numba, which is not installed for this version of Python")
+        raise DihedralError("path models need kernels compiled by numba, and these are not available here")
     from dihedral.engine import path_kernels
 
     return path_kernels
@@ -78,12 +82,18 @@ class PathQuestions(NamedTuple):
     which: Tensor  # int64 [B]
 
 
-def path_scores(graph: PathEdges, questions: PathQuestions, weights: PathWeights) -> Tensor:
-    """The scores [B, N] of all entities; those that no path reaches have the score 0."""
+def path_scores(
+    graph: PathEdges, questions: PathQuestions, weights: PathWeights, without: Tensor | None = None
+) -> Tensor:
+    """The scores [B, N] of all entities; those that no path reaches have the score 0.
+
+    without: an answer of each question [B] whose fact is left out of the graph; -1 leaves none out.
+    """
     size = len(questions.entities)
     rows = np.empty((size, graph.num_entities), np.float32)
-    nothing = torch.full((size,), -1), torch.zeros(size + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
-    _run("score_questions", graph, questions, nothing, weights, False, rows)
+    without = torch.full((size,), -1) if without is None else without
+    answers = without, torch.zeros(size + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    _run("score_questions", graph, questions, answers, weights, False, rows)
     return torch.from_numpy(rows)
 
 

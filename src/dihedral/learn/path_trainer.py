@@ -44,7 +44,7 @@ class PathTrainer(Run):
         self.parameters = Parameters(
             {name: each.data for name, each in self.model.named_parameters()}, recipe.averaging
         )
-        self.edges = self.scorer().edges
+        self.asked = PathScorer(self.model, graph.train_index)
         self.triples = torch.from_numpy(graph.train).long()
         self.epoch_size = min(recipe.facts_per_epoch or len(self.triples), len(self.triples))
         self.optimiser = torch.optim.Adam(self.model.parameters(), recipe.relation_lr)
@@ -54,7 +54,7 @@ class PathTrainer(Run):
         self.num_steps = recipe.epochs * -(-self.epoch_size // recipe.batch_size)
 
     def scorer(self) -> PathScorer:
-        return PathScorer(self.model, self.graph.train_index)
+        return self.asked
 
     def result(self) -> TrainedModel:
         self.parameters.set(self.parameters.best or self.parameters.average)
@@ -74,7 +74,7 @@ class PathTrainer(Run):
         questions, weights = self.model.weights(entities, steps, generator=self.generator, temperature=1.0)
         known = self.graph.train_index.answers(entities, steps)
         loss = path_loss(
-            self.edges, questions, answers, known, weights, without_pair=self.recipe.without_pair
+            self.asked.edges, questions, answers, known, weights, without_pair=self.recipe.without_pair
         )  # fmt: skip
         self.optimiser.zero_grad()
         loss.backward()

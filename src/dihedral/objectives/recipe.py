@@ -107,10 +107,10 @@ class Recipe:
     )  # fmt: skip
     temperature: float = setting(
         3.0, "τ₀ of the softmax over group elements; τ = max(temperature_floor, τ₀ exp(-cooling · epoch)).",
-        POSITIVE, when=[TEMPERATURE],
+        POSITIVE, when=[TEMPERATURE, VECTORS],
     )  # fmt: skip
-    temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE])
-    cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE])
+    temperature_floor: float = setting(0.5, "The lowest temperature.", POSITIVE, when=[TEMPERATURE, VECTORS])
+    cooling: float = setting(0.001, "Rate at which the temperature decays.", NOT_NEGATIVE, when=[TEMPERATURE, VECTORS])
     relation_scale: bool = setting(
         False, "Learn one factor per relation: R is in D_K up to scale.", when=[GROUP, VECTORS]
     )

@@ -28,6 +28,7 @@ from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import POOL, as_triples, by_probability
 from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
+from dihedral.scoring.paths import PathScorer
 from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
 from dihedral.store.folder import Dtype, load_model, save_model
 from dihedral.store.reviews import Reviews
@@ -92,6 +93,9 @@ class Predictor:
     @property
     def _kind(self) -> str:
         if not isinstance(self.scorer, EmbeddingScorer):
+            if isinstance(self.scorer, PathScorer):
+                model = self.scorer.model
+                return f"path model of {model.relations.kind}, {model.num_steps} steps, 2L={model.relations.dimension}"
             return type(self.scorer).__name__
         return f"{self.model.relations.kind}, 2L={self.model.dimension}"
 

@@ -72,6 +72,8 @@ def train(
         if progress:
             print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
     check_options(dtype, shard_mb)
+    if wanted.objective == "paths" and (keep_latents or keep_optimiser or dtype != "float32" or shard_mb is not None):
+        raise DihedralError("a path model is stored whole; leave out keep_latents, keep_optimiser, dtype and shard_mb")
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
         raise DihedralError(f"{world_size()} processes train one model, which needs an output folder; give `out`")

@@ -27,21 +27,31 @@ class PathScorer:
         self.edges = PathEdges(index.keys, index.starts, index.ends, index.num_entities, index.num_relations)
 
     @torch.no_grad()
-    def _scores(self, entities: Tensor, steps: Tensor) -> Tensor:
+    def _scores(self, entities: Tensor, steps: Tensor, without: Tensor | None = None) -> Tensor:
         """[n, N]."""
-        return path_scores(self.edges, *self.model.weights(entities.long(), steps.long()))
+        return path_scores(self.edges, *self.model.weights(entities.long(), steps.long()), without)
 
     def _tile_size(self, memory_mb: int) -> int:
         return max(1, min(MAX_QUESTIONS, memory_mb * 2**20 // (4 * max(1, self.num_entities))))
 
+    def _asked(self, entities: Tensor, steps: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """The distinct questions of triples, and which of them each triple asks.
+
+        A triple that the graph holds asks the graph without it, as in training: its own edge would say nothing.
+        """
+        is_known = self.index.locate(entities, steps, answers) >= 0
+        columns = entities, steps, torch.where(is_known, answers, -1)
+        return torch.unique(torch.stack(columns, 1), dim=0, return_inverse=True)
+
     def score(self, triples: Tensor) -> Tensor:
         """The scores [n] of triples [n, 3], as answers to the questions for their tails."""
         heads, relations, tails = triples.long().unbind(-1)
-        keys, row = torch.unique(heads * self.num_relations + relations, return_inverse=True)
-        found = torch.empty(len(triples))
-        for part, scores in self.tiles(keys // self.num_relations, keys % self.num_relations):
-            here = (row >= part.start) & (row < part.start + len(scores))
-            found[here] = scores[row[here] - part.start, tails[here]]
+        questions, row = self._asked(heads, relations, tails)
+        found, size = torch.empty(len(triples)), self._tile_size(MEMORY_MB)
+        for start in range(0, len(questions), size):
+            scores = self._scores(*questions[start : start + size].unbind(1))
+            here = (row >= start) & (row < start + size)
+            found[here] = scores[row[here] - start, tails[here]]
         return found
 
     def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
@@ -90,13 +100,12 @@ class PathScorer:
     ) -> tuple[Tensor, Tensor]:
         """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
         anchors, relations, targets = anchors_and_targets(triples.long(), side)
-        count, size = 2 * self.num_relations, self._tile_size(memory_mb)
-        asked = anchors * count + question_steps(relations, side, self.num_relations)
+        questions, row = self._asked(anchors, question_steps(relations, side, self.num_relations), targets)
         greater, equal = torch.empty(2, len(triples), dtype=torch.int64)
-        keys, order = torch.sort(asked, stable=True)  # equal questions are adjacent, so that each is asked once
-        for part, key in zip(order.split(size), keys.split(size), strict=True):
-            question, row = torch.unique_consecutive(key, return_inverse=True)
-            entities, steps = question // count, question % count
-            scores = self._scores(entities, steps)
-            greater[part], equal[part] = count_ranks(scores, targets[part], *known(entities, steps), row_of=row)
+        order, size = torch.argsort(row, stable=True), self._tile_size(memory_mb)  # equal questions are adjacent
+        for part in order.split(size):
+            which, place = torch.unique_consecutive(row[part], return_inverse=True)
+            entities, steps, without = questions[which].unbind(1)
+            scores = self._scores(entities, steps, without)
+            greater[part], equal[part] = count_ranks(scores, targets[part], *known(entities, steps), row_of=place)
         return greater, equal

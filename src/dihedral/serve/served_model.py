@@ -26,6 +26,7 @@ from dihedral.io.jsonl import read_lines
 from dihedral.learn.checkpoint import RunFolder
 from dihedral.predict.completion import missing_facts
 from dihedral.predict.reviewing import Proposal, fact_of
+from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.serve.schemas import MAX_ATOMS, MAX_TOP, MapResponse, ModelResponse, RelationSummary
 from dihedral.store.folder import describe
 from dihedral.store.graph_files import load_words
@@ -73,7 +74,9 @@ class ServedModel:
         for search in (self.entity_search, self.relation_search):
             search.names.unknown_name = partial(_unknown_name, search)  # type: ignore[method-assign]
         self.entity_search.search("a", 1)  # imports and maps what the first request would wait for
-        self.algebra: Algebra | None = None if self.predictor.model.codes is None else dh.algebra(self.predictor)
+        self.has_vectors = isinstance(self.predictor.scorer, EmbeddingScorer)
+        has_algebra = self.has_vectors and self.predictor.model.codes is not None
+        self.algebra: Algebra | None = dh.algebra(self.predictor) if has_algebra else None
         self.description = describe(folder)  # read once: another model may be saved there later
         self.curve = read_lines(RunFolder(folder).log)  # one row per epoch, if logged
         self.predictor.known.index, graph.train_index, self.predictor.scorer.rows()  # not in the first request
@@ -92,7 +95,7 @@ class ServedModel:
     def need_algebra(self) -> Algebra:
         """The algebra; an error for a model without group elements."""
         if self.algebra is None:
-            kind = self.predictor.model.relations.kind
+            kind = need_embeddings(self.predictor.scorer, "the algebra").model.relations.kind
             raise DihedralError(f"model {self.name!r} is a {kind!r} model without group elements; use a DihEdral model")
         return self.algebra
 

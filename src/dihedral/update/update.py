@@ -35,6 +35,7 @@ from dihedral.learn.trainer import Trainer
 from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.threads import at_most
+from dihedral.scoring.embedding import need_embeddings
 from dihedral.store.folder import load_model, save_model, saved_options
 from dihedral.store.manifest import MANIFEST, holds_model
 from dihedral.store.reviews import FILE as REVIEWS
@@ -84,6 +85,7 @@ def update(
     """
     started = time.perf_counter()
     check_seed(seed)
+    need_embeddings(trained.scorer, "an update")
     change = change_graph(trained.graph, read_facts(add), read_facts(remove))
     recipe = trained.recipe
     if recipe is None:

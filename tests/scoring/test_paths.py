@@ -1,0 +1,58 @@
+"""The scorer of path models: its rows, ranks and best answers agree, and a known fact is asked without itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dihedral.graph import Graph, GraphIndex, make_family
+from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
+from dihedral.models.dihedral import ArgmaxRelations
+from dihedral.models.paths import PathModel
+from dihedral.reference import filtered_rank
+from dihedral.scoring.paths import PathScorer
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return make_family(40)
+
+
+@pytest.fixture(scope="module")
+def scorer(graph) -> PathScorer:
+    generator = torch.Generator().manual_seed(0)
+    relations = ArgmaxRelations(graph.num_relations, 8, 8, generator=generator)
+    return PathScorer(PathModel(relations, 3, generator=generator).requires_grad_(False), graph.train_index)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_rank_counts_are_those_of_the_rows(graph, scorer, side):
+    triples = torch.from_numpy(graph.test).long()
+    anchors, relations, targets = anchors_and_targets(triples, side)
+    steps = question_steps(relations, side, graph.num_relations)
+    rows = scorer.rows()(anchors, steps)
+    greater, equal = scorer.rank_counts(triples, side, graph.index.answers, memory_mb=1)
+    for number, target in enumerate(targets.tolist()):
+        known = graph.index.answers(anchors[number : number + 1], steps[number : number + 1])[1]
+        assert filtered_rank(rows[number], target, known) == 1 + int(greater[number]) + int(equal[number]) / 2
+
+
+def test_best_answers_are_the_highest_of_the_rows(graph, scorer):
+    entities, steps = torch.tensor([0, 3, 5]), torch.tensor([0, 1, graph.num_relations])
+    ids, values = scorer.top(entities, steps, 4, exclude=graph.index.answers)
+    rows = scorer.rows()(entities, steps)
+    rows[graph.index.answers(entities, steps)] = float("-inf")
+    assert torch.equal(values, rows.sort(1, descending=True).values[:, :4])
+    assert torch.equal(rows.gather(1, ids), values)
+    among = torch.tensor([2, 7])
+    assert torch.equal(scorer.rows(among)(entities, steps), scorer.rows()(entities, steps)[:, among])
+
+
+def test_a_known_fact_scores_as_in_the_graph_without_it(graph, scorer):
+    fact = torch.from_numpy(graph.train[:1]).long()
+    without = GraphIndex.build([graph.train[1:]], graph.num_entities, graph.num_relations)
+    other = PathScorer(scorer.model, without)
+    torch.testing.assert_close(scorer.score(fact), other.score(fact))
+    for side in SIDES:
+        mine = scorer.rank_counts(fact, side, graph.index.answers)
+        assert all(map(torch.equal, mine, other.rank_counts(fact, side, graph.index.answers)))
