@@ -46,10 +46,10 @@ class Dihedral:
             self.trainer.run_epoch()
 
     def rank(self) -> float:
-        return self.evaluator(self.trainer.model).mrr
+        return self.evaluator(self.trainer.scorer()).mrr
 
     def top10(self, heads: torch.Tensor, relations: torch.Tensor) -> None:
-        dh.Predictor(dh.TrainedModel(self.trainer.model, self.trainer.graph)).top(heads, relations, "tail", 10)
+        self.trainer.scorer().top(heads, relations, 10)
 
 
 def interleaved(work: dict[str, Callable[[], Any]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:

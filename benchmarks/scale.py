@@ -197,26 +197,26 @@ def predictor(graph: Graph, options: argparse.Namespace) -> Predictor:
 
 def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     clear(options.device)
-    model = predictor(graph, options).model
+    scorer = predictor(graph, options).trained.embeddings
     started = time.perf_counter()
     evaluator = Evaluator(graph, triples=graph.test[:RANKED], device=options.device)
     prepared = time.perf_counter() - started
     for memory_mb in (256, 4096):
         evaluator.memory_mb = memory_mb
-        time_taken = seconds(lambda: evaluator(model), repeats=3)
+        time_taken = seconds(lambda: evaluator(scorer), repeats=3)
         rows.append({"triples_ranked": len(evaluator.triples), "entities": graph.num_entities, "memory_mb": memory_mb,
-                     "dimension": model.dimension, "seconds": time_taken, "preparation_seconds": prepared,
+                     "dimension": scorer.model.dimension, "seconds": time_taken, "preparation_seconds": prepared,
                      "peak_gib": peak_gib(options.device)})  # fmt: skip
         show(rows[-1])
 
 
 def top(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     clear(options.device)
-    answers = predictor(graph, options)
+    scorer = predictor(graph, options).trained.embeddings
     test = torch.from_numpy(graph.test).long().to(options.device)
     for at_once, memory_mb in ((1, 256), (64, 4096), (1024, 4096)):
         queries = test[:at_once]
-        time_taken = seconds(lambda: answers.top(queries[:, 0], queries[:, 1], "tail", 10, memory_mb=memory_mb))  # noqa: B023
+        time_taken = seconds(lambda: scorer.top(queries[:, 0], queries[:, 1], 10, memory_mb=memory_mb))  # noqa: B023
         rows.append({"questions_at_once": len(queries), "memory_mb": memory_mb, "entities": graph.num_entities,
                      "dimension": options.dimension, "seconds": time_taken,
                      "questions_a_second": len(queries) / time_taken})  # fmt: skip
