@@ -229,3 +229,31 @@ def growth() -> str:
     kept = [mean(mean(row["mrr"][i] / row["retrained_mrr"][i] for row in rows) for rows in found)
             for i in range(len(shares))]  # fmt: skip
     return markdown([f"+{share:.0%}" for share in shares], [list(map(ratio, kept))])
+
+
+def path_models() -> str:
+    """Path models beside the best embeddings, on the graphs that they were trained on."""
+    rows = []
+    for graph, runs in _path_runs("paths/" + name.lower() for name in GRAPHS).items():
+        seconds = round(mean(run["train_seconds"] for run in runs))
+        rows.append(
+            [graph, spread([run["test"] for run in runs]), spread([run["valid"] for run in runs]), len(runs), seconds]
+        )
+    return f"{markdown(['graph', 'test MRR', 'valid MRR', 'seeds', 'seconds'], rows)}\n\n*`results/paths.jsonl`.*"
+
+
+def inductive() -> str:
+    """Path models on graphs of entities that training has not seen, beside RED-GNN."""
+    rows = [
+        [graph, spread([run["inductive_test"] for run in runs]), number(runs[0]["red_gnn"]), len(runs)]
+        for graph, runs in sorted(_path_runs(["paths/inductive"]).items())
+    ]
+    return f"{markdown(['graph', 'path model', 'RED-GNN (quoted)', 'seeds'], rows)}\n\n*`results/paths.jsonl`.*"
+
+
+def _path_runs(recipes: Iterable[str]) -> dict[str, list[Row]]:
+    wanted, found = set(recipes), defaultdict(list)
+    for row in read_rows("paths"):
+        if row["recipe"] in wanted:
+            found[row["graph"]].append(row)
+    return found
