@@ -21,7 +21,7 @@ from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
 from dihedral.runtime.environment import environment
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 
 LOG = RESULTS / "paths.jsonl"
 RED_GNN = {  # MRR, as quoted in Zhang & Yao, "Knowledge Graph Reasoning with Relational Digraph", 2022

@@ -150,7 +150,7 @@ def filtered_rank(scores: Tensor, answer: int, known: Tensor) -> float:
     return 1 + int(greater.sum()) + int(equal.sum()) / 2
 
 
-# --- paths: the elements answer by themselves; it is not in the paper (`models.paths`) ------------------
+# --- paths: the elements answer by themselves; it is not in the paper (`models.path_model`) ------------------
 
 
 def path_states(

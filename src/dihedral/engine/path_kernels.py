@@ -2,8 +2,8 @@
 
 The states of a question are numbered in the order in which its steps reach them, so those after t steps are the first
 `counts[t]`. Messages are never stored: each is computed, added to the state of its target and forgotten, and the
-backward pass reads the same edges again. `engine.paths` assigns questions to threads; the memory of a question is used
-by one thread only, and its gradients are its own, so results do not depend on the number of threads.
+backward pass reads the same edges again. `engine.path_engine` assigns questions to threads; the memory of a question is
+used by one thread only, and its gradients are its own, so results do not depend on the number of threads.
 
 `lanes` is a tuple of L zeros: its length is known when a kernel is compiled, which makes loops over components fast.
 """

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dihedral.engine.paths import path_loss
+from dihedral.engine.path_engine import path_loss
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.learn.loop import Parameters, Run
-from dihedral.models.paths import PathModel
+from dihedral.models.path_model import PathModel
 from dihedral.models.registry import build_relations
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, world_size
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.trained import TrainedModel
 
 WARM_UP = 50  # steps in which the learning rate rises

@@ -28,7 +28,7 @@ from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import POOL, as_triples, by_probability
 from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.scoring.questions import CANDIDATES, ORDERS, Among, Known, Order, check_options, missing_part
 from dihedral.store.folder import Dtype, load_model, save_model
 from dihedral.store.reviews import Reviews

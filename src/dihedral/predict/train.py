@@ -25,7 +25,7 @@ from dihedral.predict.predictor import Predictor, load
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
 from dihedral.runtime.threads import at_most
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.folder import check_options, save_model
 from dihedral.store.manifest import holds_model
 from dihedral.store.trained import TrainedModel

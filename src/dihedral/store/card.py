@@ -16,7 +16,7 @@ from dihedral.io.display import visible
 from dihedral.io.files import atomic_path
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.trained import TrainedModel
 
 CARD = "README.md"

@@ -30,10 +30,10 @@ from dihedral.io.files import (
 )  # fmt: skip
 from dihedral.io.locks import lock_folder
 from dihedral.models import STORED_MODELS, BlockRelations, Model, restore_relations
-from dihedral.models.paths import PathModel
+from dihedral.models.path_model import PathModel
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.card import write_card
 from dihedral.store.graph_files import load_graph, write_graph, write_labels
 from dihedral.store.manifest import Manifest, holds_model, read_manifest, write_manifest

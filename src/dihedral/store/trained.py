@@ -19,7 +19,7 @@ from dihedral.models import Model, Relations
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.scoring.scorer import Scorer
 
 NOT_CALIBRATED = "it was not calibrated; call calibrate()"

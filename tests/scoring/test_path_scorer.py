@@ -8,9 +8,9 @@ import torch
 from dihedral.graph import Graph, GraphIndex, make_family
 from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.models.dihedral import ArgmaxRelations
-from dihedral.models.paths import PathModel
+from dihedral.models.path_model import PathModel
 from dihedral.reference import filtered_rank
-from dihedral.scoring.paths import PathScorer
+from dihedral.scoring.path_scorer import PathScorer
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dihedral import DihedralError, reference
 from dihedral.engine import compiled
-from dihedral.engine.paths import PathEdges, PathQuestions, PathWeights, path_loss, path_scores
+from dihedral.engine.path_engine import PathEdges, PathQuestions, PathWeights, path_loss, path_scores
 from dihedral.graph import GraphIndex
 from dihedral.models.dihedral import ArgmaxRelations
-from dihedral.models.paths import PathModel
+from dihedral.models.path_model import PathModel
 
 ENTITIES, RELATIONS, COMPONENTS, STEPS = 30, 3, 4, 3
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dihedral.engine.paths import PathEdges, path_scores
+from dihedral.engine.path_engine import PathEdges, path_scores
 from dihedral.errors import DihedralError
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
-from dihedral.models.paths import PathModel
+from dihedral.models.path_model import PathModel
 from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores
 from dihedral.scoring.selection import best_answers, count_ranks
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dihedral.engine.paths import PathQuestions, PathWeights
+from dihedral.engine.path_engine import PathQuestions, PathWeights
 from dihedral.errors import DihedralError
 from dihedral.models.dihedral import CodeRelations, DiscreteRelations
 from dihedral.models.model import BlockRelations
