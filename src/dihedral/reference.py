@@ -162,23 +162,31 @@ def path_states(
     gates: Tensor,
     steps: Tensor,
     shared: Tensor,
+    mixing: Tensor | None = None,
+    rescaling: Tensor | None = None,
 ) -> Tensor:
     """States [N, 2, L] of one question: sums over the paths from its entity `start` of products of elements.
 
     edges [E, 3]: source, step and target, in both directions, without the fact that is asked for. fans [E]: the number
     of entities to which the step leads from the source. degrees [N]: of the entities. Neither counts the fact. vector
-    [2, L]: e_q. gates [T, 2R, L]: γ_t(q, s). steps [2R, L, 2, 2]: the elements D_s. shared [4, T]: α, β, c and f.
+    [2, L]: e_q. gates [T, 2R, L]: γ_t(q, s). steps [2R, L, 2, 2]: the elements D_s. shared [4, T, L]: α, β, c and f.
+    mixing [T, L, L] and rescaling [T, L], of models with entity gates: W_t and b_t(q).
     """
     source, step, target = edges.T
     first = torch.zeros(len(degrees), *vector.shape, dtype=vector.dtype)
     first[start] = vector
     state = first
-    for gate, keep, restart, exponent, fan in zip(gates, *shared, strict=True):
+    for t, (gate, keep, restart, exponent, fan) in enumerate(zip(gates, *shared, strict=True)):
         sent = torch.einsum("elij,eil->ejl", steps[step], state[source])  # D_sᵀ x
         sent = sent * gate[step][:, None] * fans[:, None, None] ** -fan
         arrived = torch.zeros_like(state).index_add(0, target, sent)
-        scale = (1 + degrees.to(vector.dtype)) ** -exponent
-        state = keep * state + restart * first + scale[:, None, None] * arrived
+        scale = (1 + degrees.to(vector.dtype))[:, None, None] ** -exponent
+        state = keep * state + restart * first + scale * arrived
+        if mixing is not None and rescaling is not None:
+            lengths = state.square().sum(1, keepdim=True).add(1e-12).sqrt()
+            seen = torch.cat([state / lengths**0.75, lengths**0.25], 1).flatten(1)  # components shrunk to ‖x‖^¼
+            z = rescaling[t] + seen @ mixing[t]
+            state = state * (1 + z / (1 + z.abs()))[:, None]
     return state
 
 

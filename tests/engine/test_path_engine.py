@@ -19,8 +19,7 @@ from dihedral.models.path_model import PathModel
 ENTITIES, RELATIONS, COMPONENTS, STEPS = 30, 3, 4, 3
 
 
-@pytest.fixture(scope="module")
-def index() -> GraphIndex:
+def example_index() -> GraphIndex:
     """A sparse graph with pairs in both directions, a loop, parallel facts and an entity without facts."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, [ENTITIES - 1, RELATIONS, ENTITIES - 1], (45, 3))
@@ -28,19 +27,35 @@ def index() -> GraphIndex:
     return GraphIndex.build([np.concatenate([drawn, special]).astype(np.int32)], ENTITIES, RELATIONS)
 
 
-@pytest.fixture(scope="module")
-def edges(index) -> PathEdges:
+def path_edges(index: GraphIndex) -> PathEdges:
     return PathEdges(index.keys, index.starts, index.ends, ENTITIES, RELATIONS)
 
 
-@pytest.fixture
-def model() -> PathModel:
+def example_model(gated: bool = False) -> PathModel:
     generator = torch.Generator().manual_seed(1)
     relations = ArgmaxRelations(RELATIONS, 2 * COMPONENTS, 8, generator=generator)
-    model = PathModel(relations, STEPS, generator=generator)
-    model.shared.data = torch.rand(4, STEPS, generator=generator)
+    model = PathModel(relations, STEPS, gated=gated, generator=generator)
+    for each in (model.mixing, model.rescaling):
+        if each is not None:
+            each.data.normal_(generator=generator)
+    model.shared.data = torch.rand(4, STEPS, COMPONENTS, generator=generator)
     model.bias.data.normal_(generator=generator)
     return model.requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def index() -> GraphIndex:
+    return example_index()
+
+
+@pytest.fixture(scope="module")
+def edges(index) -> PathEdges:
+    return path_edges(index)
+
+
+@pytest.fixture(params=[False, True], ids=["linear", "gate"])
+def model(request) -> PathModel:
+    return example_model(request.param)
 
 
 def all_edges(index: GraphIndex) -> Tensor:
@@ -69,12 +84,30 @@ def reference_scores(edges: Tensor, entity: int, number: int, questions: PathQue
     states = reference.path_states(
         edges, fan_out(edges), degrees, entity, weights.vectors[number].view(2, -1),
         weights.gates[questions.which[number]], blocks, weights.shared,
+        *((weights.mixing, weights.rescaling[questions.which[number]]) if len(weights.mixing) else ()),
     )  # fmt: skip
     reached = torch.zeros(ENTITIES, dtype=torch.bool)
     reached[entity] = True
     for _ in range(STEPS):
         reached[edges[reached[edges[:, 0]], 2]] = True
     return reference.path_scores(states, weights.reading[number], weights.bias[number], reached)
+
+
+def exact_loss(
+    index: GraphIndex, questions: PathQuestions, answers: Tensor, weights: PathWeights, pair: bool
+) -> tuple[Tensor, PathWeights]:
+    """The mean loss in double precision, and the weights that it can be differentiated by."""
+    exact, losses = PathWeights(*(each.double().requires_grad_() for each in weights)), []
+    row, known = index.answers(questions.entities, questions.steps)
+    columns = questions.entities.tolist(), questions.steps.tolist(), answers.tolist()
+    for number, (entity, step, answer) in enumerate(zip(*columns, strict=True)):
+        kept = without_fact(all_edges(index), entity, step, answer, pair)
+        scores = reference_scores(kept, entity, number, questions, exact)
+        others = torch.zeros(ENTITIES, dtype=torch.bool)
+        others[known[row == number]] = True
+        others[answer] = False
+        losses.append(-scores[~others].log_softmax(0)[(~others)[:answer].sum()])
+    return torch.stack(losses).mean(), exact
 
 
 def facts_as_questions(index: GraphIndex) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,17 +131,11 @@ def test_losses_and_gradients_are_those_of_the_reference(index, edges, model, pa
     questions, weights = model.weights(entities, steps)
     fast = PathWeights(*(each.clone().requires_grad_() for each in weights))
     path_loss(edges, questions, answers, known, fast, without_pair=pair).backward()
-    exact = PathWeights(*(each.double().requires_grad_() for each in weights))
-    losses = []
-    for number, asked in enumerate(zip(entities.tolist(), steps.tolist(), answers.tolist(), strict=True)):
-        kept = without_fact(all_edges(index), *asked, pair)
-        scores = reference_scores(kept, asked[0], number, questions, exact)
-        others = torch.zeros(ENTITIES, dtype=torch.bool)
-        others[known[1][known[0] == number]] = True
-        others[asked[2]] = False
-        losses.append(-scores[~others].log_softmax(0)[(~others)[: asked[2]].sum()])
-    torch.stack(losses).mean().backward()
+    loss, exact = exact_loss(index, questions, answers, weights, pair)
+    loss.backward()
     for name, mine, wanted in zip(PathWeights._fields, fast, exact, strict=True):
+        if not mine.numel():
+            continue
         assert mine.grad is not None and wanted.grad is not None
         torch.testing.assert_close(mine.grad.double(), wanted.grad, atol=1e-6, rtol=1e-4, msg=name)
 

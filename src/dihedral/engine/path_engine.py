@@ -1,4 +1,7 @@
-"""Scores and losses of path models on a CPU: the arrays of `engine.path_kernels`, and its kernels on all threads."""
+"""Scores and losses of path models: the arrays of `engine.path_kernels`, and its kernels on all threads of a CPU.
+
+On a GPU, `engine.path_tables` computes the same.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +18,9 @@ from torch import Tensor
 from dihedral.engine import compiled
 from dihedral.errors import DihedralError
 
+if TYPE_CHECKING:
+    from dihedral.engine.path_tables import PathTables
+
 ROWS_PER_TASK = 8  # questions that a thread takes at a time: they take unequally long
 
 
@@ -22,8 +28,10 @@ class PathWeights(NamedTuple):
     """What a path model applies to a batch of B questions of U distinct steps; differentiable."""
 
     blocks: Tensor  # [2R, 4, L]: the elements of steps
-    shared: Tensor  # [4, T]: α, what states keep; β, restarts; c and f, exponents of degrees and of fans
+    shared: Tensor  # [4, T, L]: α, what states keep; β, restarts; c and f, exponents of degrees and of fans
     gates: Tensor  # [U, T, 2R, L]
+    mixing: Tensor  # [T, 3L, L]: how components that reach an entity rescale each other; empty without
+    rescaling: Tensor  # [U, T, L]: the same for all entities; empty without
     vectors: Tensor  # [B, 2L]: question vectors
     reading: Tensor  # [B, 3, L]
     bias: Tensor  # [B]
@@ -35,15 +43,24 @@ class PathEdges:
     def __init__(self, keys: Tensor, starts: Tensor, ends: Tensor, num_entities: int, num_relations: int) -> None:
         """The arrays of a `GraphIndex`: keys (entity · 2R + step), sorted, and the edges of each."""
         self.num_entities, self.num_relations = num_entities, num_relations
-        rows = torch.searchsorted(keys, torch.arange(num_entities + 1) * (2 * num_relations))
+        rows = torch.searchsorted(keys, torch.arange(num_entities + 1, device=keys.device) * (2 * num_relations))
         steps = (keys % (2 * num_relations)).int()
-        self._arrays = [each.numpy() for each in (rows, steps, starts, ends)]
+        self.device = keys.device
+        self.tables: PathTables | None = None
+        if self.device.type == "cuda":
+            from dihedral.engine.path_tables import PathTables
+
+            self.tables = PathTables(rows, steps, starts, ends, num_relations)
+            return
+        edges = starts[rows]
+        self.arrays = [each.numpy() for each in (rows, steps, starts, ends)]
+        self.max_degree = int((edges[1:] - edges[:-1]).max()) if num_entities else 0
         self._free: dict[tuple[int, int], list[Any]] = {}  # memory by steps and components
         self._lock = threading.Lock()
 
     @cached_property
     def edges(self) -> Any:
-        return _kernels().Edges(*self._arrays)
+        return _kernels().Edges(*self.arrays)
 
     @contextmanager
     def memory(self, num_steps: int, num_components: int) -> Iterator[Any]:
@@ -53,13 +70,16 @@ class PathEdges:
             free = self._free.setdefault(key, [])
             taken = free.pop() if free else None
         if taken is None:
-            number = np.empty(n, np.float32)
+            number = lambda *shape: np.empty(shape, np.float32)  # noqa: E731
+            whole = lambda shape: np.empty(shape, np.int32)  # noqa: E731
+            _, steps, _, ends = self.arrays
             taken = _kernels().Memory(
-                place=np.full(n, -1, np.int32), reached=np.empty(n, np.int32), degrees=number,
+                place=np.full(n, -1, np.int32), reached=whole(n), degrees=whole(n),
                 counts=np.empty(num_steps + 1, np.int64), first=np.empty(num_steps + 1, np.int64),
-                states=np.empty(((num_steps + 1) * n, width), np.float32),
-                slopes=np.empty((2, n, width), np.float32), scores=np.empty_like(number),
-                message=np.empty(width, np.float32),
+                counters=np.empty(3, np.int64), chosen=whole((num_steps, n)), num_chosen=np.empty(num_steps, np.int64),
+                rows=whole((n, 2)), steps=whole(len(steps)), starts=whole((len(steps), 2)), ends=whole(len(ends)),
+                states=number((num_steps + 1) * n, width), factors=number((num_steps + 1) * n, num_components),
+                slopes=number(2, n, width), scores=number(n), small=number(2, 3 * num_components),
             )  # fmt: skip
         yield taken
         with self._lock:  # not after an error, which may leave marks
@@ -80,6 +100,7 @@ class PathQuestions(NamedTuple):
     entities: Tensor  # int64 [B]
     steps: Tensor  # int64 [B]
     which: Tensor  # int64 [B]
+    frontier: int = 0  # entities whose edges are walked in a step at most, those with the longest states; 0: all
 
 
 def path_scores(
@@ -90,6 +111,8 @@ def path_scores(
     without: an answer of each question [B] whose fact is left out of the graph; -1 leaves none out.
     """
     size = len(questions.entities)
+    if graph.tables is not None:
+        return graph.tables.scores(questions, weights, without)
     rows = np.empty((size, graph.num_entities), np.float32)
     without = torch.full((size,), -1) if without is None else without
     answers = without, torch.zeros(size + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
@@ -111,6 +134,8 @@ def path_loss(
     known: the known answers of each question, flat (row in the batch, answer); those other than its own do not count.
     without_pair: all edges between the two entities leave the graph, not only the fact.
     """
+    if graph.tables is not None:
+        return graph.tables.loss(questions, answers, known, weights, without_pair)
     row, known_answers = known
     starts = torch.searchsorted(row, torch.arange(len(answers) + 1))
     found: Tensor = _PathLoss.apply(graph, questions, (answers, starts, known_answers), without_pair, *weights)
@@ -127,13 +152,18 @@ class _PathLoss(torch.autograd.Function):
         zeros = lambda *shape: np.zeros(shape, np.float32)  # noqa: E731
         gradients = _kernels().Gradients(
             losses=np.zeros(size), vectors=zeros(size, width), gates=zeros(size, *found.gates.shape[1:]),
-            blocks=zeros(size, *found.blocks.shape), shared=zeros(size, *found.shared.shape),
+            rescaling=zeros(size, *found.rescaling.shape[1:]), blocks=zeros(size, *found.blocks.shape),
+            shared=zeros(size, *found.shared.shape), mixing=zeros(size, *found.mixing.shape),
             reading=zeros(*found.reading.shape), bias=zeros(size),
         )  # fmt: skip
         _run("train_questions", graph, questions, answers, found, without_pair, gradients)
         each = {name: torch.from_numpy(array) for name, array in gradients._asdict().items()}
-        gates = torch.zeros_like(found.gates).index_add_(0, questions.which, each["gates"])
-        sums = each["blocks"].sum(0), each["shared"].sum(0), gates
+
+        def by_step(name: str) -> Tensor:
+            return torch.zeros_like(getattr(found, name)).index_add_(0, questions.which, each[name])
+
+        shared = each["blocks"].sum(0), each["shared"].sum(0)
+        sums = *shared, by_step("gates"), each["mixing"].sum(0), by_step("rescaling")
         ctx.save_for_backward(*(part / size for part in (*sums, each["vectors"], each["reading"], each["bias"])))
         return each["losses"].mean().float()
 
@@ -154,13 +184,19 @@ def _run(
     """Run a kernel on all questions; answers: those of the questions, and the known ones with their starts."""
     kernels = _kernels()
     array = lambda tensor: np.ascontiguousarray(tensor.detach().numpy())  # noqa: E731
-    shared = array(weights.shared)
-    about = kernels.Weights(array(weights.blocks), *shared)
+    keep, restart, degree, fan = array(weights.shared)
+    counts = np.maximum(1, np.arange(graph.max_degree + 2, dtype=np.float32))
+    about = kernels.Weights(
+        blocks=array(weights.blocks), keep=keep, restart=restart, logs=np.log(counts),
+        degree_powers=counts[1:, None] ** -degree[:, None], fan_powers=counts[:, None] ** -fan[:, None],
+        mixing=array(weights.mixing), mixing_back=array(weights.mixing.transpose(1, 2)),
+        frontier=questions.frontier,
+    )  # fmt: skip
     asked = kernels.Questions(
         *map(array, (questions.entities, questions.steps, *answers, weights.vectors, weights.gates)),
-        *map(array, (questions.which, weights.reading, weights.bias)),
+        *map(array, (weights.rescaling, questions.which, weights.reading, weights.bias)),
     )
-    num_steps, num_components = shared.shape[1], weights.blocks.shape[2]
+    num_steps, num_components = len(keep), weights.blocks.shape[2]
     lanes = (0,) * num_components
 
     def work(start: int, stop: int) -> None:

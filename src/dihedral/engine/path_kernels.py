@@ -1,12 +1,13 @@
 """Numba kernels of path models: one question at a time, from its entity outwards and back again for the gradient.
 
-The states of a question are numbered in the order in which its steps reach them, so those after t steps are the first
-`counts[t]`. Messages are never stored: each is computed, added to the state of its target and forgotten, and the
-backward pass reads the same edges again. `engine.path_engine` assigns questions to threads; the memory of a question is
-used by one thread only, and its gradients are its own, so results do not depend on the number of threads.
-
-`lanes` is a tuple of L zeros: its length is known when a kernel is compiled, which makes loops over components fast.
+The entities of a question are numbered in the order in which its steps reach them, so the states after t steps are the
+first `counts[t]`, and the edges between them are listed once. Messages are never stored: each is computed in
+registers (`engine.lanes`), added to the state of its target and forgotten, and the backward pass reads the same edges
+again. `engine.path_engine` assigns questions to threads; the memory of a question is used by one thread only, and its
+gradients are its own, so results do not depend on the number of threads.
 """
+
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from dihedral.engine.lanes import fill, load, root, store, total
+
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity are preserved
 OPTIONS: Any = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "cache": True}
-ZERO, ONE, HALF, TINY = np.float32(0), np.float32(1), np.float32(0.5), np.float32(1e-12)
+ZERO, ONE, HALF, QUARTER, THREE_QUARTERS, TINY = map(np.float32, (0, 1, 0.5, 0.25, 0.75, 1e-12))
 
 
 class Edges(NamedTuple):
@@ -34,10 +37,14 @@ class Weights(NamedTuple):
     """What all questions share: T steps, L components."""
 
     blocks: Any  # [2R, 4, L]: the elements of steps, as entries a, b, c, d
-    keep: Any  # [T]: what a state keeps of itself
-    restart: Any  # [T]: how much of the question vector the first state gets again
-    target: Any  # [T]: exponent of the degree of the entity that a message reaches
-    fan: Any  # [T]: exponent of the number of entities that the step leads to from its source
+    keep: Any  # [T, L]: what a state keeps of itself
+    restart: Any  # [T, L]: how much of the question vector the first state gets again
+    degree_powers: Any  # [T, D, L]: (1 + degree)^-c
+    fan_powers: Any  # [T, D, L]: n^-f for a row of n edges
+    logs: Any  # [D]: log(max(1, n))
+    mixing: Any  # [T, 3L, L], or [0, 3L, L]: how components that reach an entity rescale each other
+    mixing_back: Any  # the same, transposed
+    frontier: int  # states whose edges are walked in a step at most; 0 for all
 
 
 class Questions(NamedTuple):
@@ -50,6 +57,7 @@ class Questions(NamedTuple):
     known: Any  # int64 [known]: other answers do not count as wrong
     vectors: Any  # [B, 2L]
     gates: Any  # [U, T, 2R, L]: of the distinct steps that are asked
+    rescaling: Any  # [U, T, L]: the bias of what rescales components
     which: Any  # int64 [B]: the gates of a question
     reading: Any  # [B, 3, L]: weights of the first and second coordinates of components and of their lengths
     bias: Any  # [B]
@@ -60,13 +68,21 @@ class Memory(NamedTuple):
 
     place: Any  # int32 [N]: the number of an entity's state; -1 if it has none
     reached: Any  # int32 [N]: the entity of each state
-    counts: Any  # int64 [T + 1]
-    first: Any  # int64 [T + 1]: where the states after t steps begin in `states`
-    degrees: Any  # [N]: log(1 + degree) of each state
+    degrees: Any  # int32 [N]: of each state, without the removed edges
+    counts: Any  # int64 [T + 1]: the number of states after t steps
+    first: Any  # int64 [T + 1]: where they begin in `states`
+    counters: Any  # int64 [3]: of states, of rows and of edges
+    chosen: Any  # int32 [T, N]: the states whose edges are walked
+    num_chosen: Any  # int64 [T]
+    rows: Any  # int32 [N, 2]: the first row of a state's edges and the end; -1 before they are listed
+    steps: Any  # int32 [rows]
+    starts: Any  # int32 [rows, 2]
+    ends: Any  # int32 [edges]: states
     states: Any  # [(T + 1) N, 2L]
+    factors: Any  # [(T + 1) N, L]: what components were rescaled by
     slopes: Any  # [2, N, 2L]
     scores: Any  # [N]
-    message: Any  # [2L]
+    small: Any  # [2, 3L]
 
 
 class Gradients(NamedTuple):
@@ -75,8 +91,10 @@ class Gradients(NamedTuple):
     losses: Any  # float64 [B]
     vectors: Any  # [B, 2L]
     gates: Any  # [B, T, 2R, L]
+    rescaling: Any  # [B, T, L]
     blocks: Any  # [B, 2R, 4, L]
-    shared: Any  # [B, 4, T]: of keep, restart, target and fan
+    shared: Any  # [B, 4, T, L]: of keep, restart and the exponents of degrees and fans
+    mixing: Any  # [B, T, 3L, L]
     reading: Any  # [B, 3, L]
     bias: Any  # [B]
 
@@ -105,36 +123,62 @@ def _is_removed(asked, source, step, end):
 
 
 @njit(**OPTIONS)
-def _explore(asked, edges, memory):
-    """Number the entities within T steps, and take their degrees without the removed edges."""
-    place, reached, counts = memory.place, memory.reached, memory.counts
-    reached[0] = asked.entity
-    place[asked.entity] = 0
-    counts[0] = 1
-    count, first = 1, 0
-    for t in range(1, len(counts)):
-        last = count
-        for i in range(first, last):
-            source = reached[i]
-            is_near = source == asked.entity or source == asked.answer
-            for row in range(edges.rows[source], edges.rows[source + 1]):
-                for e in range(edges.starts[row], edges.starts[row + 1]):
-                    end = edges.ends[e]
-                    if place[end] < 0 and not (is_near and _is_removed(asked, source, edges.steps[row], end)):
-                        place[end] = count
-                        reached[count] = end
-                        count += 1
-        first = last
-        counts[t] = count
+def _reach(entity, asked, edges, memory):
+    """Number an entity, and count its edges without the removed ones."""
+    number = memory.counters[0]
+    memory.place[entity], memory.reached[number], memory.rows[number, 0] = number, entity, -1
+    degree = edges.starts[edges.rows[entity + 1]] - edges.starts[edges.rows[entity]]
+    if entity == asked.answer or (entity == asked.entity and asked.answer >= 0):
+        for row in range(edges.rows[entity], edges.rows[entity + 1]):
+            for e in range(edges.starts[row], edges.starts[row + 1]):
+                degree -= _is_removed(asked, entity, edges.steps[row], edges.ends[e])
+    memory.degrees[number] = degree
+    memory.counters[0] = number + 1
+
+
+@njit(**OPTIONS)
+def _expand(number, asked, edges, memory):
+    """List the edges of a state's entity by rows of one step each, without the removed ones."""
+    entity, row, edge = memory.reached[number], memory.counters[1], memory.counters[2]
+    is_near = entity == asked.entity or entity == asked.answer
+    memory.rows[number, 0] = row
+    for r in range(edges.rows[entity], edges.rows[entity + 1]):
+        memory.steps[row], memory.starts[row, 0] = edges.steps[r], edge
+        for e in range(edges.starts[r], edges.starts[r + 1]):
+            end = edges.ends[e]
+            if is_near and _is_removed(asked, entity, edges.steps[r], end):
+                continue
+            if memory.place[end] < 0:
+                _reach(end, asked, edges, memory)
+            memory.ends[edge] = memory.place[end]
+            edge += 1
+        memory.starts[row, 1] = edge
+        row += 1
+    memory.rows[number, 1] = row
+    memory.counters[1], memory.counters[2] = row, edge
+
+
+@njit(**OPTIONS)
+def _choose(t, frontier, memory, lanes):
+    """Choose the states whose edges are walked: all, or so many of those with the greatest lengths."""
+    count, first, chosen, L = memory.counts[t], memory.first[t], memory.chosen[t], len(lanes)
+    if frontier == 0 or count <= frontier:
+        for i in range(count):
+            chosen[i] = i
+        memory.num_chosen[t] = count
+        return
     for i in range(count):
-        source = reached[i]
-        degree = edges.starts[edges.rows[source + 1]] - edges.starts[edges.rows[source]]
-        if source == asked.entity or source == asked.answer:
-            for row in range(edges.rows[source], edges.rows[source + 1]):
-                for e in range(edges.starts[row], edges.starts[row + 1]):
-                    degree -= _is_removed(asked, source, edges.steps[row], edges.ends[e])
-        memory.degrees[i] = math.log(ONE + degree)
-    return count
+        x, y = load(memory.states, (first + i, 0), lanes), load(memory.states, (first + i, L), lanes)
+        memory.scores[i] = total(x * x + y * y)
+    least = np.partition(memory.scores[:count], count - frontier)[count - frontier]
+    found, ties = 0, frontier - np.sum(memory.scores[:count] > least)
+    for i in range(count):
+        is_tie = memory.scores[i] == least and ties > 0
+        if memory.scores[i] > least or is_tie:
+            chosen[found] = i
+            found += 1
+            ties -= is_tie
+    memory.num_chosen[t] = found
 
 
 @njit(**OPTIONS)
@@ -144,80 +188,90 @@ def _forget(memory, count):
 
 
 @njit(**OPTIONS)
-def _fan(asked, edges, source, row, exponent):
-    """The factor of the messages along a row of edges, and the logarithm of their number, without removed edges."""
-    count = edges.starts[row + 1] - edges.starts[row]
-    if source == asked.entity or source == asked.answer:
-        for e in range(edges.starts[row], edges.starts[row + 1]):
-            count -= _is_removed(asked, source, edges.steps[row], edges.ends[e])
-    size = math.log(np.float32(max(1, count)))
-    return np.float32(math.exp(-exponent * size)), np.float32(size)
+def _levels(x, y, small, lanes):
+    """Write what rescales components: x and y shrunk to the length ‖x‖^¼, and that length; returns both lengths."""
+    L, length = len(lanes), root(x * x + y * y + TINY)
+    level = root(root(length))
+    shrink = level / length
+    store(small, (0, 0), shrink * x)
+    store(small, (0, L), shrink * y)
+    store(small, (0, 2 * L), level)
+    return length, level
 
 
 @njit(**OPTIONS)
-def _walk(asked, edges, weights, gates, vector, memory, lanes):
+def _walk(asked, edges, weights, gates, rescaling, vector, memory, lanes):
     """The states after each number of steps: what a state keeps, plus the messages of its edges."""
-    L, width = len(lanes), 2 * len(lanes)
-    message, states = memory.message, memory.states
+    L, states, counts = len(lanes), memory.states, memory.counts
+    before, after = 0, 0
+    memory.first[0], counts[0] = 0, 1
     states[0] = vector
-    memory.first[0] = 0
+    memory.counters[:] = 0
+    _reach(asked.entity, asked, edges, memory)
     for t in range(len(weights.keep)):
-        num_sources, count = memory.counts[t], memory.counts[t + 1]
-        before = states[memory.first[t] : memory.first[t] + num_sources]
-        memory.first[t + 1] = memory.first[t] + num_sources
-        after = states[memory.first[t + 1] : memory.first[t + 1] + count]
-        after[:] = ZERO
-        for i in range(num_sources):
-            source, x = memory.reached[i], before[i]
-            is_near = source == asked.entity or source == asked.answer
-            for row in range(edges.rows[source], edges.rows[source + 1]):
-                step = edges.steps[row]
-                factor, _ = _fan(asked, edges, source, row, weights.fan[t])
-                for j in range(L):  # γ Dᵀ x
-                    gate = gates[t, step, j] * factor
-                    first, second = x[j] * gate, x[L + j] * gate
-                    message[j] = weights.blocks[step, 0, j] * first + weights.blocks[step, 2, j] * second
-                    message[L + j] = weights.blocks[step, 1, j] * first + weights.blocks[step, 3, j] * second
-                for e in range(edges.starts[row], edges.starts[row + 1]):
-                    end = edges.ends[e]
-                    if is_near and _is_removed(asked, source, step, end):
-                        continue
-                    total = after[memory.place[end]]
-                    for j in range(width):
-                        total[j] += message[j]
-        for i in range(count):
-            scale, y = np.float32(math.exp(-weights.target[t] * memory.degrees[i])), after[i]
-            if i < num_sources:
-                x = before[i]
-                for j in range(width):
-                    y[j] = scale * y[j] + weights.keep[t] * x[j]
-            else:
-                for j in range(width):
-                    y[j] *= scale
-        for j in range(width):
-            after[0, j] += weights.restart[t] * vector[j]
+        _choose(t, weights.frontier, memory, lanes)
+        for k in range(memory.num_chosen[t]):
+            if memory.rows[memory.chosen[t, k], 0] < 0:
+                _expand(memory.chosen[t, k], asked, edges, memory)
+        counts[t + 1] = memory.counters[0]
+        before, after = after, after + counts[t]
+        memory.first[t + 1] = after
+        states[after : after + counts[t + 1]] = ZERO
+        for k in range(memory.num_chosen[t]):
+            i = memory.chosen[t, k]
+            x, y = load(states, (before + i, 0), lanes), load(states, (before + i, L), lanes)
+            for row in range(memory.rows[i, 0], memory.rows[i, 1]):
+                step, start, stop = memory.steps[row], memory.starts[row, 0], memory.starts[row, 1]
+                gate = load(gates, (t, step, 0), lanes) * load(weights.fan_powers, (t, stop - start, 0), lanes)
+                p, q = gate * x, gate * y
+                a, b = load(weights.blocks, (step, 0, 0), lanes), load(weights.blocks, (step, 1, 0), lanes)
+                c, d = load(weights.blocks, (step, 2, 0), lanes), load(weights.blocks, (step, 3, 0), lanes)
+                one, two = a * p + c * q, b * p + d * q  # γ Dᵀ x
+                for e in range(start, stop):
+                    end = after + memory.ends[e]
+                    store(states, (end, 0), load(states, (end, 0), lanes) + one)
+                    store(states, (end, L), load(states, (end, L), lanes) + two)
+        keep, restart = load(weights.keep, (t, 0), lanes), load(weights.restart, (t, 0), lanes)
+        for i in range(counts[t + 1]):
+            scale = load(weights.degree_powers, (t, memory.degrees[i], 0), lanes)
+            x, y = load(states, (after + i, 0), lanes) * scale, load(states, (after + i, L), lanes) * scale
+            if i < counts[t]:
+                x = x + load(states, (before + i, 0), lanes) * keep
+                y = y + load(states, (before + i, L), lanes) * keep
+            if i == 0:
+                x = x + load(vector, (0,), lanes) * restart
+                y = y + load(vector, (L,), lanes) * restart
+            if len(weights.mixing):
+                z = load(rescaling, (t, 0), lanes)
+                _levels(x, y, memory.small, lanes)
+                for k in range(3 * L):
+                    z = z + load(weights.mixing, (t, k, 0), lanes) * memory.small[0, k]
+                factor = z / (root(z * z) + ONE) + ONE
+                x, y = x * factor, y * factor
+                store(memory.factors, (after + i, 0), factor)
+            store(states, (after + i, 0), x)
+            store(states, (after + i, L), y)
 
 
 @njit(**OPTIONS)
-def _read(states, count, reading, bias, scores, lanes):
+def _read(memory, count, reading, bias, lanes):
     """Σ over components of ⟨w, x⟩ + ω‖x‖, divided by √(1 + ‖x‖), for each state."""
-    L = len(lanes)
+    L, states, last = len(lanes), memory.states, memory.first[-1]
+    v, w, o = load(reading, (0, 0), lanes), load(reading, (1, 0), lanes), load(reading, (2, 0), lanes)
     for i in range(count):
-        x, score = states[i], ZERO
-        for j in range(L):
-            a, b = x[j], x[L + j]
-            length = math.sqrt(a * a + b * b + TINY)
-            score += (a * reading[0, j] + b * reading[1, j] + length * reading[2, j]) / math.sqrt(ONE + length)
-        scores[i] = score + bias
+        x, y = load(states, (last + i, 0), lanes), load(states, (last + i, L), lanes)
+        length = root(x * x + y * y + TINY)
+        memory.scores[i] = total((x * v + y * w + length * o) / root(length + ONE)) + bias
 
 
 @njit(**OPTIONS)
 def _score(b, asked, edges, weights, questions, memory, lanes):
     """Scores of all states of a question; returns how many there are."""
-    count = _explore(asked, edges, memory)
-    _walk(asked, edges, weights, questions.gates[questions.which[b]], questions.vectors[b], memory, lanes)
-    last = memory.states[memory.first[-1] : memory.first[-1] + count]
-    _read(last, count, questions.reading[b], questions.bias[b], memory.scores, lanes)
+    which = questions.which[b]
+    gates, rescaling = questions.gates[which], questions.rescaling[which]
+    _walk(asked, edges, weights, gates, rescaling, questions.vectors[b], memory, lanes)
+    count = memory.counters[0]
+    _read(memory, count, questions.reading[b], questions.bias[b], lanes)
     return count
 
 
@@ -248,98 +302,136 @@ def _cross_entropy(b, asked, questions, memory, count, num_entities):
     largest = max(ZERO, true)
     for i in range(count):
         largest = max(largest, scores[i])
-    total = others * math.exp(-largest)
+    sum_ = others * math.exp(-largest)
     for i in range(count):
-        total += math.exp(scores[i] - largest)
+        scores[i] = math.exp(scores[i] - largest)
+        sum_ += scores[i]
     for i in range(count):
-        scores[i] = math.exp(scores[i] - largest) / total
+        scores[i] = scores[i] / sum_
     if place >= 0:
         scores[place] -= ONE
-    return math.log(total) + largest - true
+    return math.log(sum_) + largest - true
 
 
 @njit(**OPTIONS)
-def _read_back(states, slopes, count, reading, scores, gradient, lanes):
+def _read_back(memory, slopes, count, reading, gradient, lanes):
     """The slopes of the loss by the states, from those by the scores; adds up the gradient of the reading."""
-    L = len(lanes)
+    L, states, last = len(lanes), memory.states, memory.first[-1]
+    v, w, o = load(reading, (0, 0), lanes), load(reading, (1, 0), lanes), load(reading, (2, 0), lanes)
+    none = fill(ZERO, lanes)
+    dv, dw, do = none, none, none
     for i in range(count):
-        x, d, slope = states[i], slopes[i], scores[i]
-        for j in range(L):
-            a, b = x[j], x[L + j]
-            length = math.sqrt(a * a + b * b + TINY)
-            shrink = ONE / math.sqrt(ONE + length)
-            gradient[0, j] += slope * shrink * a
-            gradient[1, j] += slope * shrink * b
-            gradient[2, j] += slope * shrink * length
-            linear = a * reading[0, j] + b * reading[1, j] + length * reading[2, j]
-            radial = (shrink * reading[2, j] - HALF * shrink * shrink * shrink * linear) / length
-            d[j] = slope * (shrink * reading[0, j] + radial * a)
-            d[L + j] = slope * (shrink * reading[1, j] + radial * b)
+        x, y, slope = load(states, (last + i, 0), lanes), load(states, (last + i, L), lanes), memory.scores[i]
+        length = root(x * x + y * y + TINY)
+        shrink = fill(ONE, lanes) / root(length + ONE)
+        part = shrink * slope
+        dv, dw, do = dv + part * x, dw + part * y, do + part * length
+        radial = (part * o - part * shrink * shrink * (x * v + y * w + length * o) * HALF) / length
+        store(slopes, (i, 0), part * v + radial * x)
+        store(slopes, (i, L), part * w + radial * y)
+    store(gradient, (0, 0), dv)
+    store(gradient, (1, 0), dw)
+    store(gradient, (2, 0), do)
+
+
+@njit(**OPTIONS)
+def _rescale_back(t, i, weights, memory, slopes, gradient, bias_gradient, lanes):
+    """Turn the slope by a rescaled state into that by the state before; returns that state."""
+    L, place = len(lanes), memory.first[t + 1] + i
+    factor = load(memory.factors, (place, 0), lanes)
+    x, y = load(memory.states, (place, 0), lanes) / factor, load(memory.states, (place, L), lanes) / factor
+    p, q = load(slopes, (i, 0), lanes), load(slopes, (i, L), lanes)
+    length, level = _levels(x, y, memory.small, lanes)
+    above = factor - ONE  # z / (1 + |z|), whose slope is (1 - |…|)²
+    below = fill(ONE, lanes) - root(above * above)
+    slope = (p * x + q * y) * below * below  # by z
+    store(memory.small, (1, 0), slope)
+    du, dv, by_level = fill(ZERO, lanes), fill(ZERO, lanes), fill(ZERO, lanes)
+    for k in range(L):
+        s = memory.small[1, k]
+        du = du + load(weights.mixing_back, (t, k, 0), lanes) * s
+        dv = dv + load(weights.mixing_back, (t, k, L), lanes) * s
+        by_level = by_level + load(weights.mixing_back, (t, k, 2 * L), lanes) * s
+    for k in range(3 * L):
+        store(gradient, (t, k, 0), load(gradient, (t, k, 0), lanes) + slope * memory.small[0, k])
+    store(bias_gradient, (t, 0), load(bias_gradient, (t, 0), lanes) + slope)
+    shrink = level / length
+    radial = (by_level * level * QUARTER - (du * x + dv * y) * shrink * THREE_QUARTERS) / (length * length)
+    store(slopes, (i, 0), p * factor + du * shrink + radial * x)
+    store(slopes, (i, L), q * factor + dv * shrink + radial * y)
+    return x, y
 
 
 @njit(**OPTIONS)
 def _states_back(b, t, weights, vector, memory, gradients, slopes, earlier, lanes):
     """From the slopes by states after a step to those by the sums of messages, and to those by what states keep."""
-    width = 2 * len(lanes)
-    num_sources, count = memory.counts[t], memory.counts[t + 1]
-    before, after = memory.states[memory.first[t] :], memory.states[memory.first[t + 1] :]
-    restart, kept, target = ZERO, ZERO, ZERO
-    for j in range(width):
-        gradients.vectors[b, j] += weights.restart[t] * slopes[0, j]
-        restart += slopes[0, j] * vector[j]
-    for i in range(count):
-        d, y, own, sent = slopes[i], after[i], ZERO, ZERO
-        for j in range(width):
-            sent += d[j] * y[j]
-        if i < num_sources:
-            x, e = before[i], earlier[i]
-            for j in range(width):
-                own += d[j] * x[j]
-                e[j] = weights.keep[t] * d[j]
-            kept += own
+    L, before, after = len(lanes), memory.first[t], memory.first[t + 1]
+    keep, restart = load(weights.keep, (t, 0), lanes), load(weights.restart, (t, 0), lanes)
+    none = fill(ZERO, lanes)
+    kept, restarted, target = none, none, none
+    for i in range(memory.counts[t + 1]):
+        if len(weights.mixing):
+            x, y = _rescale_back(t, i, weights, memory, slopes, gradients.mixing[b], gradients.rescaling[b], lanes)
+        else:
+            x, y = load(memory.states, (after + i, 0), lanes), load(memory.states, (after + i, L), lanes)
+        p, q = load(slopes, (i, 0), lanes), load(slopes, (i, L), lanes)
         if i == 0:
-            sent -= weights.restart[t] * restart
-        target -= (sent - weights.keep[t] * own) * memory.degrees[i]
-        scale = np.float32(math.exp(-weights.target[t] * memory.degrees[i]))
-        for j in range(width):
-            d[j] *= scale
-    gradients.shared[b, 0, t], gradients.shared[b, 1, t], gradients.shared[b, 2, t] = kept, restart, target
+            one, two = load(vector, (0,), lanes), load(vector, (L,), lanes)
+            restarted = p * one + q * two
+            x, y = x - one * restart, y - two * restart
+            g = gradients.vectors[b]
+            store(g, (0,), load(g, (0,), lanes) + p * restart)
+            store(g, (L,), load(g, (L,), lanes) + q * restart)
+        if i < memory.counts[t]:
+            one, two = load(memory.states, (before + i, 0), lanes), load(memory.states, (before + i, L), lanes)
+            kept = kept + p * one + q * two
+            x, y = x - one * keep, y - two * keep
+            store(earlier, (i, 0), p * keep)
+            store(earlier, (i, L), q * keep)
+        degree = memory.degrees[i]
+        target = target - (p * x + q * y) * weights.logs[degree + 1]
+        scale = load(weights.degree_powers, (t, degree, 0), lanes)
+        store(slopes, (i, 0), p * scale)
+        store(slopes, (i, L), q * scale)
+    shared = gradients.shared[b]
+    store(shared, (0, t, 0), kept)
+    store(shared, (1, t, 0), restarted)
+    store(shared, (2, t, 0), target)
 
 
 @njit(**OPTIONS)
-def _edges_back(b, t, asked, edges, weights, gates, memory, gradients, slopes, earlier, lanes):
+def _edges_back(b, t, weights, gates, memory, gradients, slopes, earlier, lanes):
     """Add the slopes by the states before a step, and the gradients of gates and blocks, from those by messages."""
-    L, width = len(lanes), 2 * len(lanes)
-    message, before, fan = memory.message, memory.states[memory.first[t] :], ZERO
-    for i in range(memory.counts[t]):
-        source, x, e = memory.reached[i], before[i], earlier[i]
-        is_near = source == asked.entity or source == asked.answer
-        for row in range(edges.rows[source], edges.rows[source + 1]):
-            step = edges.steps[row]
-            message[:] = ZERO  # the slope by the message of this row, which all its edges carry
-            for k in range(edges.starts[row], edges.starts[row + 1]):
-                end = edges.ends[k]
-                if is_near and _is_removed(asked, source, step, end):
-                    continue
-                d = slopes[memory.place[end]]
-                for j in range(width):
-                    message[j] += d[j]
-            block, gradient = weights.blocks[step], gradients.blocks[b, step]
-            factor, size = _fan(asked, edges, source, row, weights.fan[t])
-            for j in range(L):
-                gate, p, q = gates[t, step, j] * factor, message[j], message[L + j]
-                first, second = block[0, j] * p + block[1, j] * q, block[2, j] * p + block[3, j] * q
-                e[j] += gate * first
-                e[L + j] += gate * second
-                dot = x[j] * first + x[L + j] * second
-                gradients.gates[b, t, step, j] += dot * factor
-                fan -= dot * gate * size
-                one, two = x[j] * gate, x[L + j] * gate
-                gradient[0, j] += one * p
-                gradient[1, j] += one * q
-                gradient[2, j] += two * p
-                gradient[3, j] += two * q
-    gradients.shared[b, 3, t] = fan
+    L, states, none = len(lanes), memory.states, fill(ZERO, lanes)
+    by_gate, by_block, by_fan = gradients.gates[b, t], gradients.blocks[b], none
+    for k in range(memory.num_chosen[t]):
+        i = memory.chosen[t, k]
+        place = memory.first[t] + i
+        x, y = load(states, (place, 0), lanes), load(states, (place, L), lanes)
+        dx, dy = load(earlier, (i, 0), lanes), load(earlier, (i, L), lanes)
+        for row in range(memory.rows[i, 0], memory.rows[i, 1]):
+            step, start, stop = memory.steps[row], memory.starts[row, 0], memory.starts[row, 1]
+            p, q = none, none  # the slope by the message of this row, which all its edges carry
+            for e in range(start, stop):
+                end = memory.ends[e]
+                p, q = p + load(slopes, (end, 0), lanes), q + load(slopes, (end, L), lanes)
+            a, b_ = load(weights.blocks, (step, 0, 0), lanes), load(weights.blocks, (step, 1, 0), lanes)
+            c, d = load(weights.blocks, (step, 2, 0), lanes), load(weights.blocks, (step, 3, 0), lanes)
+            factor = load(weights.fan_powers, (t, stop - start, 0), lanes)
+            gate = load(gates, (t, step, 0), lanes) * factor
+            one, two = a * p + b_ * q, c * p + d * q
+            dx, dy = dx + gate * one, dy + gate * two
+            dot = x * one + y * two
+            store(by_gate, (step, 0), load(by_gate, (step, 0), lanes) + dot * factor)
+            by_fan = by_fan - dot * gate * weights.logs[stop - start]
+            one, two = x * gate, y * gate
+            store(by_block, (step, 0, 0), load(by_block, (step, 0, 0), lanes) + one * p)
+            store(by_block, (step, 1, 0), load(by_block, (step, 1, 0), lanes) + one * q)
+            store(by_block, (step, 2, 0), load(by_block, (step, 2, 0), lanes) + two * p)
+            store(by_block, (step, 3, 0), load(by_block, (step, 3, 0), lanes) + two * q)
+        store(earlier, (i, 0), dx)
+        store(earlier, (i, L), dy)
+    store(gradients.shared[b], (3, t, 0), by_fan)
 
 
 @njit(**OPTIONS)
@@ -351,16 +443,13 @@ def train_questions(start, stop, edges, weights, questions, num_relations, pair,
         gradients.losses[b] = _cross_entropy(b, asked, questions, memory, count, len(edges.rows) - 1)
         for i in range(count):
             gradients.bias[b] += memory.scores[i]
-        last = memory.states[memory.first[-1] : memory.first[-1] + count]
-        _read_back(
-            last, memory.slopes[0], count, questions.reading[b], memory.scores, gradients.reading[b], lanes
-        )  # fmt: skip
+        slopes, earlier = memory.slopes[0], memory.slopes[1]
+        _read_back(memory, slopes, count, questions.reading[b], gradients.reading[b], lanes)
         gates, vector = questions.gates[questions.which[b]], questions.vectors[b]
         for t in range(len(weights.keep) - 1, -1, -1):
-            is_odd = (len(weights.keep) - 1 - t) % 2
-            slopes, earlier = memory.slopes[is_odd], memory.slopes[1 - is_odd]
             _states_back(b, t, weights, vector, memory, gradients, slopes, earlier, lanes)
-            _edges_back(b, t, asked, edges, weights, gates, memory, gradients, slopes, earlier, lanes)
+            _edges_back(b, t, weights, gates, memory, gradients, slopes, earlier, lanes)
+            slopes, earlier = earlier, slopes
         for j in range(len(vector)):
-            gradients.vectors[b, j] += memory.slopes[len(weights.keep) % 2, 0, j]
+            gradients.vectors[b, j] += slopes[0, j]
         _forget(memory, count)

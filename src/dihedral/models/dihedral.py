@@ -217,6 +217,13 @@ class CyclicGumbelRelations(GumbelRelations):
     rotations_only = True
 
 
+class CyclicArgmaxRelations(ArgmaxRelations):
+    """Straight-through arg-max over the rotations of D_K."""
+
+    kind = "cyclic-argmax"
+    rotations_only = True
+
+
 class SignRelations(DiscreteRelations):
     """D_K-STE for K = 4 and 6: blocks built from signs of real latents, with a straight-through estimator.
 

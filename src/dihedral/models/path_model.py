@@ -34,9 +34,17 @@ READING_INIT = 0.2  # spread of the weights that read a state
 class PathModel(nn.Module):
     """The relations of 2x2 blocks, and what a question does with them."""
 
-    def __init__(self, relations: BlockRelations, num_steps: int, *, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self,
+        relations: BlockRelations,
+        num_steps: int,
+        *,
+        gated: bool = False,
+        frontier: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__()
-        self.relations, self.num_steps = relations, num_steps
+        self.relations, self.num_steps, self.frontier = relations, num_steps, frontier
         steps, width = 2 * relations.num_relations, relations.dimension
         draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
         self.vectors = nn.Parameter(draw(steps, width))  # e_q
@@ -44,7 +52,11 @@ class PathModel(nn.Module):
         self.gate_weights = nn.Parameter(spread * draw(num_steps, steps * width // 2, width))
         self.gate_bias = nn.Parameter(torch.zeros(num_steps, steps * width // 2))
         start = torch.tensor([1.0, 1.0, 0.5, 0.0])  # α, β, c, f
-        self.shared = nn.Parameter(start[:, None].repeat(1, num_steps))
+        self.shared = nn.Parameter(start[:, None, None].repeat(1, num_steps, width // 2))
+        self.mixing, self.rescaling = None, None
+        if gated:
+            self.mixing = nn.Parameter(torch.zeros(num_steps, 3 * width // 2, width // 2))
+            self.rescaling = nn.Parameter(torch.zeros(num_steps, width // 2, width))
         self.reading = nn.Parameter(READING_INIT * draw(steps, 3, width // 2))  # w and ω
         self.bias = nn.Parameter(torch.zeros(steps))
 
@@ -60,11 +72,18 @@ class PathModel(nn.Module):
     def weights(self, entities: Tensor, steps: Tensor, **options: Any) -> tuple[PathQuestions, PathWeights]:
         """What questions (entities [B], steps [B]) apply; options: those of `Relations.operators` in training."""
         distinct, which = torch.unique(steps, return_inverse=True)
+        L = self.relations.dimension // 2
+        mixing, rescaling = self.vectors.new_empty(0, 3 * L, L), self.vectors.new_empty(len(distinct), 0, L)
+        if self.mixing is not None:
+            mixing = self.mixing
+            rescaling = torch.einsum("uw,tlw->utl", self.vectors[distinct], self.rescaling)
         operators = self.relations.operators(**options) if options else self.relations.exact()
-        return PathQuestions(entities, steps, which), PathWeights(
+        return PathQuestions(entities, steps, which, self.frontier), PathWeights(
             blocks=self.relations.step_operators(operators),
             shared=self.shared,
             gates=self.gates(distinct),
+            mixing=mixing,
+            rescaling=rescaling,
             vectors=self.vectors[steps],
             reading=self.reading[steps],
             bias=self.bias[steps],
@@ -74,7 +93,8 @@ class PathModel(nn.Module):
         """The same model with fixed elements, as it is stored."""
         found = copy.deepcopy(self)
         if isinstance(self.relations, DiscreteRelations):
-            found.relations = CodeRelations(self.relations.codes, self.relations.K, grades=self.relations.grades)
+            codes = self.relations.codes
+            found.relations = CodeRelations(codes, self.relations.K, grades=self.relations.grades).to(codes.device)
         return found
 
     def stored(self) -> dict[str, Tensor]:
@@ -82,17 +102,19 @@ class PathModel(nn.Module):
         return {name: each.detach() for name, each in self.named_parameters() if not name.startswith("relations.")}
 
     @classmethod
-    def restored(cls, relations: BlockRelations, num_steps: int, tensors: dict[str, Tensor]) -> PathModel:
+    def restored(
+        cls, relations: BlockRelations, num_steps: int, frontier: int, tensors: dict[str, Tensor]
+    ) -> PathModel:
         """A stored model; the tensors are not trusted."""
         with torch.device("meta"):  # shapes only, before memory for so many numbers is allocated
-            expected = cls(relations, num_steps).stored()
+            expected = cls(relations, num_steps, gated="mixing" in tensors).stored()
         for name, wanted in expected.items():
             found = tensors.get(name)
             if found is None or found.shape != wanted.shape or found.dtype != wanted.dtype:
                 raise DihedralError(f"{name!r} of the path model is not float32 {list(wanted.shape)}")
             if not torch.isfinite(found).all():
                 raise DihedralError(f"{name!r} of the path model holds NaN or infinity; it must hold numbers")
-        model = cls(relations, num_steps)
+        model = cls(relations, num_steps, gated="mixing" in tensors, frontier=frontier)
         for name, parameter in model.named_parameters():
             if name in expected:
                 parameter.data = tensors[name].clone()

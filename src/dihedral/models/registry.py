@@ -13,6 +13,7 @@ from dihedral.models.baselines import RESCAL, Analogy, ComplEx, DistMult, HolE, 
 from dihedral.models.dihedral import (
     ArgmaxRelations,
     CodeRelations,
+    CyclicArgmaxRelations,
     CyclicGumbelRelations,
     CyclicSignRelations,
     DiscreteRelations,
@@ -30,7 +31,8 @@ MODELS: dict[str, type[Relations]] = {
     model.kind: model
     for model in (
         GumbelRelations, SignRelations, ArgmaxRelations, ProjectionRelations, CyclicGumbelRelations,
-        CyclicSignRelations, OrthogonalRelations, DistMult, ComplEx, Analogy, SimplE, HolE, RESCAL, TransE,
+        CyclicArgmaxRelations, CyclicSignRelations, OrthogonalRelations, DistMult, ComplEx, Analogy, SimplE, HolE,
+        RESCAL, TransE,
     )
 }  # fmt: skip
 """The models that can be trained, by name."""
