@@ -80,6 +80,10 @@ def training(graph, objective):
     return {"task": "train", "graph": graph, "out": f"{graph}-{objective}", "settings": settings}
 
 
+PATHS = {
+    "model": "dihedral-argmax", "objective": "paths", "K": 8, "dimension": 8, "steps": 2, "epochs": 2,
+    "facts_per_epoch": 1500, "batch_size": 50, "relation_lr": 0.02, "validate_every": 1, "validate_on": 50,
+}  # fmt: skip
 LOGISTIC = [plan for plan in PLANS if plan["objective"] == "logistic"]
 TASKS = [
     *losses_of("umls"),
@@ -89,6 +93,7 @@ TASKS = [
     {"task": "table", "rows": 200_001},
     training("umls", "softmax"),
     training("family", "logistic"),
+    {"task": "train", "graph": "umls", "out": "umls-paths", "settings": PATHS},
 ]
 MORE_TASKS = [  # the same on other graphs
     *losses_of("family"),

@@ -324,6 +324,11 @@ class Clock:
         is_late = time.monotonic() - self.saved >= self.checkpoint_seconds
         return is_late and not (within_epoch and only_between_epochs)
 
+    @property
+    def share(self) -> float:
+        """The share of the time that has passed; 0 without a limit."""
+        return 1 - (self.deadline - time.monotonic()) / self.limit if self.limit < math.inf else 0.0
+
     def is_up(self, seconds: float) -> bool:
         """Whether the time does not suffice for work of some seconds."""
         return time.monotonic() + seconds > self.deadline

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.path_engine import path_loss
-from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.learn.loop import Parameters, Run
 from dihedral.models.path_model import PathModel
 from dihedral.models.registry import build_relations
 from dihedral.objectives.recipe import Recipe
-from dihedral.runtime.distributed import Shard, world_size
+from dihedral.runtime.distributed import Shard
 from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.trained import TrainedModel
 
@@ -26,26 +25,24 @@ MAX_NORM = 1.0  # of a gradient
 class PathTrainer(Run):
     """A run that trains a path model."""
 
-    uses_kernels = True
-
     def __init__(self, graph: Graph, recipe: Recipe, *, seed: int = 0, **options: Any) -> None:
         super().__init__(graph, recipe, seed=seed, **options)
-        if self.device.type != "cpu":
-            raise DihedralError(f"device is {str(self.device)!r}; path models are trained on a CPU: use --device cpu")
-        if world_size() > 1:
-            raise DihedralError(f"{world_size()} processes were started; a path model is trained by one")
         generator = torch.Generator().manual_seed(seed)
         relations = build_relations(
             recipe.model, graph.num_relations, recipe.dimension, recipe.K, recipe.relation_init,
             generator=generator, levels=recipe.levels,
         )  # fmt: skip
-        self.model = PathModel(relations, recipe.steps, generator=generator)
-        self.shard = Shard(graph.num_entities)
+        self.model = PathModel(
+            relations, recipe.steps, gated=recipe.update == "gate", frontier=recipe.frontier, generator=generator
+        )
+        self.model.to(self.device)
+        self.uses_kernels = self.device.type == "cpu"
+        self.shard = Shard.mine(graph.num_entities)
         self.parameters = Parameters(
             {name: each.data for name, each in self.model.named_parameters()}, recipe.averaging
         )
         self.asked = PathScorer(self.model, graph.train_index)
-        self.triples = torch.from_numpy(graph.train).long()
+        self.triples = torch.from_numpy(graph.train).long().to(self.device)
         self.epoch_size = min(recipe.facts_per_epoch or len(self.triples), len(self.triples))
         self.optimiser = torch.optim.Adam(self.model.parameters(), recipe.relation_lr)
         for each in self.model.parameters():  # before the first step, so that a checkpoint can fill it
@@ -67,21 +64,28 @@ class PathTrainer(Run):
         return super().tensors() | adam
 
     def train_on(self, batch: Tensor) -> Tensor:
-        """One step of Adam on both questions of the facts of a batch [B, 3]."""
-        head, relation, tail = batch.unbind(1)
-        entities, answers = torch.cat([head, tail]), torch.cat([tail, head])
+        """One step of Adam on both questions of the facts of a batch [B, 3], of which each process has a part."""
+        part = batch[self.shard.rank :: self.shard.world]
+        head, relation, tail = part.unbind(1)
         steps = torch.cat([relation, relation + self.graph.num_relations])
-        questions, weights = self.model.weights(entities, steps, generator=self.generator, temperature=1.0)
-        known = self.graph.train_index.answers(entities, steps)
-        loss = path_loss(
-            self.asked.edges, questions, answers, known, weights, without_pair=self.recipe.without_pair
-        )  # fmt: skip
+        loss = self.loss(torch.cat([head, tail]), steps, torch.cat([tail, head])) * (len(part) / len(batch))
         self.optimiser.zero_grad()
         loss.backward()
+        if not self.shard.is_single:
+            parameters = list(self.model.parameters())
+            gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+            for each, total in zip(parameters, self.shard.begin_sums(gradients)(), strict=True):
+                each.grad = total
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_NORM)
         done = float(next(iter(self.optimiser.state.values()))["step"])
-        falling = (1 - done / self.num_steps) / (1 - FULL_RATE)
+        falling = (1 - max(done / self.num_steps, min(1.0, self.clock.share))) / (1 - FULL_RATE)
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.relation_lr * min(1.0, (done + 1) / WARM_UP, falling)
         self.optimiser.step()
-        return loss.detach()
+        return self.shard.sum(loss.detach())
+
+    def loss(self, entities: Tensor, steps: Tensor, answers: Tensor) -> Tensor:
+        """The mean loss of questions (entities [n], steps [n]), each without its own fact in the graph."""
+        questions, weights = self.model.weights(entities, steps, generator=self.generator, temperature=1.0)
+        known = self.asked.index.answers(entities, steps)
+        return path_loss(self.asked.edges, questions, answers, known, weights, without_pair=self.recipe.without_pair)

@@ -86,8 +86,7 @@ def train(
             each(event)
 
     with ExitStack() as stack:
-        wants_cpu = wanted.objective == "paths" and device == "auto"
-        here = stack.enter_context(joined(choose_device("cpu" if wants_cpu else device)))
+        here = stack.enter_context(joined(choose_device(device)))
         is_restart = folder is not None and any_rank(_was_begun(folder), here)
         if folder is not None and holds_model(folder) and not overwrite:
             if resume or is_restart:
@@ -153,16 +152,14 @@ def _store(trainer: Run, trained: TrainedModel, **options: Any) -> None:
     run = trainer.folder
     if run is None:
         return
-    if isinstance(trained.scorer, PathScorer):
-        save_model(run.folder.parent, trained, **options)
-        run.drop_checkpoint()
-        return
-    entities = trainer.shard.gather(trained.model.entities.detach())
+    has_vectors = not isinstance(trained.scorer, PathScorer)
+    entities = trainer.shard.gather(trained.model.entities.detach()) if has_vectors else None
 
     def save() -> None:
-        assert entities is not None
-        model = Model(entities, trained.model.relations).requires_grad_(False)
-        whole = replace(trained, source=model)
+        whole = trained
+        if entities is not None:
+            model = Model(entities, trained.model.relations).requires_grad_(False)
+            whole = replace(trained, source=model)
         if not trainer.shard.is_single:
             try_to_fit_probabilities(whole, trainer.seed)
         save_model(run.folder.parent, whole, **options)

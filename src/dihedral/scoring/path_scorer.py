@@ -22,14 +22,16 @@ class PathScorer:
     """A path model and the graph that it reasons over (`scoring.scorer.Scorer`)."""
 
     def __init__(self, model: PathModel, index: GraphIndex) -> None:
-        self.model, self.index, self.device = model, index, torch.device("cpu")
+        self.model, self.device = model, model.vectors.device
+        self.index = index = index.to(self.device)
         self.num_entities, self.num_relations = index.num_entities, index.num_relations
         self.edges = PathEdges(index.keys, index.starts, index.ends, index.num_entities, index.num_relations)
 
     @torch.no_grad()
     def _scores(self, entities: Tensor, steps: Tensor, without: Tensor | None = None) -> Tensor:
         """[n, N]."""
-        return path_scores(self.edges, *self.model.weights(entities.long(), steps.long()), without)
+        entities, steps = entities.long().to(self.device), steps.long().to(self.device)
+        return path_scores(self.edges, *self.model.weights(entities, steps), without)
 
     def _tile_size(self, memory_mb: int) -> int:
         return max(1, min(MAX_QUESTIONS, memory_mb * 2**20 // (4 * max(1, self.num_entities))))
@@ -45,9 +47,9 @@ class PathScorer:
 
     def score(self, triples: Tensor) -> Tensor:
         """The scores [n] of triples [n, 3], as answers to the questions for their tails."""
-        heads, relations, tails = triples.long().unbind(-1)
+        heads, relations, tails = triples.long().to(self.device).unbind(-1)
         questions, row = self._asked(heads, relations, tails)
-        found, size = torch.empty(len(triples)), self._tile_size(MEMORY_MB)
+        found, size = torch.empty(len(triples), device=self.device), self._tile_size(MEMORY_MB)
         for start in range(0, len(questions), size):
             scores = self._scores(*questions[start : start + size].unbind(1))
             here = (row >= start) & (row < start + size)
@@ -66,7 +68,8 @@ class PathScorer:
 
         def score(entities: Tensor, steps: Tensor) -> Tensor:
             parts = [tile if among is None else tile[:, among] for _, tile in self.tiles(entities, steps)]
-            return torch.cat(parts) if parts else torch.empty(0, self.num_entities if among is None else len(among))
+            width = self.num_entities if among is None else len(among)
+            return torch.cat(parts) if parts else torch.empty(0, width, device=self.device)
 
         return score
 
@@ -84,7 +87,8 @@ class PathScorer:
         if count < 1:
             raise DihedralError(f"count is {count}; ask for at least 1 answer")
         count = min(count, self.num_entities)
-        ids, values = [torch.empty(0, count, dtype=torch.int64)], [torch.empty(0, count)]
+        nothing = torch.empty(0, count, device=self.device)
+        ids, values = [nothing.long()], [nothing]
         for part, scores in self.tiles(entities, steps, memory_mb):
             if exclude is not None:
                 scores[exclude(entities[part], steps[part])] = float("-inf")
@@ -101,7 +105,7 @@ class PathScorer:
         """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
         anchors, relations, targets = anchors_and_targets(triples.long(), side)
         questions, row = self._asked(anchors, question_steps(relations, side, self.num_relations), targets)
-        greater, equal = torch.empty(2, len(triples), dtype=torch.int64)
+        greater, equal = torch.empty(2, len(triples), dtype=torch.int64, device=self.device)
         order, size = torch.argsort(row, stable=True), self._tile_size(memory_mb)  # equal questions are adjacent
         for part in order.split(size):
             which, place = torch.unique_consecutive(row[part], return_inverse=True)
