@@ -1,0 +1,130 @@
+"""The engine of path models against the same model in plain operations, one run on the same batches.
+
+`python -m benchmarks.path_engine WN18RR FB15k-237 --device cuda` times training steps (loss and gradients) of the
+recipe paths/NAME: ours, with the scatter operations of PyTorch, and with PyTorch Geometric where it is installed. The
+plain forms leave no fact out of the graph, which makes them faster, and are timed with fewer questions at a time where
+their messages would not fit into memory; the results are times per question.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dihedral as dh
+from benchmarks.record import save, seconds
+from dihedral.engine.path_engine import PathWeights
+from dihedral.graph import GraphIndex
+from dihedral.learn.path_trainer import PathTrainer
+from dihedral.objectives.recipe import load_recipe
+
+MEMORY = {"cpu": 12 << 30, "cuda": 100 << 30}  # bytes for the messages of the plain forms
+BANDWIDTH = 4.3e12  # bytes per second that one H200 reads and writes
+
+Propagate = Callable[[Tensor], Tensor]
+
+
+def scatter(index: GraphIndex) -> Propagate:
+    """Sums of messages [edges, ...] by their targets, with `index_add`."""
+    ends, size = index.ends.long(), index.num_entities
+    return lambda messages: messages.new_zeros(size, *messages.shape[1:]).index_add(0, ends, messages)
+
+
+def geometric(index: GraphIndex) -> Propagate:
+    """The same with PyTorch Geometric."""
+    from torch_geometric.utils import scatter as pyg_scatter
+
+    ends, size = index.ends.long(), index.num_entities
+    return lambda messages: pyg_scatter(messages.flatten(1), ends, 0, size, "sum").unflatten(1, messages.shape[1:])
+
+
+def plain_loss(index: GraphIndex, weights: PathWeights, asked: Any, answers: Tensor, propagate: Propagate) -> Tensor:
+    """The loss of a batch over all entities, with one message per edge and question."""
+    size, heads = len(answers), asked.entities
+    each, vectors = torch.arange(size, device=answers.device), weights.vectors.unflatten(1, (2, -1))
+    sources, steps = index.sources, index.steps.long()
+    fans = index.starts.diff()[index.rows].float()
+    degrees = 1 + index.degrees.float()
+    first = torch.zeros(index.num_entities, *vectors.shape, device=answers.device)
+    state = first = first.index_put((heads, each), vectors)
+    a, b, c, d = weights.blocks[steps].unbind(1)  # [edges, L]
+    for t in range(weights.shared.shape[1]):
+        keep, restart, degree, fan = weights.shared[:, t]
+        gate = weights.gates[asked.which, t].transpose(0, 1)[steps] * (fans[:, None] ** -fan)[:, None]  # [edges, B, L]
+        x, y = (state[sources] * gate[:, :, None]).unbind(2)
+        sent = torch.stack([a[:, None] * x + c[:, None] * y, b[:, None] * x + d[:, None] * y], 2)
+        state = keep * state + restart * first + (degrees[:, None] ** -degree)[:, None, None] * propagate(sent)
+        if len(weights.mixing):
+            lengths = state.square().sum(2, keepdim=True).add(1e-12).sqrt()
+            seen = torch.cat([state / lengths**0.75, lengths**0.25], 2).flatten(2)
+            z = weights.rescaling[asked.which, t] + seen @ weights.mixing[t]
+            state = state * (1 + z / (1 + z.abs()))[:, :, None]
+    x, y = state.unbind(2)
+    v, w, o = weights.reading.unbind(1)
+    length = (x * x + y * y + 1e-12).sqrt()
+    scores = ((x * v + y * w + length * o) / (1 + length).sqrt()).sum(-1) + weights.bias
+    return torch.nn.functional.cross_entropy(scores.T, answers)
+
+
+def measure(name: str, recipe: str, device: str, repeats: int) -> dict[str, Any]:
+    """Seconds per question of each form."""
+    trainer = PathTrainer(dh.load_graph(name), load_recipe(recipe), device=device)
+    index, model = trainer.asked.index, trainer.model
+    edges, width = len(index.ends), trainer.recipe.dimension
+    generator = torch.Generator().manual_seed(0)
+
+    def batch(size: int) -> tuple[Tensor, Tensor, Tensor]:
+        facts = trainer.triples[torch.randperm(len(trainer.triples), generator=generator)[: size // 2].to(device)]
+        head, relation, tail = facts.unbind(1)
+        steps = torch.cat([relation, relation + index.num_relations])
+        return torch.cat([head, tail]), steps, torch.cat([tail, head])
+
+    def ours() -> None:
+        entities, steps, answers = batch(2 * trainer.recipe.batch_size)
+        trainer.loss(entities, steps, answers).backward()
+
+    found = {"ours": seconds(ours, repeats=repeats, warmup=3) / (2 * trainer.recipe.batch_size)}
+    bytes_per_question = 4 * edges * width * trainer.recipe.steps * 5  # five tensors of messages are kept
+    size = max(2, min(2 * trainer.recipe.batch_size, MEMORY[device] // bytes_per_question // 2 * 2))
+    forms = {"scatter": scatter} | ({"geometric": geometric} if find_spec("torch_geometric") else {})
+    for form, make in forms.items():
+        propagate = make(index)
+
+        def plain(propagate: Propagate = propagate) -> None:
+            entities, steps, answers = batch(size)
+            asked, weights = model.weights(entities, steps, temperature=1.0)
+            plain_loss(index, weights, asked, answers, propagate).backward()
+
+        found[form] = seconds(plain, repeats=max(2, repeats // 3), warmup=1) / size
+    row: dict[str, Any] = {"graph": name, "recipe": recipe, "device": device, "questions_of_plain_forms": size}
+    row["seconds_per_question"] = found
+    row["times_faster"] = {form: round(found[form] / found["ours"], 1) for form in forms}
+    if device == "cuda":
+        limit = edges * width * 2 * trainer.recipe.steps * 3 / BANDWIDTH  # two bytes per number, three passes
+        row |= {"traffic_limit": limit, "ours_by_limit": round(found["ours"] / limit, 2)}
+        row["gigabytes"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.path_engine", description=__doc__)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--recipe", help="by default paths/NAME")
+    parser.add_argument("--repeats", type=int, default=15)
+    options = parser.parse_args()
+    rows = []
+    for name in options.names:
+        recipe = options.recipe or f"paths/{name.lower()}"
+        rows.append(measure(name, recipe, options.device, options.repeats))
+        print(rows[-1], flush=True)
+    save(f"path-engine-{options.device}", {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()
