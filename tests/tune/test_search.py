@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import optuna
 import pytest
+import sqlalchemy
+from optuna.exceptions import StorageInternalError
 
 import dihedral as dh
 from dihedral import DihedralError, Graph
@@ -102,6 +105,31 @@ def test_workers_share_one_study(task):
     assert len(rows) == 4 and len(open_study(task).trials) == 4
     assert len({json.dumps(row["changes"]) for row in rows}) == 4
     assert sum(row["changes"] == {"entity_lr": 0.1, "K": 4} for row in rows) == 1
+
+
+def test_two_workers_never_take_the_same_waiting_trial(task, monkeypatch):
+    """The second asks when the first has read that a trial waits and is about to note that it runs."""
+    monkeypatch.setattr("dihedral.tune.search.LOCK_SECONDS", 0)  # where a worker would wait, it is refused
+    task.folder.mkdir()
+    first, second = open_study(task), open_study(task)
+    for choice in SPACE["K"]:
+        first.enqueue_trial({"K": choice})
+    turns, taken = iter([second]), []
+
+    def interleave(connection, cursor, statement, *_):
+        if statement.startswith("UPDATE trials"):
+            for study in turns:
+                with suppress(StorageInternalError):
+                    taken.append(study.ask().number)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", interleave)
+    try:
+        taken.append(first.ask().number)
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", interleave)
+    assert next(turns, None) is None
+    taken.append(second.ask().number)
+    assert taken == [0, 1]
 
 
 def test_no_trial_starts_after_the_minutes(task, monkeypatch):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 import torch
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
@@ -42,6 +43,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)  # the rows say which trials 
 RANDOM_TRIALS = 6  # TPE needs some results to start from
 TRIALS_BEFORE_PRUNING = 4
 POLL_SECONDS = 0.5
+LOCK_SECONDS = 60  # that a worker waits while another uses the database
 NO_LIMIT = 2**31 - 1
 
 
@@ -149,11 +151,17 @@ def _clear_storage_errors(task: Search) -> Iterator[None]:
 
 def open_study(task: Search) -> optuna.Study:
     """Open the study in the folder of a search, or create it."""
-    url, connection = f"sqlite:///{task.folder / 'study.db'}", {"timeout": 60}
+    connection = {"timeout": LOCK_SECONDS, "isolation_level": None}  # transactions begin below
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{task.folder / 'study.db'}", engine_kwargs={"connect_args": connection}
+    )
+    # Optuna reads the state of a trial FOR UPDATE before it changes it, which SQLite ignores: without a lock before the
+    # first read, two workers could find the same trial waiting, and both run it
+    sqlalchemy.event.listen(storage.engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
     median = optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, n_warmup_steps=task.recipe.epochs // 4)
     return optuna.create_study(
         study_name="dihedral",
-        storage=optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": connection}),
+        storage=storage,
         direction="maximize",
         load_if_exists=True,
         pruner=optuna.pruners.NopPruner() if task.grid else median,
