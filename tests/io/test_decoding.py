@@ -33,7 +33,7 @@ def refused(tmp_path):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(DihedralError) as error:
             load_graph(path)
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10  # five times what is decoded
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
         assert "\n" not in str(error.value)
         return str(error.value)
 
@@ -153,6 +153,7 @@ def test_parquet_bombs_are_refused_or_read_in_little_memory(tmp_path):
         assert (tmp_path / f"{name}.parquet").stat().st_size < 3 << 20
     program = (
         "import resource, sys, dihedral as dh\n"
+        "dh.load_graph\n"  # imports what it needs, which takes more memory than the bound
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for path in sys.argv[1:]:\n"
         "    try: print(dh.load_graph(path))\n"
