@@ -2,7 +2,8 @@
 
 `python -m benchmarks.paths umls family-neural-lp --seeds 3` trains the recipe paths/NAME; `python -m benchmarks.paths
 --inductive FOLDER` trains on each graph FOLDER/NAME and ranks the test facts of FOLDER/NAME_ind among the entities of
-that graph, over its training facts. Each run is added to results/paths.jsonl; one that is there is not repeated.
+that graph, over its training facts. `--set KEY=VALUE` changes a setting of the recipe. Each run is added to
+results/paths.jsonl; one that is there is not repeated.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ def other_entities(graph: Graph, folder: Path) -> Graph:
     return found.replace(relations=graph.relations, **splits)
 
 
-def measure(name: str, recipe: str, seed: int, folder: Path | None) -> dict[str, Any]:
+def measure(name: str, recipe: str, seed: int, folder: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     """Train on a graph, and rank its test facts, or those of the graph of other entities."""
     graph = dh.load_graph(name if folder is None else folder / name)
     started = time.process_time()
-    predictor = dh.train(graph, recipe, seed=seed, progress=False)
+    predictor = dh.train(graph, recipe, seed=seed, progress=False, **options)
     row = {"valid": predictor.metrics["valid"]["both"]["mrr"], "test": predictor.metrics["test"]["both"]["mrr"]}
-    row |= {key: predictor.metrics[key] for key in ("best_epoch", "train_seconds")}
+    row |= {key: predictor.metrics[key] for key in ("best_epoch", "train_seconds", "epochs", "stopped_by", "device")}
     row["cpu_seconds"] = round(time.process_time() - started, 1)
     row["settings"] = {} if predictor.recipe is None else predictor.recipe.to_dict()
     if folder is not None and isinstance(predictor.scorer, PathScorer):
@@ -65,15 +66,21 @@ def main() -> None:
     parser.add_argument("--inductive", type=Path)
     parser.add_argument("--recipe")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     folder = options.inductive
     names = options.names or sorted(path.name.removesuffix("_ind") for path in folder.glob("*_ind"))
-    done = {(row["graph"], row["recipe"], row["seed"]) for row in read_lines(LOG)}
+    changes = dict(word.split("=", 1) for word in options.set)
+    limits = changes | ({} if options.minutes is None else {"minutes": options.minutes})
+    done = {(row["graph"], row["recipe"], row["seed"], str(row.get("changes", {}))) for row in read_lines(LOG)}
     for seed in range(options.seeds):
         for name in names:
             recipe = options.recipe or ("paths/inductive" if folder else f"paths/{name.lower()}")
-            if (name, recipe, seed) not in done:
-                row = {"graph": name, "recipe": recipe, "seed": seed, **measure(name, recipe, seed, folder)}
+            if (name, recipe, seed, str(limits)) not in done:
+                row = {"graph": name, "recipe": recipe, "seed": seed, "changes": limits}
+                row |= measure(name, recipe, seed, folder, limits | {"device": options.device})
                 append_line(LOG, row | {"environment": environment()})
                 print(json.dumps({key: row[key] for key in row if key != "settings"}), flush=True)
 
