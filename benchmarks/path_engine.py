@@ -74,19 +74,15 @@ def plain_loss(index: GraphIndex, weights: PathWeights, asked: Any, answers: Ten
 def measure(name: str, recipe: str, device: str, repeats: int) -> dict[str, Any]:
     """Seconds per question of each form."""
     trainer = PathTrainer(dh.load_graph(name), load_recipe(recipe), device=device)
-    index, model = trainer.asked.index, trainer.model
+    index, model = trainer.path_scorer.index, trainer.model
     edges, width = len(index.ends), trainer.recipe.dimension
     generator = torch.Generator().manual_seed(0)
 
-    def batch(size: int) -> tuple[Tensor, Tensor, Tensor]:
-        facts = trainer.triples[torch.randperm(len(trainer.triples), generator=generator)[: size // 2].to(device)]
-        head, relation, tail = facts.unbind(1)
-        steps = torch.cat([relation, relation + index.num_relations])
-        return torch.cat([head, tail]), steps, torch.cat([tail, head])
+    def batch(size: int) -> Tensor:
+        return trainer.triples[torch.randperm(len(trainer.triples), generator=generator)[: size // 2].to(device)]
 
     def ours() -> None:
-        entities, steps, answers = batch(2 * trainer.recipe.batch_size)
-        trainer.loss(entities, steps, answers).backward()
+        trainer.loss(batch(2 * trainer.recipe.batch_size)).backward()
 
     found = {"ours": seconds(ours, repeats=repeats, warmup=3) / (2 * trainer.recipe.batch_size)}
     bytes_per_question = 4 * edges * width * trainer.recipe.steps * 5  # five tensors of messages are kept
@@ -96,9 +92,10 @@ def measure(name: str, recipe: str, device: str, repeats: int) -> dict[str, Any]
         propagate = make(index)
 
         def plain(propagate: Propagate = propagate) -> None:
-            entities, steps, answers = batch(size)
-            asked, weights = model.weights(entities, steps, temperature=1.0)
-            plain_loss(index, weights, asked, answers, propagate).backward()
+            head, relation, tail = batch(size).unbind(1)
+            steps = torch.cat([relation, relation + index.num_relations])
+            asked, weights = model.weights(torch.cat([head, tail]), steps, model.relations.operators())
+            plain_loss(index, weights, asked, torch.cat([tail, head]), propagate).backward()
 
         found[form] = seconds(plain, repeats=max(2, repeats // 3), warmup=1) / size
     row: dict[str, Any] = {"graph": name, "recipe": recipe, "device": device, "questions_of_plain_forms": size}

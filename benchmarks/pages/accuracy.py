@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from benchmarks.pages.records import Row, number, ratio, read, read_rows, source, spread
 from benchmarks.record import RESULTS
@@ -19,6 +20,10 @@ GRAPHS = ("WN18", "FB15k", "WN18RR", "FB15k-237", "umls", "family-neural-lp")
 CQD = {  # quoted: Hits@3 of CQD-Beam (Arakelyan et al. 2021) on the test part of the query set
     "1p": 0.512, "2p": 0.279, "3p": 0.219, "2i": 0.352, "3i": 0.457, "ip": 0.129, "pi": 0.249, "2u": 0.284, "up": 0.128,
 }  # fmt: skip
+GRAPH_NETWORKS = {  # quoted: test MRR of WN18RR and FB15k-237 in the papers
+    "NBFNet": (0.551, 0.415), "AdaProp": (0.562, 0.417), "RED-GNN": (0.533, 0.374),
+}  # fmt: skip
+PATHS = "*`results/paths.jsonl`.*"
 
 
 def overview() -> str:
@@ -232,28 +237,57 @@ def growth() -> str:
 
 
 def path_models() -> str:
-    """Path models beside the best embeddings, on the graphs that they were trained on."""
+    """Path models on the graphs that they were trained on, beside others."""
     rows = []
-    for graph, runs in _path_runs("paths/" + name.lower() for name in GRAPHS).items():
+    for (graph, update, steps, device, _), runs in sorted(_path_runs().items()):
+        if "inductive_test" in runs[0] or runs[0]["settings"]["model"] != "dihedral-argmax":
+            continue
+        shared = max(run.get("runs_on_the_device", 1) for run in runs)
+        where = {"cpu": "two cores", "cuda": "H200" if shared == 1 else f"H200, {shared} runs at once"}[device]
         seconds = round(mean(run["train_seconds"] for run in runs))
-        rows.append(
-            [graph, spread([run["test"] for run in runs]), spread([run["valid"] for run in runs]), len(runs), seconds]
-        )
-    return f"{markdown(['graph', 'test MRR', 'valid MRR', 'seeds', 'seconds'], rows)}\n\n*`results/paths.jsonl`.*"
+        values = (spread([run[split] for run in runs]) for split in ("test", "valid"))
+        rows.append([graph, update, steps, *values, len(runs), where, seconds])
+    columns = ["graph", "update", "steps", "test MRR", "valid MRR", "seeds", "trained on", "seconds"]
+    quoted = [[name, *map(number, values)] for name, values in GRAPH_NETWORKS.items()]
+    return f"{markdown(columns, rows)}\n\n{markdown(['quoted', 'WN18RR', 'FB15k-237'], quoted)}\n\n{PATHS}"
 
 
 def inductive() -> str:
     """Path models on graphs of entities that training has not seen, beside RED-GNN."""
+    found = {
+        graph: runs
+        for (graph, *_, changes), runs in sorted(_path_runs().items())
+        if "inductive_test" in runs[0] and changes == "{}"
+    }
     rows = [
-        [graph, spread([run["inductive_test"] for run in runs]), number(runs[0]["red_gnn"]), len(runs)]
-        for graph, runs in sorted(_path_runs(["paths/inductive"]).items())
-    ]
-    return f"{markdown(['graph', 'path model', 'RED-GNN (quoted)', 'seeds'], rows)}\n\n*`results/paths.jsonl`.*"
+        [graph, spread([run["inductive_test"] for run in runs]), number(runs[0]["red_gnn"]), len(runs),
+         round(mean(run["train_seconds"] for run in runs))]
+        for graph, runs in found.items()
+    ]  # fmt: skip
+    ours = mean(mean(run["inductive_test"] for run in runs) for runs in found.values())
+    rows.append(["mean", number(ours), number(mean(runs[0]["red_gnn"] for runs in found.values())), "", ""])
+    return f"{markdown(['graph', 'path model', 'RED-GNN (quoted)', 'seeds', 'seconds'], rows)}\n\n{PATHS}"
 
 
-def _path_runs(recipes: Iterable[str]) -> dict[str, list[Row]]:
-    wanted, found = set(recipes), defaultdict(list)
+def path_variants() -> str:
+    """What gates of entities and reflections are worth, on valid; of unseen entities, of the other graph's test."""
+    names = {"{}": "gate", "{'update': 'linear'}": "linear", "{'model': 'cyclic-argmax'}": "gate, rotations only"}
+    table: dict[str, dict[str, str]] = defaultdict(dict)
+    for (graph, *_, changes), runs in sorted(_path_runs().items()):
+        if changes in names and runs[0]["seed"] == 0 and runs[0]["device"] == "cpu":
+            found = number(runs[0]["valid"])
+            if "inductive_test" in runs[0]:
+                found += f", {number(runs[0]['inductive_test'])}"
+            table[graph][names[changes]] = found
+    rows = [[graph, *(found.get(name, "") for name in names.values())] for graph, found in table.items()]
+    return f"{markdown(['graph', *names.values()], [row for row in rows if all(row)])}\n\n{PATHS}"
+
+
+def _path_runs() -> dict[tuple[Any, ...], list[Row]]:
+    """Runs of path models by graph, update, steps, device and changes of the recipe."""
+    found = defaultdict(list)
     for row in read_rows("paths"):
-        if row["recipe"] in wanted:
-            found[row["graph"]].append(row)
+        settings = row["settings"]
+        kind = row["graph"], settings["update"], settings["steps"], row["device"], str(row["changes"])
+        found[kind].append(row)
     return found

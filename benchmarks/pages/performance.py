@@ -59,6 +59,17 @@ def gpu() -> str:
     return markdown(["graph", "task", "2L", *models], rows) + source("gpu-engine")
 
 
+def path_engine() -> str:
+    """Milliseconds per training question of path models, ours and in plain operations."""
+    forms = ("ours", "scatter", "geometric")
+    rows = []
+    for row in read("path-engine-cuda")["rows"]:
+        taken = (1000 * row["seconds_per_question"][form] for form in forms)
+        rows.append([row["graph"], *map(number, taken), number(1000 * row["traffic_limit"])])
+    header = ["graph", "dihedral", "PyTorch index_add", "PyTorch Geometric scatter", "all states read three times"]
+    return markdown(header, rows) + source("path-engine-cuda")
+
+
 def curve(wanted: float = 0.36) -> str:
     """Seconds of training until a test MRR is reached."""
     rows = []

@@ -193,3 +193,28 @@ def test_path_models_need_numba(edges, model):
     asked = model.weights(torch.tensor([0]), torch.tensor([0]))
     with compiled.disabled(), pytest.raises(DihedralError, match="path models need kernels compiled by numba"):
         path_scores(edges, *asked)
+
+
+def one_question(model: PathModel) -> tuple[PathEdges, tuple, PathQuestions, PathWeights]:
+    """A question about two entities joined by two facts, of which one is asked; all entities are reached."""
+    index = GraphIndex.build([np.array([[0, 0, 1], [0, 1, 1]], np.int32)], 2, RELATIONS)
+    edges = PathEdges(index.keys, index.starts, index.ends, 2, RELATIONS)
+    entity, step = torch.tensor([0]), torch.tensor([0])
+    return edges, index.answers(entity, step), *model.weights(entity, step)
+
+
+def test_low_scores_of_all_entities_have_a_finite_loss(model):
+    edges, known, questions, weights = one_question(model)
+    mine = weights._replace(bias=weights.bias - 1000)._asdict()
+    fast = PathWeights(**{name: each.clone().requires_grad_() for name, each in mine.items()})
+    loss = path_loss(edges, questions, torch.tensor([1]), known, fast)
+    loss.backward()
+    assert loss.isfinite() and all(each.grad.isfinite().all() for each in fast if each.grad is not None)
+
+
+def test_components_that_are_scaled_to_zero_have_finite_gradients():
+    edges, known, questions, weights = one_question(example_model(gated=True))
+    mine = weights._replace(rescaling=weights.rescaling - 1e12)._asdict()
+    fast = PathWeights(**{name: each.clone().requires_grad_() for name, each in mine.items()})
+    path_loss(edges, questions, torch.tensor([1]), known, fast).backward()
+    assert all(each.grad.isfinite().all() for each in fast)

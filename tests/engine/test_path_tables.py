@@ -19,7 +19,10 @@ import torch
 from dihedral.engine.path_engine import PathWeights
 from tests.engine import test_path_engine as cases
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
+]
 
 LIMIT = 1e-5  # of relative errors in float32
 CASES = [
@@ -33,7 +36,9 @@ def error(found, wanted):
 
 def compare(tables, index, model, pair):
     """The relative errors of the loss and of all its gradients."""
-    entities, steps, answers = (each[::9] for each in cases.facts_as_questions(index))
+    entities, steps, answers = (
+        each[cases.facts_as_questions(index)[0] <= 2][::3] for each in cases.facts_as_questions(index)
+    )
     questions, weights = model.weights(entities, steps)
     fast = PathWeights(*(each.clone().requires_grad_() for each in weights))
     known = index.answers(entities, steps)
@@ -56,16 +61,14 @@ def main():
     index, model, results = cases.example_index(), cases.example_model(gated=True), {}
     graph = cases.path_edges(index)
     entities, steps = torch.cartesian_prod(torch.arange(cases.ENTITIES), torch.arange(2 * cases.RELATIONS)).T
-    questions, weights = model.weights(entities[::17], steps[::17])
+    questions, weights = model.weights(entities[::40], steps[::40])
     for form, path_tables.MANY in (("all pairs", 0.0), ("reached pairs", 1.0)):
         tables = path_tables.PathTables(*map(torch.from_numpy, graph.arrays), cases.RELATIONS)
         for name, pair in (("without facts", False), ("without pairs", True)):
             results[f"{form}, {name}"] = compare(tables, index, model, pair)
         results[f"{form}, scores"] = {}
-        for frontier in (0, 3):
-            some = questions._replace(frontier=frontier)
-            wanted = cases.path_scores(graph, some, weights).double()
-            results[f"{form}, scores"][f"frontier {frontier}"] = error(tables.scores(some, weights), wanted)
+        wanted = cases.path_scores(graph, questions, weights).double()
+        results[f"{form}, scores"]["all"] = error(tables.scores(questions, weights), wanted)
     print(json.dumps(results))
 
 
@@ -73,7 +76,7 @@ def main():
 def errors():
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(Path(__file__))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

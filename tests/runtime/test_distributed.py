@@ -82,7 +82,7 @@ def training(graph, objective):
 
 PATHS = {
     "model": "dihedral-argmax", "objective": "paths", "K": 8, "dimension": 8, "steps": 2, "epochs": 2,
-    "facts_per_epoch": 1500, "batch_size": 50, "relation_lr": 0.02, "validate_every": 1, "validate_on": 50,
+    "facts_per_epoch": 1501, "batch_size": 50, "relation_lr": 0.02, "validate_every": 1, "validate_on": 50,
 }  # fmt: skip
 LOGISTIC = [plan for plan in PLANS if plan["objective"] == "logistic"]
 TASKS = [

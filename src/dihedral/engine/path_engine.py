@@ -54,7 +54,8 @@ class PathEdges:
             return
         edges = starts[rows]
         self.arrays = [each.numpy() for each in (rows, steps, starts, ends)]
-        self.max_degree = int((edges[1:] - edges[:-1]).max()) if num_entities else 0
+        max_degree = int((edges[1:] - edges[:-1]).max()) if num_entities else 0
+        self.logs = np.log(np.maximum(1, np.arange(max_degree + 2, dtype=np.float32)))
         self._free: dict[tuple[int, int], list[Any]] = {}  # memory by steps and components
         self._lock = threading.Lock()
 
@@ -76,7 +77,7 @@ class PathEdges:
             taken = _kernels().Memory(
                 place=np.full(n, -1, np.int32), reached=whole(n), degrees=whole(n),
                 counts=np.empty(num_steps + 1, np.int64), first=np.empty(num_steps + 1, np.int64),
-                counters=np.empty(3, np.int64), chosen=whole((num_steps, n)), num_chosen=np.empty(num_steps, np.int64),
+                counters=np.empty(3, np.int64),
                 rows=whole((n, 2)), steps=whole(len(steps)), starts=whole((len(steps), 2)), ends=whole(len(ends)),
                 states=number((num_steps + 1) * n, width), factors=number((num_steps + 1) * n, num_components),
                 slopes=number(2, n, width), scores=number(n), small=number(2, 3 * num_components),
@@ -100,7 +101,6 @@ class PathQuestions(NamedTuple):
     entities: Tensor  # int64 [B]
     steps: Tensor  # int64 [B]
     which: Tensor  # int64 [B]
-    frontier: int = 0  # entities whose edges are walked in a step at most, those with the longest states; 0: all
 
 
 def path_scores(
@@ -185,12 +185,11 @@ def _run(
     kernels = _kernels()
     array = lambda tensor: np.ascontiguousarray(tensor.detach().numpy())  # noqa: E731
     keep, restart, degree, fan = array(weights.shared)
-    counts = np.maximum(1, np.arange(graph.max_degree + 2, dtype=np.float32))
     about = kernels.Weights(
-        blocks=array(weights.blocks), keep=keep, restart=restart, logs=np.log(counts),
-        degree_powers=counts[1:, None] ** -degree[:, None], fan_powers=counts[:, None] ** -fan[:, None],
+        blocks=array(weights.blocks), keep=keep, restart=restart, logs=graph.logs,
+        degree_powers=np.exp(graph.logs[1:, None] * -degree[:, None]),
+        fan_powers=np.exp(graph.logs[:, None] * -fan[:, None]),
         mixing=array(weights.mixing), mixing_back=array(weights.mixing.transpose(1, 2)),
-        frontier=questions.frontier,
     )  # fmt: skip
     asked = kernels.Questions(
         *map(array, (questions.entities, questions.steps, *answers, weights.vectors, weights.gates)),

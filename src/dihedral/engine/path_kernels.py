@@ -22,6 +22,7 @@ from dihedral.engine.lanes import fill, load, root, store, total
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # sums may be vectorised; NaN and infinity are preserved
 OPTIONS: Any = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "cache": True}
 ZERO, ONE, HALF, QUARTER, THREE_QUARTERS, TINY = map(np.float32, (0, 1, 0.5, 0.25, 0.75, 1e-12))
+FLOOR = np.float32(1 + 1e-6)  # keeps factors above 0, by which the gradient divides
 
 
 class Edges(NamedTuple):
@@ -44,7 +45,6 @@ class Weights(NamedTuple):
     logs: Any  # [D]: log(max(1, n))
     mixing: Any  # [T, 3L, L], or [0, 3L, L]: how components that reach an entity rescale each other
     mixing_back: Any  # the same, transposed
-    frontier: int  # states whose edges are walked in a step at most; 0 for all
 
 
 class Questions(NamedTuple):
@@ -72,8 +72,6 @@ class Memory(NamedTuple):
     counts: Any  # int64 [T + 1]: the number of states after t steps
     first: Any  # int64 [T + 1]: where they begin in `states`
     counters: Any  # int64 [3]: of states, of rows and of edges
-    chosen: Any  # int32 [T, N]: the states whose edges are walked
-    num_chosen: Any  # int64 [T]
     rows: Any  # int32 [N, 2]: the first row of a state's edges and the end; -1 before they are listed
     steps: Any  # int32 [rows]
     starts: Any  # int32 [rows, 2]
@@ -159,29 +157,6 @@ def _expand(number, asked, edges, memory):
 
 
 @njit(**OPTIONS)
-def _choose(t, frontier, memory, lanes):
-    """Choose the states whose edges are walked: all, or so many of those with the greatest lengths."""
-    count, first, chosen, L = memory.counts[t], memory.first[t], memory.chosen[t], len(lanes)
-    if frontier == 0 or count <= frontier:
-        for i in range(count):
-            chosen[i] = i
-        memory.num_chosen[t] = count
-        return
-    for i in range(count):
-        x, y = load(memory.states, (first + i, 0), lanes), load(memory.states, (first + i, L), lanes)
-        memory.scores[i] = total(x * x + y * y)
-    least = np.partition(memory.scores[:count], count - frontier)[count - frontier]
-    found, ties = 0, frontier - np.sum(memory.scores[:count] > least)
-    for i in range(count):
-        is_tie = memory.scores[i] == least and ties > 0
-        if memory.scores[i] > least or is_tie:
-            chosen[found] = i
-            found += 1
-            ties -= is_tie
-    memory.num_chosen[t] = found
-
-
-@njit(**OPTIONS)
 def _forget(memory, count):
     for i in range(count):
         memory.place[memory.reached[i]] = -1
@@ -209,16 +184,14 @@ def _walk(asked, edges, weights, gates, rescaling, vector, memory, lanes):
     memory.counters[:] = 0
     _reach(asked.entity, asked, edges, memory)
     for t in range(len(weights.keep)):
-        _choose(t, weights.frontier, memory, lanes)
-        for k in range(memory.num_chosen[t]):
-            if memory.rows[memory.chosen[t, k], 0] < 0:
-                _expand(memory.chosen[t, k], asked, edges, memory)
+        for i in range(counts[t]):
+            if memory.rows[i, 0] < 0:
+                _expand(i, asked, edges, memory)
         counts[t + 1] = memory.counters[0]
         before, after = after, after + counts[t]
         memory.first[t + 1] = after
         states[after : after + counts[t + 1]] = ZERO
-        for k in range(memory.num_chosen[t]):
-            i = memory.chosen[t, k]
+        for i in range(counts[t]):
             x, y = load(states, (before + i, 0), lanes), load(states, (before + i, L), lanes)
             for row in range(memory.rows[i, 0], memory.rows[i, 1]):
                 step, start, stop = memory.steps[row], memory.starts[row, 0], memory.starts[row, 1]
@@ -246,7 +219,7 @@ def _walk(asked, edges, weights, gates, rescaling, vector, memory, lanes):
                 _levels(x, y, memory.small, lanes)
                 for k in range(3 * L):
                     z = z + load(weights.mixing, (t, k, 0), lanes) * memory.small[0, k]
-                factor = z / (root(z * z) + ONE) + ONE
+                factor = z / (root(z * z) + ONE) + FLOOR
                 x, y = x * factor, y * factor
                 store(memory.factors, (after + i, 0), factor)
             store(states, (after + i, 0), x)
@@ -299,10 +272,10 @@ def _cross_entropy(b, asked, questions, memory, count, num_entities):
                 scores[known] = -np.inf
             else:
                 others -= 1
-    largest = max(ZERO, true)
+    largest = max(ZERO, true) if others > 0 else true
     for i in range(count):
         largest = max(largest, scores[i])
-    sum_ = others * math.exp(-largest)
+    sum_ = others * math.exp(-largest) if others > 0 else 0.0
     for i in range(count):
         scores[i] = math.exp(scores[i] - largest)
         sum_ += scores[i]
@@ -342,7 +315,7 @@ def _rescale_back(t, i, weights, memory, slopes, gradient, bias_gradient, lanes)
     x, y = load(memory.states, (place, 0), lanes) / factor, load(memory.states, (place, L), lanes) / factor
     p, q = load(slopes, (i, 0), lanes), load(slopes, (i, L), lanes)
     length, level = _levels(x, y, memory.small, lanes)
-    above = factor - ONE  # z / (1 + |z|), whose slope is (1 - |…|)²
+    above = factor - FLOOR  # z / (1 + |z|), whose slope is (1 - |…|)²
     below = fill(ONE, lanes) - root(above * above)
     slope = (p * x + q * y) * below * below  # by z
     store(memory.small, (1, 0), slope)
@@ -404,8 +377,7 @@ def _edges_back(b, t, weights, gates, memory, gradients, slopes, earlier, lanes)
     """Add the slopes by the states before a step, and the gradients of gates and blocks, from those by messages."""
     L, states, none = len(lanes), memory.states, fill(ZERO, lanes)
     by_gate, by_block, by_fan = gradients.gates[b, t], gradients.blocks[b], none
-    for k in range(memory.num_chosen[t]):
-        i = memory.chosen[t, k]
+    for i in range(memory.counts[t]):
         place = memory.first[t] + i
         x, y = load(states, (place, 0), lanes), load(states, (place, L), lanes)
         dx, dy = load(earlier, (i, 0), lanes), load(earlier, (i, L), lanes)

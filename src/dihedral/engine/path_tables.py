@@ -16,7 +16,7 @@ from dihedral.engine.path_engine import PathQuestions, PathWeights
 
 MAX_EDGES = 64  # of a segment
 MANY = 0.3  # share of entities that paths reach, from which on all pairs have rows
-SAMPLE = 64  # entities from which reach is measured
+SAMPLE = 32  # entities from which reach is measured
 
 
 @cache
@@ -57,9 +57,9 @@ class PathTables:
         """Whether so many steps reach a large share of all entities, measured from some of them."""
         if num_steps not in self._reaches_many:
             sample = torch.linspace(0, self.num_entities - 1, SAMPLE, device=self.device).long().unique()
-            nothing = torch.full_like(sample, -1)
-            entities, _ = self._reach(sample, nothing, nothing[:, None], num_steps)
-            self._reaches_many[num_steps] = len(entities) > MANY * len(sample) * self.num_entities
+            nothing = torch.full_like(sample[:1], -1)
+            counts = [len(self._reach(one, nothing, nothing[:, None], num_steps)[0]) for one in sample.split(1)]
+            self._reaches_many[num_steps] = sum(counts) > MANY * len(counts) * self.num_entities
         return self._reaches_many[num_steps]
 
     # --- the rows of a batch -------------------------------------------------------------------
@@ -178,30 +178,9 @@ def _states(walk: Any, questions: PathQuestions, weights: PathWeights, dtype: to
     reached[walk.sources] = 1
     for t, gate in enumerate(gates):
         mixing = (weights.mixing[t], biases[:, t].contiguous()) if len(weights.mixing) else (weights.mixing, biases)
-        alive = _longest(state, reached, walk, questions.frontier)
         shared = weights.shared[:, t].contiguous()
         state, more = _kernels().Step.apply(
-            state, gate.contiguous(), weights.blocks.contiguous(), shared, vectors, *mixing, alive, walk
+            state, gate.contiguous(), weights.blocks.contiguous(), shared, vectors, *mixing, reached, walk
         )
         reached = reached | more
     return state, reached
-
-
-def _longest(state: Tensor, reached: Tensor, walk: Any, frontier: int) -> Tensor:
-    """Mark so many of the entities that a question has reached, those with the longest states; 0 marks all."""
-    size = len(walk.heads)
-    if not 0 < frontier * size < len(state):
-        return reached
-    lengths = state.detach().float().square().sum((1, 2)).masked_fill(reached == 0, -1)
-    if walk.is_sparse:
-        places = walk.row_of.long().clamp(min=0)
-        lengths = torch.where(walk.row_of >= 0, lengths[places], -1)
-    best = lengths.view(-1, size).topk(frontier, dim=0).indices
-    marks = torch.zeros(best.shape[0] and lengths.numel() // size, size, dtype=torch.uint8, device=state.device)
-    marks = marks.scatter_(0, best, 1)
-    if walk.is_sparse:
-        chosen = torch.zeros_like(reached)
-        is_row = walk.row_of >= 0
-        chosen[walk.row_of[is_row].long()] = marks[is_row]
-        return chosen & reached
-    return marks.flatten() & reached

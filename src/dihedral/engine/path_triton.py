@@ -401,7 +401,7 @@ class Step(torch.autograd.Function):
         _messages[grid](table, alive, sums, reached, gates, blocks, shared[3], *arguments, **options)
         result = torch.empty_like(table)
         about = shared, vectors, mixing, biases
-        _each_row(_update, walk, table, (sums, table, *[result] * 8, *about), _of_rows(walk, mixing, backward=False))
+        _each_row(_update, walk, table, (sums, table, *[result] * 8, *about), _gating(mixing))
         ctx.walk = walk
         ctx.save_for_backward(table, gates, blocks, *about, alive, sums, reached)
         ctx.mark_non_differentiable(reached)
@@ -415,7 +415,7 @@ class Step(torch.autograd.Function):
         by_sum, by_state = torch.empty_like(table), torch.empty_like(sums)
         small = zeros(*vectors.shape), zeros(COPIES, 3, L), zeros(COPIES, *mixing.shape), zeros(*biases.shape)
         inputs = sums, table, slopes.contiguous(), table, by_sum, by_state, *small, shared, vectors, mixing, biases
-        _each_row(_update, walk, table, inputs, _of_rows(walk, mixing, backward=True))
+        _each_row(_update, walk, table, inputs, _gating(mixing) | {"BACKWARD": True})
         by_gate, by_block, by_fan = zeros(*gates.shape), zeros(COPIES, *blocks.shape), zeros(COPIES, 1, L)
         grid, arguments, options = _messages_of(walk, table, blocks, walk.fans)
         _messages_backward[grid](
@@ -463,8 +463,8 @@ def _messages_of(walk: Walk, table: Tensor, blocks: Tensor, fans: Tensor) -> Any
     return grid, (*walk[:6], fans, *asked, *sizes), options | more
 
 
-def _of_rows(walk: Walk, mixing: Tensor, *, backward: bool) -> dict[str, Any]:
-    return {"GATED": mixing.numel() > 0, "COPIES": COPIES, "BACKWARD": backward}
+def _gating(mixing: Tensor) -> dict[str, Any]:
+    return {"GATED": mixing.numel() > 0, "COPIES": COPIES, "BACKWARD": False}
 
 
 def _each_row(kernel: Any, walk: Walk, table: Tensor, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -221,7 +221,7 @@ class Run:
         """The MRR on valid of the averaged parameters, which are kept if they are the best so far."""
         state = self.state
         with self.parameters.averaged():
-            mrr = evaluator(self.scorer()).mrr
+            mrr = self.shard.agreed(evaluator(self.scorer()).mrr, self.device)
             state.validations_since_best += 1
             if mrr > state.best_mrr:
                 state.best_mrr, state.best_epoch, state.validations_since_best = mrr, state.epoch, 0

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.path_engine import path_loss
+from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.learn.loop import Parameters, Run
 from dihedral.models.path_model import PathModel
@@ -20,6 +21,7 @@ from dihedral.store.trained import TrainedModel
 WARM_UP = 50  # steps in which the learning rate rises
 FULL_RATE = 0.5  # share of the steps before the learning rate falls to 0
 MAX_NORM = 1.0  # of a gradient
+TEMPERATURE = 1.0  # of the softmax over elements
 
 
 class PathTrainer(Run):
@@ -27,31 +29,33 @@ class PathTrainer(Run):
 
     def __init__(self, graph: Graph, recipe: Recipe, *, seed: int = 0, **options: Any) -> None:
         super().__init__(graph, recipe, seed=seed, **options)
+        if self.device.type not in ("cpu", "cuda"):
+            raise DihedralError(f"device is {str(self.device)!r}; path models are trained on cpu or cuda")
         generator = torch.Generator().manual_seed(seed)
         relations = build_relations(
             recipe.model, graph.num_relations, recipe.dimension, recipe.K, recipe.relation_init,
             generator=generator, levels=recipe.levels,
         )  # fmt: skip
-        self.model = PathModel(
-            relations, recipe.steps, gated=recipe.update == "gate", frontier=recipe.frontier, generator=generator
-        )
+        self.model = PathModel(relations, recipe.steps, gated=recipe.update == "gate", generator=generator)
         self.model.to(self.device)
         self.uses_kernels = self.device.type == "cpu"
         self.shard = Shard.mine(graph.num_entities)
         self.parameters = Parameters(
             {name: each.data for name, each in self.model.named_parameters()}, recipe.averaging
         )
-        self.asked = PathScorer(self.model, graph.train_index)
+        self.path_scorer = PathScorer(self.model, graph.train_index)
         self.triples = torch.from_numpy(graph.train).long().to(self.device)
         self.epoch_size = min(recipe.facts_per_epoch or len(self.triples), len(self.triples))
         self.optimiser = torch.optim.Adam(self.model.parameters(), recipe.relation_lr)
         for each in self.model.parameters():  # before the first step, so that a checkpoint can fill it
             moments = {name: torch.zeros_like(each) for name in ("exp_avg", "exp_avg_sq")}
             self.optimiser.state[each] = {"step": torch.tensor(0.0), **moments}
+        with torch.no_grad():  # compiles the kernels before the time of the run begins
+            self.loss(self.triples[:1])
         self.num_steps = recipe.epochs * -(-self.epoch_size // recipe.batch_size)
 
     def scorer(self) -> PathScorer:
-        return self.asked
+        return self.path_scorer
 
     def result(self) -> TrainedModel:
         self.parameters.set(self.parameters.best or self.parameters.average)
@@ -66,26 +70,32 @@ class PathTrainer(Run):
     def train_on(self, batch: Tensor) -> Tensor:
         """One step of Adam on both questions of the facts of a batch [B, 3], of which each process has a part."""
         part = batch[self.shard.rank :: self.shard.world]
-        head, relation, tail = part.unbind(1)
-        steps = torch.cat([relation, relation + self.graph.num_relations])
-        loss = self.loss(torch.cat([head, tail]), steps, torch.cat([tail, head])) * (len(part) / len(batch))
+        loss, passed = torch.zeros((), device=self.device), torch.tensor([self.clock.share], device=self.device)
         self.optimiser.zero_grad()
-        loss.backward()
+        if len(part):
+            loss = self.loss(part) * (len(part) / len(batch))
+            loss.backward()
         if not self.shard.is_single:
             parameters = list(self.model.parameters())
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
-            for each, total in zip(parameters, self.shard.begin_sums(gradients)(), strict=True):
+            *totals, passed = self.shard.begin_sums([*gradients, passed / self.shard.world])()
+            for each, total in zip(parameters, totals, strict=True):
                 each.grad = total
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_NORM)
         done = float(next(iter(self.optimiser.state.values()))["step"])
-        falling = (1 - max(done / self.num_steps, min(1.0, self.clock.share))) / (1 - FULL_RATE)
+        falling = (1 - max(done / self.num_steps, min(1.0, float(passed)))) / (1 - FULL_RATE)
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.relation_lr * min(1.0, (done + 1) / WARM_UP, falling)
         self.optimiser.step()
         return self.shard.sum(loss.detach())
 
-    def loss(self, entities: Tensor, steps: Tensor, answers: Tensor) -> Tensor:
-        """The mean loss of questions (entities [n], steps [n]), each without its own fact in the graph."""
-        questions, weights = self.model.weights(entities, steps, generator=self.generator, temperature=1.0)
-        known = self.asked.index.answers(entities, steps)
-        return path_loss(self.asked.edges, questions, answers, known, weights, without_pair=self.recipe.without_pair)
+    def loss(self, facts: Tensor) -> Tensor:
+        """The mean loss of both questions of facts [n, 3], each asked of the graph without its fact."""
+        head, relation, tail = facts.unbind(1)
+        entities, answers = torch.cat([head, tail]), torch.cat([tail, head])
+        steps = torch.cat([relation, relation + self.graph.num_relations])
+        operators = self.model.relations.operators(generator=self.generator, temperature=TEMPERATURE)
+        questions, weights = self.model.weights(entities, steps, operators)
+        known = self.path_scorer.index.answers(entities, steps)
+        edges = self.path_scorer.edges
+        return path_loss(edges, questions, answers, known, weights, without_pair=self.recipe.without_pair)

@@ -11,7 +11,11 @@ reads its components x⁽ˡ⁾ by weights of the question:
 
     b_q + Σ_l (⟨w_q⁽ˡ⁾, x⁽ˡ⁾⟩ + ω_q⁽ˡ⁾ ‖x⁽ˡ⁾‖) / √(1 + ‖x⁽ˡ⁾‖)
 
-Entities that no path reaches have the score 0.
+Entities that no path reaches have the score 0. α, β, c and f have a value per component.
+
+In a gated model the components that reach an entity also rescale each other: x⁽ˡ⁾ is multiplied by
+1 + z⁽ˡ⁾/(1 + |z⁽ˡ⁾|), where z = W_t y + V_t e_q, and y holds all components, shrunk to the length ‖x‖^¼, and these
+lengths. Its answers are then no longer sums over paths.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from dihedral.errors import DihedralError
 from dihedral.models.dihedral import CodeRelations, DiscreteRelations
 from dihedral.models.model import BlockRelations
 
+MAX_STEPS = 64
 MAX_GATE = 2.0  # of a message; gates start near 1
 READING_INIT = 0.2  # spread of the weights that read a state
 
@@ -40,11 +45,11 @@ class PathModel(nn.Module):
         num_steps: int,
         *,
         gated: bool = False,
-        frontier: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
+        """gated: the components that reach an entity rescale each other."""
         super().__init__()
-        self.relations, self.num_steps, self.frontier = relations, num_steps, frontier
+        self.relations, self.num_steps = relations, num_steps
         steps, width = 2 * relations.num_relations, relations.dimension
         draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
         self.vectors = nn.Parameter(draw(steps, width))  # e_q
@@ -69,16 +74,18 @@ class PathModel(nn.Module):
         found = torch.einsum("uw,tgw->utg", self.vectors[steps], self.gate_weights) + self.gate_bias
         return MAX_GATE * torch.sigmoid(found).unflatten(-1, (2 * self.num_relations, -1))
 
-    def weights(self, entities: Tensor, steps: Tensor, **options: Any) -> tuple[PathQuestions, PathWeights]:
-        """What questions (entities [B], steps [B]) apply; options: those of `Relations.operators` in training."""
+    def weights(
+        self, entities: Tensor, steps: Tensor, operators: Tensor | None = None
+    ) -> tuple[PathQuestions, PathWeights]:
+        """What questions (entities [B], steps [B]) apply; operators: those of a training step instead of the exact."""
         distinct, which = torch.unique(steps, return_inverse=True)
         L = self.relations.dimension // 2
         mixing, rescaling = self.vectors.new_empty(0, 3 * L, L), self.vectors.new_empty(len(distinct), 0, L)
         if self.mixing is not None:
             mixing = self.mixing
             rescaling = torch.einsum("uw,tlw->utl", self.vectors[distinct], self.rescaling)
-        operators = self.relations.operators(**options) if options else self.relations.exact()
-        return PathQuestions(entities, steps, which, self.frontier), PathWeights(
+        operators = self.relations.exact() if operators is None else operators
+        return PathQuestions(entities, steps, which), PathWeights(
             blocks=self.relations.step_operators(operators),
             shared=self.shared,
             gates=self.gates(distinct),
@@ -102,20 +109,18 @@ class PathModel(nn.Module):
         return {name: each.detach() for name, each in self.named_parameters() if not name.startswith("relations.")}
 
     @classmethod
-    def restored(
-        cls, relations: BlockRelations, num_steps: int, frontier: int, tensors: dict[str, Tensor]
-    ) -> PathModel:
-        """A stored model; the tensors are not trusted."""
+    def restored(cls, relations: BlockRelations, num_steps: Any, tensors: dict[str, Tensor]) -> PathModel:
+        """A stored model; neither the number of steps nor the tensors are trusted."""
+        if type(num_steps) is not int or not 0 < num_steps <= MAX_STEPS:
+            raise DihedralError(f"the path model has {num_steps!r:.80} steps; it must have 1 to {MAX_STEPS}")
         with torch.device("meta"):  # shapes only, before memory for so many numbers is allocated
-            expected = cls(relations, num_steps, gated="mixing" in tensors).stored()
-        for name, wanted in expected.items():
+            model = cls(relations, num_steps, gated="mixing" in tensors)
+        wanted = model.stored()
+        for name, each in wanted.items():
             found = tensors.get(name)
-            if found is None or found.shape != wanted.shape or found.dtype != wanted.dtype:
-                raise DihedralError(f"{name!r} of the path model is not float32 {list(wanted.shape)}")
+            if found is None or found.shape != each.shape or found.dtype != each.dtype:
+                raise DihedralError(f"{name!r} of the path model is not float32 {list(each.shape)}")
             if not torch.isfinite(found).all():
                 raise DihedralError(f"{name!r} of the path model holds NaN or infinity; it must hold numbers")
-        model = cls(relations, num_steps, gated="mixing" in tensors, frontier=frontier)
-        for name, parameter in model.named_parameters():
-            if name in expected:
-                parameter.data = tensors[name].clone()
+        model.load_state_dict({name: tensors[name] for name in wanted}, strict=False, assign=True)
         return model

@@ -101,10 +101,6 @@ class Recipe:
     dimension: int = setting(200, "2L, the number of real values per entity.", POSITIVE, EVEN)
     entity_init: float = setting(0.1, "Entities are initialised as N(0, entity_init²).", POSITIVE, when=[VECTORS])
     steps: int = setting(4, "Steps of the longest paths.", POSITIVE, when=[PATHS])
-    frontier: int = setting(
-        0, "Entities whose edges are walked in a step at most, those with the longest states; 0 walks along all.",
-        NOT_NEGATIVE, when=[PATHS],
-    )  # fmt: skip
     update: str = setting(
         "linear", "How states are updated. linear: they are sums over paths of products of elements; gate: the "
         "components that reach an entity also rescale each other.", choices=("linear", "gate"), when=[PATHS],

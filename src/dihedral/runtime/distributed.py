@@ -156,6 +156,12 @@ class Shard:
         dist.all_reduce(total)
         return total
 
+    def agreed(self, value: float, device: torch.device) -> float:
+        """The value of rank zero, so that all ranks decide the same by it."""
+        if self.is_single:
+            return value
+        return float(self.sum(torch.tensor([0.0 if self.rank else value], dtype=torch.float64, device=device)))
+
     def begin_sums(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
         """Start to sum several tensors over ranks in one message; call the result to wait for the sums."""
         if self.is_single:

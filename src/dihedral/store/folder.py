@@ -106,7 +106,7 @@ def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | N
     settings = relations.settings()
     if isinstance(stored.scorer, PathScorer):
         write_tensors(new.file("paths.safetensors", "paths"), tables)
-        settings = settings | {"steps": stored.scorer.model.num_steps, "frontier": stored.scorer.model.frontier}
+        settings = settings | {"steps": stored.scorer.model.num_steps}
     else:
         for name, rows in _shards(tables["entities"].to("cpu", _DTYPES[dtype]), shard_mb):
             write_tensors(new.shard(name), {"entities": rows})
@@ -262,7 +262,7 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
         raise DihedralError(f"relations in {str(folder)!r} are not 2x2 blocks, which a path model needs")
     else:
         tables, settings = read_tensors(folder / files["paths"])[0], manifest.settings
-        model = PathModel.restored(relations, settings["steps"], settings.get("frontier", 0), tables)
+        model = PathModel.restored(relations, settings["steps"], tables)
         source = PathScorer(model.requires_grad_(False).to(device), graph.train_index)
     optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
     if optimiser is not None:
