@@ -88,8 +88,7 @@ def _gather(
         live = live & (gone == 0)
     place = row[:, :, None] * (2 * L) + j[None, None, :]
     mask = live[:, :, None] & (j < L)[None, None, :]
-    x = tl.load(table + place, mask=mask, other=0.0).to(tl.float32)
-    y = tl.load(table + place + L, mask=mask, other=0.0).to(tl.float32)
+    x, y = _both(table, place, L, mask)
     if FORWARD:
         fan = tl.load(fans + edges, mask=is_edge, other=1)
         log = tl.log2(fan.to(tl.float32))
@@ -197,8 +196,7 @@ def _messages_backward(
         inside = live[:, None] & (j < L)[None, :]
         exponent = tl.load(exponents + j, mask=j < L, other=0.0)
         own = row[:, None] * (2 * L) + j[None, :]
-        x = tl.load(table + own, mask=inside, other=0.0).to(tl.float32)
-        y = tl.load(table + own + L, mask=inside, other=0.0).to(tl.float32)
+        x, y = _both(table, own, L, inside)
         dx, dy = tl.zeros([Q, LANES], tl.float32), tl.zeros([Q, LANES], tl.float32)
         by_fan = tl.zeros([LANES], tl.float32)
         copy = (tl.program_id(0) + tl.program_id(1)) % COPIES
@@ -246,6 +244,30 @@ def _messages_backward(
 
 
 @triton.jit
+def _both(pointer, place, L, mask):
+    """Both coordinates of components."""
+    x = tl.load(pointer + place, mask=mask, other=0.0).to(tl.float32)
+    return x, tl.load(pointer + place + L, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _product(left, right):
+    return tl.dot(left, right, input_precision="ieee")
+
+
+@triton.jit
+def _rows(questions_of, rows, B, L, ROWS: tl.constexpr, LANES: tl.constexpr, IS_SPARSE: tl.constexpr):
+    """The rows of a program, their questions and which exist; components j, which are inside, and their places."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    exists = row < rows
+    j = tl.arange(0, LANES)
+    question = (row % B).to(tl.int32)
+    if IS_SPARSE:
+        question = tl.load(questions_of + row, mask=exists, other=0)
+    return row, question, exists, j, exists[:, None] & (j < L)[None, :], row[:, None] * (2 * L) + j[None, :]
+
+
+@triton.jit
 def _matrix(mixing, part, L, j):
     """One of the three matrices that mix components [L, L]: of first and second coordinates, and of lengths."""
     place = (part * L + j)[:, None] * L + j[None, :]
@@ -262,6 +284,26 @@ def _sizes(x, y):
 
 
 @triton.jit
+def _rescaling_back(x, y, p, q, factor, mixing, by_mixing, by_bias, mask, L, j):
+    """From the slopes (p, q) by rescaled states to those by states (x, y); adds to the other gradients."""
+    first, second, level, length = _sizes(x, y)
+    below = 1 - tl.abs(factor - 1)
+    slope = tl.where(mask, (p * x + q * y) * below * below, 0.0)  # by z
+    du = _product(slope, tl.trans(_matrix(mixing, 0, L, j)))
+    dv = _product(slope, tl.trans(_matrix(mixing, 1, L, j)))
+    by_level = _product(slope, tl.trans(_matrix(mixing, 2, L, j)))
+    matrix = by_mixing + j[:, None] * L + j[None, :]
+    square = (j < L)[:, None] & (j < L)[None, :]
+    tl.atomic_add(matrix, _product(tl.trans(first), slope), mask=square, sem="relaxed")
+    tl.atomic_add(matrix + L * L, _product(tl.trans(second), slope), mask=square, sem="relaxed")
+    tl.atomic_add(matrix + 2 * L * L, _product(tl.trans(level), slope), mask=square, sem="relaxed")
+    tl.atomic_add(by_bias, slope, mask=mask, sem="relaxed")
+    shrink = level / length
+    radial = (by_level * level / 4 - (du * x + dv * y) * shrink * 3 / 4) / (length * length)
+    return p * factor + du * shrink + radial * x, q * factor + dv * shrink + radial * y
+
+
+@triton.jit
 def _update(
     sums, table, slopes, result, by_sum, by_state, by_vector, by_shared, by_mixing, by_bias,
     shared, vectors, mixing, biases, degrees, sources, questions_of, rows, B, L,
@@ -272,66 +314,36 @@ def _update(
 
     Backwards, the new states are computed again, and their slopes turned into those of all that they come from.
     """
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    is_row = row < rows
-    j = tl.arange(0, LANES)
+    row, question, is_row, j, mask, place = _rows(questions_of, rows, B, L, ROWS, LANES, IS_SPARSE)
     inside = j < L
-    mask = is_row[:, None] & inside[None, :]
-    place = row[:, None] * (2 * L) + j[None, :]
-    question = (row % B).to(tl.int32)
-    if IS_SPARSE:
-        question = tl.load(questions_of + row, mask=is_row, other=0)
     is_source = is_row & (tl.load(sources + question, mask=is_row, other=-1) == row)
     at_source = is_source[:, None] & inside[None, :]
     vector = question[:, None] * (2 * L) + j[None, :]
-    e, f = (
-        tl.load(vectors + vector, mask=at_source, other=0.0),
-        tl.load(vectors + vector + L, mask=at_source, other=0.0),
-    )
+    e, f = _both(vectors, vector, L, at_source)
     keep = tl.load(shared + j, mask=inside, other=0.0)[None, :]
     restart = tl.load(shared + L + j, mask=inside, other=0.0)[None, :]
     exponent = tl.load(shared + 2 * L + j, mask=inside, other=0.0)[None, :]
     log = tl.log2(1 + tl.load(degrees + row, mask=is_row, other=0).to(tl.float32))[:, None]
     power = tl.exp2(-exponent * log)
-    u = tl.load(table + place, mask=mask, other=0.0).to(tl.float32)
-    w = tl.load(table + place + L, mask=mask, other=0.0).to(tl.float32)
-    g, h = tl.load(sums + place, mask=mask, other=0.0), tl.load(sums + place + L, mask=mask, other=0.0)
+    u, w = _both(table, place, L, mask)
+    g, h = _both(sums, place, L, mask)
     x, y = keep * u + power * g + restart * e, keep * w + power * h + restart * f
     factor = tl.full([ROWS, LANES], 1.0, tl.float32)
     bias = question[:, None] * L + j[None, :]
     if GATED:
-        first, second, level, length = _sizes(x, y)
-        z = tl.load(biases + bias, mask=mask, other=0.0)
-        z += tl.dot(first, _matrix(mixing, 0, L, j), input_precision="ieee")
-        z += tl.dot(second, _matrix(mixing, 1, L, j), input_precision="ieee")
-        z += tl.dot(level, _matrix(mixing, 2, L, j), input_precision="ieee")
+        first, second, level, _ = _sizes(x, y)
+        z = _product(first, _matrix(mixing, 0, L, j)) + _product(second, _matrix(mixing, 1, L, j))
+        z += _product(level, _matrix(mixing, 2, L, j)) + tl.load(biases + bias, mask=mask, other=0.0)
         factor = 1 + z / (1 + tl.abs(z))
     if not BACKWARD:
         tl.store(result + place, factor * x, mask=mask)
         tl.store(result + place + L, factor * y, mask=mask)
     else:
-        p = tl.load(slopes + place, mask=mask, other=0.0).to(tl.float32)
-        q = tl.load(slopes + place + L, mask=mask, other=0.0).to(tl.float32)
+        p, q = _both(slopes, place, L, mask)
         copy = tl.program_id(0) % COPIES
         if GATED:
-            first, second, level, length = _sizes(x, y)
-            below = 1 - tl.abs(factor - 1)
-            slope = tl.where(mask, (p * x + q * y) * below * below, 0.0)  # by z
-            du = tl.dot(slope, tl.trans(_matrix(mixing, 0, L, j)), input_precision="ieee")
-            dv = tl.dot(slope, tl.trans(_matrix(mixing, 1, L, j)), input_precision="ieee")
-            by_level = tl.dot(slope, tl.trans(_matrix(mixing, 2, L, j)), input_precision="ieee")
-            matrix = by_mixing + copy * 3 * L * L + j[:, None] * L + j[None, :]
-            square = inside[:, None] & inside[None, :]
-            by_first = tl.dot(tl.trans(first), slope, input_precision="ieee")
-            by_second = tl.dot(tl.trans(second), slope, input_precision="ieee")
-            by_third = tl.dot(tl.trans(level), slope, input_precision="ieee")
-            tl.atomic_add(matrix, by_first, mask=square, sem="relaxed")
-            tl.atomic_add(matrix + L * L, by_second, mask=square, sem="relaxed")
-            tl.atomic_add(matrix + 2 * L * L, by_third, mask=square, sem="relaxed")
-            tl.atomic_add(by_bias + bias, slope, mask=mask, sem="relaxed")
-            shrink = level / length
-            radial = (by_level * level / 4 - (du * x + dv * y) * shrink * 3 / 4) / (length * length)
-            p, q = p * factor + du * shrink + radial * x, q * factor + dv * shrink + radial * y
+            matrices = by_mixing + copy * 3 * L * L
+            p, q = _rescaling_back(x, y, p, q, factor, mixing, matrices, by_bias + bias, mask, L, j)
         tl.store(by_sum + place, power * p, mask=mask)
         tl.store(by_sum + place + L, power * q, mask=mask)
         tl.store(by_state + place, keep * p, mask=mask)
@@ -339,10 +351,9 @@ def _update(
         tl.atomic_add(by_vector + vector, restart * p, mask=at_source, sem="relaxed")
         tl.atomic_add(by_vector + vector + L, restart * q, mask=at_source, sem="relaxed")
         small = by_shared + copy * 3 * L + j
-        by_power = tl.sum(power * (p * g + q * h) * log, 0)
         tl.atomic_add(small, tl.sum(p * u + q * w, 0), mask=inside, sem="relaxed")
         tl.atomic_add(small + L, tl.sum(p * e + q * f, 0), mask=inside, sem="relaxed")
-        tl.atomic_add(small + 2 * L, by_power, mask=inside, sem="relaxed")
+        tl.atomic_add(small + 2 * L, tl.sum(power * (p * g + q * h) * log, 0), mask=inside, sem="relaxed")
 
 
 @triton.jit
@@ -351,32 +362,25 @@ def _read(
     ROWS: tl.constexpr, LANES: tl.constexpr, IS_SPARSE: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
     """Scores of rows: Σ over components of (⟨w, x⟩ + ω‖x‖) / √(1 + ‖x‖), plus a bias; 0 if no path reaches a row."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    is_row = row < rows
-    is_row = is_row & (tl.load(reached + row, mask=is_row, other=0) > 0)
-    j = tl.arange(0, LANES)
-    mask = is_row[:, None] & (j < L)[None, :]
-    place = row[:, None] * (2 * L) + j[None, :]
-    question = (row % B).to(tl.int32)
-    if IS_SPARSE:
-        question = tl.load(questions_of + row, mask=row < rows, other=0)
+    row, question, exists, j, in_table, place = _rows(questions_of, rows, B, L, ROWS, LANES, IS_SPARSE)
+    is_row = exists & (tl.load(reached + row, mask=exists, other=0) > 0)
+    mask = in_table & is_row[:, None]
     reading = question[:, None] * (3 * L) + j[None, :]
-    v, w = tl.load(readings + reading, mask=mask, other=0.0), tl.load(readings + reading + L, mask=mask, other=0.0)
+    v, w = _both(readings, reading, L, mask)
     o = tl.load(readings + reading + 2 * L, mask=mask, other=0.0)
-    x = tl.load(table + place, mask=mask, other=0.0).to(tl.float32)
-    y = tl.load(table + place + L, mask=mask, other=0.0).to(tl.float32)
+    x, y = _both(table, place, L, mask)
     length = tl.sqrt(x * x + y * y + TINY)
     shrink = 1 / tl.sqrt(1 + length)
     linear = x * v + y * w + length * o
     if not BACKWARD:
         score = tl.sum(linear * shrink, 1) + tl.load(biases + question, mask=is_row, other=0.0)
-        tl.store(scores + row, tl.where(is_row, score, 0.0), mask=row < rows)
+        tl.store(scores + row, tl.where(is_row, score, 0.0), mask=exists)
     else:
         slope = tl.load(slopes + row, mask=is_row, other=0.0)
         part = slope[:, None] * shrink
         radial = (part * o - part * shrink * shrink * linear / 2) / length
-        tl.store(by_state + place, part * v + radial * x, mask=(row < rows)[:, None] & (j < L)[None, :])
-        tl.store(by_state + place + L, part * w + radial * y, mask=(row < rows)[:, None] & (j < L)[None, :])
+        tl.store(by_state + place, part * v + radial * x, mask=in_table)
+        tl.store(by_state + place + L, part * w + radial * y, mask=in_table)
         tl.atomic_add(by_reading + reading, part * x, mask=mask, sem="relaxed")
         tl.atomic_add(by_reading + reading + L, part * y, mask=mask, sem="relaxed")
         tl.atomic_add(by_reading + reading + 2 * L, part * length, mask=mask, sem="relaxed")
