@@ -13,6 +13,7 @@ MODELS = {
     "dihedral-argmax": {"K": 5},
     "dihedral-projection": {"K": 8, "levels": "1, 1/2, 0"},
     "cyclic-gumbel": {"K": 4},
+    "cyclic-argmax": {"K": 5},
     "dihedral-ste": {"K": 4},
     "cyclic-ste": {"K": 6},
     "complex": {"reciprocal": True},

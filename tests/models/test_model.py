@@ -101,6 +101,7 @@ SCORES = {
     "dihedral-argmax": group_score,
     "dihedral-projection": group_score,
     "cyclic-gumbel": group_score,
+    "cyclic-argmax": group_score,
     "cyclic-ste": group_score,
     "orthogonal": orthogonal_score,
     "distmult": distmult_score,
