@@ -21,6 +21,10 @@ from benchmarks.record import RESULTS
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
+from dihedral.learn.finish import finish
+from dihedral.learn.path_trainer import PathTrainer
+from dihedral.objectives.recipe import Recipe, load_recipe
+from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.scoring.path_scorer import PathScorer
 
@@ -43,18 +47,20 @@ def other_entities(graph: Graph, folder: Path) -> Graph:
     return found.replace(relations=graph.relations, **splits)
 
 
-def measure(name: str, recipe: str, seed: int, folder: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+def measure(name: str, recipe: Recipe, seed: int, folder: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     """Train on a graph, and rank its test facts, or those of the graph of other entities."""
     graph = dh.load_graph(name if folder is None else folder / name)
     started = time.process_time()
-    predictor = dh.train(graph, recipe, seed=seed, progress=False, **options)
-    row = {"valid": predictor.metrics["valid"]["both"]["mrr"], "test": predictor.metrics["test"]["both"]["mrr"]}
-    row |= {key: predictor.metrics[key] for key in ("best_epoch", "train_seconds", "epochs", "stopped_by", "device")}
+    run = PathTrainer(graph, recipe, seed=seed, **options)
+    run.run()
+    trained = finish(run)
+    row = {split: trained.metrics[split]["both"]["mrr"] for split in ("valid", "test")}
+    row |= {key: trained.metrics[key] for key in ("best_epoch", "train_seconds", "epochs", "stopped_by", "device")}
     row["cpu_seconds"] = round(time.process_time() - started, 1)
-    row["settings"] = {} if predictor.recipe is None else predictor.recipe.to_dict()
-    if folder is not None and isinstance(predictor.scorer, PathScorer):
+    row["settings"] = recipe.to_dict()
+    if folder is not None:
         other = other_entities(graph, folder / f"{name}_ind")
-        scorer = PathScorer(predictor.scorer.model, other.train_index)
+        scorer = PathScorer(run.path_scorer.model, other.train_index)
         row["inductive_test"] = Evaluator(other, "test")(scorer).mrr
         row["red_gnn"] = RED_GNN.get(name)
     return row
@@ -80,7 +86,8 @@ def main() -> None:
             recipe = options.recipe or ("paths/inductive" if folder else f"paths/{name.lower()}")
             if (name, recipe, seed, str(limits)) not in done:
                 row = {"graph": name, "recipe": recipe, "seed": seed, "changes": limits}
-                row |= measure(name, recipe, seed, folder, limits | {"device": options.device})
+                limit = {"minutes": options.minutes, "device": choose_device(options.device)}
+                row |= measure(name, load_recipe(recipe).changed(changes), seed, folder, limit)
                 append_line(LOG, row | {"environment": environment()})
                 print(json.dumps({key: row[key] for key in row if key != "settings"}), flush=True)
 
