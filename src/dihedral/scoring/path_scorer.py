@@ -34,7 +34,10 @@ class PathScorer:
         return path_scores(self.edges, *self.model.weights(entities, steps), without)
 
     def _tile_size(self, memory_mb: int) -> int:
-        return max(1, min(MAX_QUESTIONS, memory_mb * 2**20 // (4 * max(1, self.num_entities))))
+        if memory_mb < 1:
+            raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
+        tables = 3 * self.model.relations.dimension if self.device.type == "cuda" else 0  # of states and their sums
+        return max(1, min(MAX_QUESTIONS, memory_mb * 2**20 // (4 * (1 + tables) * max(1, self.num_entities))))
 
     def _asked(self, entities: Tensor, steps: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """The distinct questions of triples, and which of them each triple asks.
