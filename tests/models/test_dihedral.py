@@ -392,7 +392,8 @@ def test_without_cooling_the_temperature_stays():
 
 
 @pytest.mark.parametrize(
-    ("name", "K"), [("cyclic-gumbel", 4), ("cyclic-gumbel", 7), ("cyclic-argmax", 5), ("cyclic-ste", 4), ("cyclic-ste", 6)]
+    ("name", "K"),
+    [("cyclic-gumbel", 4), ("cyclic-gumbel", 7), ("cyclic-argmax", 5), ("cyclic-ste", 4), ("cyclic-ste", 6)],
 )
 def test_cyclic_models_hold_rotations_only(name, K):
     relations = build_model(name, 2, 40, dimension=40, K=K).relations
