@@ -1,15 +1,17 @@
-"""Missing facts: of the best proposals over all relations, how many are held-out facts, and how many were claimed.
+"""Probabilities of facts that nobody knows: what lists of missing facts, answers and judgements claim, and what holds.
 
-A model is trained on train alone. The graph that it completes holds train, valid, and what test holds beyond the size
-of valid; the other test facts are held out. So as many facts are missing as the probabilities assume. Proposals that
-are true but in no split count as wrong, so all values are lower bounds.
+The graph to complete holds train and valid. The facts of test are missing from it: neither the model, nor the fit of
+probabilities, nor the filter of known facts sees them. The fit estimates how many facts are missing. True facts that
+are in no split count as wrong.
 
     python -m benchmarks.missing --graphs umls family-neural-lp
-    python -m benchmarks.missing --models out/fb15k-237
-    python -m benchmarks.missing --fresh
+    python -m benchmarks.missing --graphs umls --hold-outs 50
 
-`--fresh` takes the graphs that were not looked at while defaults and probabilities were designed. A row replaces that
-of the same graph in the record.
+Measured are: the best facts over all relations; the ten best answers to the questions of missing facts, by the number
+of known facts about the entity that is asked about; judgements of missing facts and of as many false ones, of which
+half are drawn from the best proposals that are not missing facts. `--hold-outs` divides valid and test in other ways, fits
+probabilities again, and counts how often the stated intervals hold what was found. A row replaces that of the same
+graph in results/missing.json.
 """
 
 from __future__ import annotations
@@ -19,142 +21,186 @@ import json
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from benchmarks.small_graphs import FRESH_GRAPHS, open_graph
+from benchmarks.small_graphs import open_graph
 from dihedral.graph import Graph
+from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.graph.triples import Triples
 from dihedral.predict.predictor import Predictor
+from dihedral.probability.calibration import (
+    expected_error,
+    false_triples,
+    fit_calibration,
+    reliability,
+    report_judgements,
+)
 from dihedral.probability.evidence import CountedRules
-from dihedral.probability.ordering import compare_orders
-from dihedral.probability.proposals import is_among, propose
-from dihedral.runtime.device import choose_device
+from dihedral.probability.ordering import as_triples
+from dihedral.probability.proposals import draw, is_among, sides_of
 from dihedral.runtime.environment import environment
 
-SPLITS: tuple[Literal["valid", "test"], ...] = ("valid", "test")
 CUTS = (20, 100, 500, 1000)
-TOP = 20_000  # length of the list for the area under the precision-recall curve
-GRAPHS = ("umls", "family-neural-lp", "family", "WN18RR", "FB15k-237", "WN18", "FB15k")
+DEGREES = ((1, 1), (2, 3), (4, 10), (11, 1 << 40))
+TOP = 10  # answers to each question
+GRAPHS = ("umls", "kinships", "family", "family-neural-lp", "nations")
 
 
-def hold_out(graph: Graph, seed: int = 0) -> tuple[Graph, Triples]:
-    """The graph to complete, and the facts that are missing from it."""
-    order = np.random.default_rng(seed).permutation(len(graph.test))
-    count = min(len(graph.test), len(graph.valid))
-    return graph.replace(test=graph.test[order[count:]]), graph.test[order[:count]]
+def hold_out(graph: Graph, seed: int | None = None) -> tuple[Graph, Triples]:
+    """The graph to complete, and the facts that are missing from it; with a seed, valid and test are drawn again."""
+    if seed is None:
+        return graph.replace(test=graph.test[:0]), graph.test
+    both = np.random.default_rng(seed).permutation(np.concatenate([graph.valid, graph.test]))
+    count = len(graph.valid)
+    return graph.replace(valid=both[:count], test=graph.test[:0]), both[count:]
 
 
-def precision(found: np.ndarray, cuts: tuple[int, ...] = CUTS) -> dict[str, float]:
-    return {str(cut): float(found[:cut].mean()) for cut in cuts if cut <= len(found)}
+def completed(trained: Predictor, seed: int | None = None) -> tuple[Predictor, Triples]:
+    """A predictor of the graph to complete, with probabilities that were fitted on it, and what is missing."""
+    graph, missing = hold_out(trained.graph, seed)
+    calibration = fit_calibration(trained.scorer, graph)
+    return Predictor(replace(trained.trained, graph=graph, calibration=calibration)), missing
 
 
-def area(found: np.ndarray, total: int) -> float:
-    """Area under the precision-recall curve of a list; held-out facts beyond its end are never found."""
-    return float((np.cumsum(found) / np.arange(1, len(found) + 1))[found].sum() / total) if total else 0.0
+def best_list(predictor: Predictor, missing: Triples) -> dict[str, dict[str, float]]:
+    """For each length of the list: the share that holds, the share that is claimed, and its interval."""
+    table = dh.missing_facts(predictor, top=max(CUTS))
+    rows = table.to_pylist()
+    hits = is_among(
+        predictor.triple_ids([(row["head"], row["relation"], row["tail"]) for row in rows]),
+        missing,
+        predictor.graph.num_entities,
+    )
+    return {
+        str(cut): {"holds": float(hits[:cut].mean()), "claimed": rows[cut - 1]["precision"],
+                   "low": rows[cut - 1]["precision_low"], "high": rows[cut - 1]["precision_high"]}
+        for cut in CUTS if cut <= len(rows)
+    }  # fmt: skip
 
 
-def implied_by_rules(predictor: Predictor, held: Triples) -> np.ndarray:
-    """Whether each fact implied by a counted rule is held out, by descending confidence."""
+def answers(predictor: Predictor, missing: Triples) -> list[dict[str, Any]]:
+    """The ten best answers to the questions of missing facts: what is claimed, and what holds, by degree."""
+    triples, degrees, first = [], [], []
+    ids = torch.from_numpy(missing.astype(np.int64))
+    for side in SIDES:
+        anchors, relations, _ = anchors_and_targets(ids, side)
+        anchors, relations = torch.stack([anchors, relations]).unique(dim=1)
+        steps = question_steps(relations, side, predictor.graph.num_relations)
+        best, scores = predictor.scorer.top(anchors, steps, TOP, exclude=predictor.known)
+        found = scores > float("-inf")
+        triples.append(as_triples(side, anchors, relations, best)[found])
+        degrees.append(predictor.graph.index.degrees[anchors][:, None].expand_as(best)[found])
+        first.append((torch.arange(best.shape[1]) == 0).expand_as(best)[found])
+    asked, degree, is_first = torch.cat(triples), torch.cat(degrees).numpy(), torch.cat(first).numpy()
+    likely = np.array(predictor.probabilities(asked))
+    holds = is_among(asked, missing, predictor.graph.num_entities)
+    rows = []
+    for low, high in DEGREES:
+        here = (degree >= low) & (degree <= high)
+        if here.any():
+            best_of = here & is_first
+            rows.append(
+                {"facts": low, "answers": int(here.sum()), "claimed": float(likely[here].mean()),
+                 "holds": float(holds[here].mean()), "error": expected_error(reliability(likely[here], holds[here])),
+                 "first_claimed": float(likely[best_of].mean()), "first_holds": float(holds[best_of].mean())}
+            )  # fmt: skip
+    return rows
+
+
+def judgements(predictor: Predictor, missing: Triples) -> dict[str, dict[str, Any]]:
+    """Judgements of missing facts among false triples of each kind."""
+    graph, evidence = predictor.graph, predictor.evidence
+    sides = sides_of(evidence)
+    proposals, scores = draw(evidence, sides, dict.fromkeys(sides, min(1.0, 2e5 / max(_pairs(sides), 1))), seed=1)
+    wrong = np.where(
+        is_among(proposals, missing, graph.num_entities),
+        1.0,  # is not drawn
+        predictor.calibration.estimate(evidence, proposals, scores)[0].clip(max=1 - 1e-6),
+    )
+    true, false = false_triples(evidence, graph.replace(valid=missing), (proposals.numpy(), wrong), seed=1)
+    hard = is_among(torch.from_numpy(false.astype(np.int64)), proposals.numpy(), graph.num_entities)
+    found = {}
+    for kind, chosen in (("both kinds", hard | True), ("an entity replaced", ~hard), ("proposals", hard)):
+        judged = torch.from_numpy(np.concatenate([true[chosen], false[chosen]]).astype(np.int64))
+        likely = predictor.calibration.estimate(evidence, judged, judge=True)[0]
+        report = asdict(report_judgements(likely, np.arange(len(judged)) < len(judged) // 2))
+        found[kind] = {key: value for key, value in report.items() if key != "reliability"}
+    return found
+
+
+def _pairs(sides: dict[int, list[np.ndarray]]) -> int:
+    return 10 * sum(len(heads) + len(tails) for heads, tails in sides.values())
+
+
+def coverage(trained: Predictor, count: int) -> dict[str, Any]:
+    """Over other hold-outs: how often the interval of the list held what was found, and the mean difference."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for seed in range(count):
+        for cut, row in best_list(*completed(trained, seed)).items():
+            found.setdefault(cut, []).append(row)
+    return {
+        cut: {"inside": float(np.mean([row["low"] <= row["holds"] <= row["high"] for row in rows])),
+              "claimed": float(np.mean([row["claimed"] for row in rows])),
+              "holds": float(np.mean([row["holds"] for row in rows]))}
+        for cut, rows in found.items()
+    } | {"hold_outs": count}  # fmt: skip
+
+
+def implied_by_rules(predictor: Predictor, missing: Triples, length: int) -> float:
+    """The share of the facts that counted rules imply with the highest confidence that are missing facts."""
     graph, facts = predictor.graph, predictor.graph.index
     rules = CountedRules.count(facts)
     triples, values = [], []
     for relation in range(graph.num_relations):
-        heads = np.arange(graph.num_entities)
-        keys, confidence = rules.implied(facts, relation, heads)
+        keys, confidence = rules.implied(facts, relation, np.arange(graph.num_entities))
         head, tail = np.divmod(keys, graph.num_entities)
         triples.append(np.stack([head, np.full_like(head, relation), tail], axis=1))
         values.append(confidence)
     found, order = torch.from_numpy(np.concatenate(triples)), np.concatenate(values)
     unknown = ((facts.locate(*found.unbind(1)) < 0) & (found[:, 0] != found[:, 2])).numpy()
     found, order = found[unknown], order[unknown]
-    best = np.lexsort((np.random.default_rng(0).random(len(order)), -order))
-    return is_among(found[best], held, graph.num_entities)
+    best = np.lexsort((np.random.default_rng(0).random(len(order)), -order))[:length]
+    return float(is_among(found[best], missing, graph.num_entities).mean())
 
 
-def by_frequency(predictor: Predictor, held: Triples) -> np.ndarray:
-    """The same for the proposals of the most frequent relations, in random order within a relation."""
-    graph = predictor.graph
-    counts = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
-    found: list[np.ndarray] = []
-    for relation in np.argsort(-counts).tolist():
-        if sum(map(len, found)) >= max(CUTS):
-            break
-        sides = (predictor.candidates("signature", relation, side).numpy() for side in ("head", "tail"))
-        triples, _ = propose(predictor.evidence, relation, *sides)
-        found.append(is_among(triples[torch.randperm(len(triples))], held, graph.num_entities))
-    return np.concatenate(found)
-
-
-def per_relation(graph: Graph, table: list[dict[str, Any]], hits: np.ndarray, held: Triples) -> list[dict[str, Any]]:
-    """For each relation of the list's first thousand: proposals, held-out facts among them, and all held-out facts."""
-    names = np.array([row["relation"] for row in table[:1000]])
-    wanted = np.bincount(held[:, 1], minlength=graph.num_relations)
-    return [
-        {"relation": name, "proposed": int((names == name).sum()), "held_out": int(wanted[graph.relations.id(name)]),
-         "found": int(hits[:1000][names == name].sum()),
-         "claimed": float(np.mean([row["probability"] for row in table[:1000] if row["relation"] == name]))}
-        for name in dict.fromkeys(names.tolist())
-    ]  # fmt: skip
-
-
-def measure(trained: Predictor) -> dict[str, Any]:
-    graph, held = hold_out(trained.graph)
-    predictor = Predictor(replace(trained.trained, graph=graph))
+def measure(trained: Predictor, hold_outs: int) -> dict[str, Any]:
     started = time.perf_counter()
-    table = dh.missing_facts(predictor, top=TOP).to_pylist()
+    predictor, missing = completed(trained)
     seconds = time.perf_counter() - started
-    ids = predictor.triple_ids([(row["head"], row["relation"], row["tail"]) for row in table]).cpu()
-    hits = is_among(ids, held, graph.num_entities)
-    claimed = np.array([row["probability"] for row in table], float)
-    sides = [[predictor.allowed("signature", name, side) for side in ("head", "tail")] for name in graph.relations]
-    reached = [bool(sides[r][0][h] and sides[r][1][t]) for h, r, t in held.tolist()]
-    assert trained.calibration is not None
-    parts = trained.scorer, trained.graph, trained.calibration
-    judged = asdict(trained.calibration.judged)
     return {
-        "graph": graph.name, "held_out": len(held), "reachable": float(np.mean(reached)),
-        "precision": precision(hits), "claimed": precision(claimed), "area": area(hits, len(held)),
-        "rules": precision(implied_by_rules(predictor, held)), "frequency": precision(by_frequency(predictor, held)),
-        "per_relation": per_relation(graph, table, hits, held), "seconds": round(seconds, 2),
-        "judgements": {key: judged[key] for key in ("triples", "accuracy", "expected_calibration_error")},
-        "answers": {split: compare_orders(*parts, split) for split in SPLITS},
-        "test_mrr": trained.metrics["test"]["both"]["mrr"], "recipe": trained.recipe.to_dict(),
+        "graph": trained.graph.name, "train": len(trained.graph.train), "valid": len(trained.graph.valid),
+        "missing": len(missing), "ratio": len(missing) / len(trained.graph.valid),
+        "estimate": asdict(predictor.calibration.missing), "fit_seconds": round(seconds, 1),
+        "list": best_list(predictor, missing), "rules": implied_by_rules(predictor, missing, 100),
+        "answers": answers(predictor, missing), "judgements": judgements(predictor, missing),
+        "hold_outs": coverage(trained, hold_outs) if hold_outs else None,
+        "valid_mrr": trained.metrics["valid"]["both"]["mrr"],
     }  # fmt: skip
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
-    parser.add_argument("--models", nargs="+", type=Path, default=[], help="Trained models instead of graphs.")
-    parser.add_argument("--fresh", action="store_true", help="Graphs that were not looked at before.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.missing", description=__doc__)
+    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), help="graphs, or files of triples")
+    parser.add_argument("--hold-outs", type=int, default=0)
+    parser.add_argument("--minutes", type=float, help="of training; by default as long as by default")
+    parser.add_argument("--fresh", action="store_true", help="mark the graphs as not looked at before")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="missing", help="The name of the record.")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="Settings of the recipe.")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    settings = dict(each.split("=", 1) for each in arguments.set)
-    for each in arguments.models or (FRESH_GRAPHS if arguments.fresh else arguments.graphs):
-        extra: dict[str, Any] = {"fresh": True} if arguments.fresh else {}
-        if arguments.models:
-            trained = dh.load(each, device=choose_device(arguments.device))
-            started = time.perf_counter()
-            trained.calibrate()
-            extra["calibrate_seconds"] = round(time.perf_counter() - started, 2)
-        else:
-            trained = dh.train(open_graph(each), device=arguments.device, progress=False, **settings)
-        row = measure(trained) | extra | {"environment": environment()}
-        print({key: value for key, value in row.items() if key not in ("per_relation", "recipe")}, flush=True)
-        others = [old for old in rows_of(arguments.out / f"{arguments.name}.json") if old["graph"] != row["graph"]]
-        save(arguments.name, {"rows": [*others, row]}, arguments.out)
+    options = parser.parse_args()
+    limits = {"minutes": options.minutes, "device": options.device, "progress": False}
+    for name in options.graphs:
+        trained = dh.train(open_graph(name), **limits)
+        row = measure(trained, options.hold_outs) | {"minutes": options.minutes, "fresh": options.fresh}
+        print(json.dumps(row), flush=True)
+        record = options.out / "missing.json"
+        rows = json.loads(record.read_text(encoding="utf-8"))["rows"] if record.exists() else []
+        others = [old for old in rows if old["graph"] != row["graph"]]
+        save("missing", {"rows": [*others, row | {"environment": environment()}]}, options.out)
 
 
 if __name__ == "__main__":

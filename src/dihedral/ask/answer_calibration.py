@@ -1,7 +1,8 @@
 """Probabilities of answers to queries of several facts: the share of such answers that hold.
 
 How often answers of a value (`ask.messages`) hold is measured on queries that are drawn from the facts of train and
-valid, in nine shapes: an answer is true if these facts give it, and those of train are known. Queries are drawn
+valid, in nine shapes: an answer is true if these facts give it, and those of train are known. That share becomes a
+probability as for single facts (`probability.missing_share`). Queries are drawn
 backwards from an entity, along one of its steps, each with the same chance. Drawn by facts instead, most paths start at
 a few entities with many answers.
 """
@@ -21,6 +22,7 @@ from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import inverse_ids
 from dihedral.probability import calibration
 from dihedral.probability.additive import AdditiveModel, fit_additive
+from dihedral.probability.missing_share import MissingShare
 from dihedral.scoring.scorer import Scorer
 
 SHAPES = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
@@ -54,10 +56,12 @@ def group_of(plan: Node) -> int:
     return min(num_steps(plan), MAX_STEPS) - 1
 
 
-def probabilities(model: AdditiveModel, plan: Node, message: Message, answers: Tensor) -> list[float]:
+def probabilities(
+    model: AdditiveModel, missing: MissingShare, plan: Node, message: Message, answers: Tensor
+) -> list[float]:
     """The probabilities of answers [n]; one that known facts alone give is certain."""
     group = np.full(len(answers), group_of(plan))
-    found = model.probabilities(answer_features(message, answers), group)
+    found = missing.of_unknown(model.probabilities(answer_features(message, answers), group))
     certain = (message.best[answers] == 0).cpu().numpy()
     return np.where(certain, 1.0, found).tolist()
 
@@ -67,15 +71,12 @@ def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | 
     count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 10))
     seen = graph.index.select(graph.index.splits <= 1)
     plans = draw_queries(seen, count, seed)
-    seen, all_facts = seen.to(scorer.device), graph.index.to(scorer.device)
-    rows = Transitions(scorer, graph.train_index.to(scorer.device))
+    rows, facts = Transitions(scorer, graph.train_index.to(scorer.device)), KnownSteps(seen.to(scorer.device))
     parts, groups, truths = [], [], []
-    values = evaluate(plans, rows, Semantics())
-    answers, all_answers = (evaluate(plans, KnownSteps(facts), Semantics(width=1)) for facts in (seen, all_facts))
-    for (plan, messages), (_, known), (_, ever) in zip(values, answers, all_answers, strict=True):
+    values, answers = evaluate(plans, rows, Semantics()), evaluate(plans, facts, Semantics(width=1))
+    for (plan, messages), (_, known) in zip(values, answers, strict=True):
         message = messages[plan]
-        only_test = (ever[plan].best == 0) & (known[plan].best != 0)  # left out, as in filtered ranking
-        unknown = message.likely.masked_fill((message.best == 0) | only_test, -math.inf)
+        unknown = message.likely.masked_fill(message.best == 0, -math.inf)
         best = unknown.topk(min(SHOWN, len(unknown))).indices
         best = best[unknown[best] > -math.inf]
         parts.append(answer_features(message, best))

@@ -17,7 +17,7 @@ from dihedral.ask.sparql import parse_sparql
 from dihedral.ask.tree import Query
 from dihedral.graph import Graph
 from dihedral.graph.steps import Step
-from dihedral.probability.additive import AdditiveModel
+from dihedral.probability.calibration import Calibration
 from dihedral.scoring.questions import Known
 
 CertainFacts = Literal["all", "train"]
@@ -89,12 +89,12 @@ def find_answers(
     top: int | None,
     known: Known,
     semantics: Semantics,
-    model: AdditiveModel | None,
+    calibration: Calibration | None,
     fact_probabilities: FactProbabilities,
 ) -> Iterator[Answers]:
     """The answers of queries, the best first.
 
-    model: turns the values of answers into probabilities; without one, answers have values only.
+    calibration: turns the values of answers into probabilities; without one, answers have values only.
     """
 
     def step_name(step: int) -> str:
@@ -105,8 +105,9 @@ def find_answers(
     for planned, (plan, messages) in zip(queries, results, strict=True):
         message, only = messages[plan], is_only_way(plan)
         best = _best(message, top or planned.query.limit or DEFAULT_TOP, known)
-        fitted = model if is_fitted_for(plan, semantics) else None
-        likely = probabilities(fitted, plan, message, best) if fitted else [None] * len(best)
+        likely: list[float | None] = [None] * len(best)
+        if calibration is not None and calibration.queries is not None and is_fitted_for(plan, semantics):
+            likely = [*probabilities(calibration.queries, calibration.missing, plan, message, best)]
         columns = best.tolist(), message.likely[best].exp().tolist(), (message.best[best] == 0).tolist(), likely
         witnesses = [trace(plan, messages, entity) for entity in best.tolist()]
         facts = _facts(graph, rows, witnesses, fact_probabilities)

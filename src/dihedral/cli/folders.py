@@ -80,10 +80,16 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
             f"\nanswers are ordered by {answers['order']}: on {answers['triples']} valid triples, "
             f"MRR {mrr['probability']:.4f} by probability, which was fitted on valid, and {mrr['score']:.4f} by score"
         )
-    measured = calibration.get("judgements", {}).get("test", {})
+    if missing := calibration.get("missing"):
+        low, ratio, high = (missing[key] for key in ("low", "ratio", "high"))
+        say(
+            f"\nfacts that are neither in train nor in valid, as a multiple of those in valid: {ratio:.2f} "
+            f"(95 % interval {low:.2f} to {high:.2f}); the graph holds {missing['known']:.2f} of them"
+        )
+    measured = calibration.get("judgements", {})
     if measured.get("triples"):
         error, accuracy = measured["expected_calibration_error"], measured["accuracy"]
-        title = "\njudgements of test triples and as many false ones: "
+        title = "\njudgements of valid triples and as many false ones, half of them proposals of the model: "
         title += f"expected calibration error {error:.4f}, accuracy {accuracy:.1%}"
         rows = [[row["probability"], row["true"], row["triples"]] for row in measured["reliability"]]
         print_table(title, ["probability", "share true", "triples"], rows)

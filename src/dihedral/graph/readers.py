@@ -15,7 +15,7 @@ from dihedral.graph.labels import LANGUAGES, parse_languages
 from dihedral.graph.numbering import Numbering
 from dihedral.graph.split import split_triples
 from dihedral.graph.triple_files import NO_TRIPLES, NumberedTriples, number_table, read_triples
-from dihedral.graph.triples import SPLIT_NAMES, SPLITS, Graph, Triples, build_graph, drop_duplicates
+from dihedral.graph.triples import DIVIDED, SPLIT_NAMES, SPLITS, Graph, Triples, build_graph, drop_duplicates
 from dihedral.io.files import atomic_path, make_folder
 from dihedral.io.sources import Source
 
@@ -128,7 +128,7 @@ def _graph(found: NumberedTriples, numbering: Numbering, name: str, valid: float
     if splits is not None:
         parts = [triples[splits == i] for i in range(len(SPLITS))]
         return build_graph(entities, relations, parts, name, numbering.notes)
-    notes = [f"split with seed {seed}", *numbering.notes]
+    notes = [f"{DIVIDED} {seed}", *numbering.notes]
     read = len(triples)
     triples = drop_duplicates(triples)  # frees the original array
     if len(triples) < read:

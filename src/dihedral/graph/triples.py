@@ -29,6 +29,7 @@ SPLIT_NAMES: dict[str, Split] = {  # names of files and tables, and values of a 
 ENTITY_COLUMNS = ("head", "tail", "entity", "answer", "through")  # columns of tables of results; so are ?x, ?y, …
 RELATION_COLUMNS = ("relation",)
 ROWS_PER_CHUNK = 1 << 19  # triples in a temporary array
+DIVIDED = "split with seed"  # how the note of a graph begins whose splits the reader drew
 
 
 class Graph:
@@ -106,6 +107,11 @@ class Graph:
 
         splits = [np.array(list(map(number, part)), np.int32).reshape(-1, 3) for part in (train, valid, test)]
         return build_graph(Vocabulary(list(entities)), Vocabulary(list(relations), "relation"), splits, name)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the reader divided the triples at random, because they came without splits."""
+        return any(note.startswith(DIVIDED) for note in self.notes)
 
     @property
     def num_entities(self) -> int:

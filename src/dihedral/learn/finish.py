@@ -10,7 +10,7 @@ from dihedral.ask.answer_calibration import fit_answers
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.learn.loop import Run
-from dihedral.probability.calibration import Calibration, fit_calibration, measure_judgements
+from dihedral.probability.calibration import Calibration, fit_calibration
 from dihedral.probability.corrections import Corrections, fit_corrections
 from dihedral.probability.ordering import compare_orders
 from dihedral.store.reviews import Reviews
@@ -42,12 +42,11 @@ def measure(trained: TrainedModel) -> None:
 
 
 def fit_probabilities(trained: TrainedModel, seed: int = 0) -> None:
-    """Fit probabilities on valid, and measure those of judgements on test."""
+    """Fit probabilities on valid."""
     scorer, graph = trained.scorer, trained.graph
     fitted = fit_calibration(scorer, graph, seed, trained.history.names_at_split)
-    judged = measure_judgements(scorer, graph, fitted, seed + 1)
     orders = compare_orders(scorer, graph, fitted, seed=seed)
-    complete = replace(fitted, judged=judged, orders=orders, queries=fit_answers(scorer, graph, seed))
+    complete = replace(fitted, orders=orders, queries=fit_answers(scorer, graph, seed))
     # rounded as in a file, so that a stored model gives the same answers
     trained.calibration = Calibration.from_dict(complete.to_dict(), graph.relations)
 

@@ -20,7 +20,7 @@ from dihedral.graph.steps import SIDES
 from dihedral.io.sources import Source
 from dihedral.io.table_files import BLANKS, Columns, read_table
 from dihedral.predict.predictor import Predictor
-from dihedral.probability.calibration import Calibration, given_missing
+from dihedral.probability.calibration import Calibration
 from dihedral.probability.proposals import is_among, propose, select
 from dihedral.scoring.questions import (
     Among,
@@ -136,12 +136,12 @@ def missing_facts(
 
     relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`).
     min_precision: end the list where fewer than this share of its facts are expected to hold.
-    missing: how many facts are missing from the graph; by default as many as valid holds.
+    missing: how many facts are missing from the graph, instead of the estimate (`probability.missing_share`).
     about: only facts with one of these entities, by id, as head or as tail. exclude: facts to leave out, such as those
     that reviewers rejected.
     The columns precision, precision_low and precision_high give the share of the facts down to a row that are expected
-    to hold, and its 95 % confidence interval from the proposals on valid; there is none for a part of the facts, nor
-    after a correction by decisions (`Predictor.use_reviews`), which `missing` replaces.
+    to hold, and its 95 % confidence interval; there is none for a part of the facts, nor after a correction by
+    decisions (`Predictor.use_reviews`), which `missing` replaces.
     """
     check_options(top, "exclude")
     check_share(predictor, "min_precision", min_precision)
@@ -172,15 +172,15 @@ def missing_facts(
             best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
         if on_progress:
             on_progress(done, len(numbers))
-    likely = np.full(len(best), None) if calibration is None else calibration.at(order[1], best[:, 1].numpy())
-    if calibration is not None and missing is not None:
-        likely = given_missing(likely, missing / len(graph.valid))
+    likely, ratio = np.full(len(best), None), None if missing is None else missing / max(len(graph.valid), 1)
+    if calibration is not None:
+        likely = calibration.at(order[1], best[:, 1].numpy(), ratio)
     columns = zip(graph.names_of(best.numpy()), best_scores.tolist(), likely.tolist(), strict=True)
     schema = pa.schema(COLUMNS)
     rows = [(rank, *triple, score, p) for rank, (triple, score, p) in enumerate(columns, start=1)]
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
     with_interval = not relations and missing is None and about is None
-    return _with_precision(calibration, table, min_precision, with_interval)
+    return _with_precision(calibration, table, order[1] if with_interval else None, min_precision)
 
 
 def check_share(predictor: Predictor, name: str, value: float | None) -> None:
@@ -211,18 +211,25 @@ def _filter(
 
 
 def _with_precision(
-    calibration: Calibration | None, table: pa.Table, min_precision: float | None, with_interval: bool
+    calibration: Calibration | None, table: pa.Table, z: NDArray[np.float64] | None, min_precision: float | None
 ) -> pa.Table:
-    """Add the expected precision of the list down to each row, and end the list where it gets too low."""
+    """Add the expected precision of the list down to each row, and end the list where it gets too low.
+
+    z: the values behind the probabilities, for an interval. It has three parts: how many facts are missing, the number
+    of similar proposals that the fit has seen, and the chance that a list of this length is better or worse.
+    """
     columns = dict.fromkeys(("precision", "precision_low", "precision_high"), pa.nulls(len(table), pa.float32()))
     length = len(table)
     if calibration is not None:
-        likely = table["probability"].to_numpy().astype(np.float64)
-        precision = likely.cumsum() / np.arange(1, len(likely) + 1)
+        rows = np.arange(1, length + 1)
+        precision = table["probability"].to_numpy().astype(np.float64).cumsum() / rows
         columns["precision"] = pa.array(precision, pa.float32())
-        if with_interval and calibration.offsets is None:
-            similar = np.array([calibration.num_similar(p) for p in likely.tolist()])
-            low, high = wilson_interval(precision, similar)
+        if z is not None and calibration.offsets is None:
+            shares = calibration.proposals.at(z)
+            similar = np.array([calibration.num_similar(each) for each in shares.tolist()])
+            low, high = (each.cumsum() / rows for each in calibration.missing.bounds(shares))
+            examples = 1 / (1 / rows + 1 / similar)
+            low, high = wilson_interval(low, examples)[0], wilson_interval(high, examples)[1]
             columns |= {"precision_low": pa.array(low, pa.float32()), "precision_high": pa.array(high, pa.float32())}
         if min_precision is not None:
             length = 1 + int(np.flatnonzero(precision >= min_precision).max(initial=-1))

@@ -322,7 +322,7 @@ class Predictor:
             top=top,
             known=known,
             semantics=Semantics(**semantics),
-            model=self.calibration.queries if self.calibration else None,
+            calibration=self.calibration,
             fact_probabilities=self.probabilities,
         )
         return list(found)
@@ -375,7 +375,7 @@ class Predictor:
         return self.trained.why_not_calibrated
 
     def calibrate(self, *, seed: int = 0) -> None:
-        """Fit probabilities on valid, and measure those of judgements on test; they are saved with the model."""
+        """Fit probabilities on valid; they are saved with the model."""
         fit_probabilities(self.trained, seed)
 
     def use_reviews(self, reviews: Reviews) -> None:

@@ -11,7 +11,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph.types import Members, members_of
 from dihedral.predict.completion import OnProgress, missing_facts
 from dihedral.predict.predictor import Predictor
-from dihedral.probability.calibration import given_missing
+from dihedral.probability.corrections import scale_odds
 from dihedral.store.reviews import Decision, Fact, Reviews, now
 
 Proposal = dict[str, Any]  # head, relation, tail, score and probability
@@ -67,7 +67,7 @@ def make_decision(
     before = None
     if predictor.calibration is not None and predictor.calibration.offsets is not None:
         ratio = np.exp(-predictor.calibration.offsets[int(ids[0, 1])])
-        before = float(given_missing(np.array([shown]), ratio)[0])
+        before = float(scale_odds(np.array([shown]), ratio)[0])
     return Decision(name, decision, reviewer, time or now(), note, _short(shown), _short(before))
 
 

@@ -1,8 +1,9 @@
 """Probabilities: from evidence to the share of proposals, or of judged triples, that hold.
 
 Two models of the same kind (`probability.additive`) are fitted on the valid triples, with the evidence of the training
-facts. Proposals are facts that the graph does not hold; facts of test are left out of the fit, as in filtered ranking.
-Judgements are true and false in equal parts: a false triple has one entity replaced by another that fits that side.
+facts. Proposals are facts that train does not hold. Test has no part in a fit: its facts are like those that nobody
+knows (`probability.missing_share`). Judgements are true and false in equal parts. Of the false triples, one half has an
+entity replaced by another that fits that side, and one half are proposals of the model that probably do not hold.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.io.files import read_record
 from dihedral.probability.additive import AdditiveModel, fit_additive
-from dihedral.probability.corrections import Corrections
-from dihedral.probability.evidence import FEATURES, CountedRules, Evidence
+from dihedral.probability.corrections import Corrections, scale_odds
+from dihedral.probability.evidence import FEATURES, FREE, CountedRules, Evidence
+from dihedral.probability.missing_share import MissingShare, estimate_missing
 from dihedral.probability.proposals import sample_proposals
 from dihedral.scoring.scorer import Scorer
 
@@ -31,6 +33,7 @@ DRAWS = 20  # draws of true triples, for the error that is due to chance
 MIN_TRUE = 30  # valid triples among the proposals; with fewer there are no probabilities
 MAX_FACTS = 2_000_000  # in larger graphs the evidence takes too long to count
 MAX_TRIES = 20  # to draw a triple that is not a known fact
+HARD = 5  # of so many times as many best proposals as are needed, false ones are drawn
 GROWTH = 1.3  # each bin of proposals is larger than the more probable one by this factor
 TIE = 1e-9  # how much z counts where probabilities are equal
 QUERY_FEATURES, QUERY_GROUPS = 2, 3  # the shape of the model of answers to queries
@@ -39,7 +42,7 @@ CUTS = 60  # probabilities for which the number of proposals is kept
 
 @dataclass(frozen=True)
 class JudgementReport:
-    """How reliable judgements are on a split."""
+    """How reliable judgements are: those of triples of valid, by a model that was fitted on others of them."""
 
     triples: int
     expected_calibration_error: float
@@ -64,9 +67,10 @@ class Calibration:
     rules: CountedRules
     proposals: AdditiveModel
     judgements: AdditiveModel
-    cuts: list[tuple[float, int]]  # a probability, and the number of proposals on valid with at least that, ascending
+    cuts: list[tuple[float, int]]  # a share in valid, and the number of proposals with at least that, ascending
+    missing: MissingShare
     queries: AdditiveModel | None = None  # for answers to queries (`ask.answer_calibration`); None if too few are true
-    judged: JudgementReport | None = None  # on test
+    judged: JudgementReport | None = None
     orders: OrderReport | None = None
     corrections: Corrections | None = None  # by decisions of reviewers
     offsets: NDArray[np.float64] | None = None  # [R]: the corrections of each relation
@@ -86,7 +90,8 @@ class Calibration:
         models = {name: getattr(self, name).to_dict() for name in ("rules", "proposals", "judgements")}
         content: dict[str, Any] = {
             "models": {"features": list(FEATURES), **models, "cuts": [list(cut) for cut in self.cuts]},
-            "judgements": {"test": asdict(self.judged)} if self.judged else {},
+            "missing": asdict(self.missing),
+            "judgements": asdict(self.judged) if self.judged else {},
             "answers": asdict(self.orders) if self.orders else {},
             "queries": self.queries.to_dict() if self.queries else None,
         }
@@ -112,13 +117,14 @@ class Calibration:
         cuts = [(float(probability), int(number)) for probability, number in models["cuts"]]
         if not cuts:
             raise ValueError("expected at least one cut")
-        queries, judged = content.get("queries"), content.get("judgements", {}).get("test")
+        queries, judged = content.get("queries"), content.get("judgements")
         orders, reviews = content.get("answers"), content.get("reviews")
         found = cls(
             CountedRules.from_dict(models["rules"], count),
             proposals,
             judgements,
             cuts,
+            read_record(MissingShare, content["missing"]),
             queries=AdditiveModel.from_dict(queries, QUERY_FEATURES, QUERY_GROUPS) if queries else None,
             judged=read_record(JudgementReport, judged) if judged else None,
             orders=read_record(OrderReport, orders) if orders else None,
@@ -140,23 +146,30 @@ class Calibration:
             found[place] = min(found[place], evidence.reversal_shares(int(relation[place]))[1])
         return found, z
 
-    def at(self, z: NDArray[np.float64], relations: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The probabilities of proposals with the values z, corrected if reviewers decided about some."""
-        found = self.proposals.at(z)
-        return found if self.offsets is None else given_missing(found, np.exp(self.offsets[relations]))
+    def at(
+        self, z: NDArray[np.float64], relations: NDArray[np.int64], missing: float | None = None
+    ) -> NDArray[np.float64]:
+        """The probabilities of proposals with the values z, corrected if reviewers decided about some.
+
+        missing: how many facts are missing, as a multiple of those of valid, instead of the estimate and corrections.
+        """
+        found = self.missing.of_unknown(self.proposals.at(z), missing)
+        if self.offsets is None or missing is not None:
+            return found
+        return scale_odds(found, np.exp(self.offsets[relations]))
 
     def sort_keys(self, z: NDArray[np.float64], relation: int) -> NDArray[np.float64]:
         """What proposals of a relation are ordered by among those of others: the corrected probability, then z."""
         if self.offsets is None:
             return z
-        likely = self.proposals.at(z).clip(TIE, 1 - TIE)
+        likely = self.missing.of_unknown(self.proposals.at(z)).clip(TIE, 1 - TIE)
         found: NDArray[np.float64] = np.log(likely / (1 - likely)) + self.offsets[relation] + TIE * z
         return found
 
-    def num_similar(self, probability: float) -> int:
-        """The number of proposals on valid that were at least as probable."""
+    def num_similar(self, share: float) -> int:
+        """The number of proposals that were at least as probably in valid."""
         places = [cut[0] for cut in self.cuts]
-        rounded = probability * (1 - 1e-4)  # it may have been stored with fewer digits
+        rounded = share * (1 - 1e-4)  # cuts have fewer digits
         where = min(int(np.searchsorted(places, rounded)), len(self.cuts) - 1)
         return self.cuts[where][1]
 
@@ -174,30 +187,28 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[in
         raise DihedralError(f"the graph has {len(graph.valid)} valid triples; probabilities need {MIN_TRUE} or more")
     evidence = Evidence(scorer, graph.train_index, CountedRules.count(graph.train_index))
     triples, features, held = sample_proposals(evidence, graph, seed, names)
-    true, false = false_triples(evidence, graph, graph.valid, seed)
-    if min(int(held.sum()), len(true)) < MIN_TRUE:
+    if held.sum() < MIN_TRUE:
         raise DihedralError(
             f"{held.sum()} of the {len(graph.valid)} valid triples are among the model's proposals; "
             f"probabilities need {MIN_TRUE} or more"
         )
     relations = triples[:, 1].numpy()
-    proposals, unseen = fit_additive(features, relations, held, graph.num_relations, seed=seed, growth=GROWTH)
+    proposals, unseen = fit_additive(
+        features, relations, held, graph.num_relations, seed=seed, growth=GROWTH, free=FREE
+    )
+    missing = estimate_missing(unseen, held, len(graph.test) / len(graph.valid))
+    likely = np.where(held, 1.0, missing.of_unknown(unseen))
+    true, false = false_triples(evidence, graph, (triples.numpy(), likely), seed)
+    if len(true) < MIN_TRUE:
+        raise DihedralError(f"false triples were found for {len(true)} valid triples; probabilities need {MIN_TRUE}")
     judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
     truth = np.arange(len(judged)) < len(true)
     features = evidence.features(judged)
-    judgements, _ = fit_additive(features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed)
-    return Calibration(evidence.rules, proposals, judgements, _cuts(unseen))
-
-
-def given_missing(probabilities: NDArray[np.float64], ratio: float | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probabilities if `ratio` times as many facts are missing as valid holds: their odds are that many times as high.
-
-    >>> given_missing(np.array([0.5, 0.9]), 3.0).round(3).tolist()
-    [0.75, 0.964]
-    """
-    odds = ratio * probabilities
-    result: NDArray[np.float64] = odds / (odds + 1 - probabilities)
-    return result
+    judgements, by_others = fit_additive(
+        features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed, free=FREE
+    )
+    report = report_judgements(by_others, truth)
+    return Calibration(evidence.rules, proposals, judgements, _cuts(unseen), missing, judged=report)
 
 
 def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
@@ -208,27 +219,38 @@ def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:
     return [(float(f"{value:.6g}"), int(count)) for value, count in zip(values, counts, strict=True)]
 
 
-def false_triples(evidence: Evidence, graph: Graph, triples: Triples, seed: int = 0) -> tuple[Triples, Triples]:
-    """The triples, and one false triple for each, with one side replaced by an entity that fits it.
+def false_triples(
+    evidence: Evidence, graph: Graph, proposals: tuple[Triples, NDArray[np.float64]], seed: int = 0
+) -> tuple[Triples, Triples]:
+    """The triples of valid, and one false triple for each; a triple for which none was found is left out.
 
-    A triple for which none was found is left out.
+    One half has one side replaced by an entity that fits it. One half is drawn from the best proposals [n, 3], each
+    with the probability that it does not hold; the probabilities [n] that they do are given.
     """
-    rng = np.random.default_rng(seed)
-    false = triples.copy()
-    column = rng.choice([0, 2], len(triples))
-    step = triples[:, 1] + np.where(column == 0, 0, graph.num_relations)
-    open_ = np.arange(len(triples))
+    rng, known = np.random.default_rng(seed), graph.index.select(graph.index.splits <= 1)
+    order = rng.permutation(len(graph.valid))
+    half = len(order) // 2
+    true, false = (graph.valid[each] for each in (order[half:], order[half:].copy()))
+    column = rng.choice([0, 2], len(true))
+    step = true[:, 1] + np.where(column == 0, 0, graph.num_relations)
+    open_ = np.arange(len(true))
     for _ in range(MAX_TRIES):
         for one in np.unique(step[open_]).tolist():
             here, candidates = open_[step[open_] == one], evidence.signatures.candidates(one)
             if len(candidates):  # a relation without training facts has none
                 false[here, column[here]] = rng.choice(candidates, len(here))
-        edges = graph.index.locate(*torch.from_numpy(false[open_].astype(np.int64)).unbind(1))
+        edges = known.locate(*torch.from_numpy(false[open_].astype(np.int64)).unbind(1))
         open_ = open_[edges.numpy() >= 0]
         if not len(open_):
             break
-    kept = np.delete(np.arange(len(triples)), open_)
-    return triples[kept], false[kept]
+    true, false = np.delete(true, open_, 0), np.delete(false, open_, 0)
+    triples, likely = proposals
+    best = np.argsort(-likely, kind="stable")
+    best = best[likely[best] < 1][: HARD * half]
+    doubt = 1 - likely[best]
+    drawn = rng.choice(best, min(half, len(best)), replace=False, p=doubt / doubt.sum()) if len(best) else best
+    true = np.concatenate([true, graph.valid[order[: len(drawn)]]])
+    return true, np.concatenate([false, triples[drawn].astype(false.dtype)])
 
 
 def reliability(
@@ -251,20 +273,15 @@ def expected_error(rows: list[dict[str, float]]) -> float:
     return sum(row["triples"] * abs(row["probability"] - row["true"]) for row in rows) / max(total, 1)
 
 
-def measure_judgements(scorer: Scorer, graph: Graph, calibration: Calibration, seed: int = 1) -> JudgementReport:
-    """The reliability of judgements on test, with the facts of train and valid known."""
-    evidence = Evidence(scorer, graph.index.select(graph.index.splits <= 1), calibration.rules)
-    true, false = false_triples(evidence, graph, graph.test, seed)
-    judged = torch.from_numpy(np.concatenate([true, false]).astype(np.int64))
-    truth = np.arange(len(judged)) < len(true)
-    found, _ = calibration.estimate(evidence, judged, judge=True)
-    rows = reliability(found, truth)
-    drawn = (np.random.default_rng(seed + number).random(len(found)) < found for number in range(DRAWS))
-    by_chance = [expected_error(reliability(found, each)) for each in drawn]
+def report_judgements(probabilities: NDArray[np.float64], truth: NDArray[np.bool_], seed: int = 1) -> JudgementReport:
+    """How reliable judgements with these probabilities are."""
+    rows = reliability(probabilities, truth)
+    drawn = (np.random.default_rng(seed + number).random(len(truth)) < probabilities for number in range(DRAWS))
+    by_chance = [expected_error(reliability(probabilities, each)) for each in drawn]
     return JudgementReport(
         triples=len(truth),
         expected_calibration_error=expected_error(rows),
         error_by_chance=float(np.mean(by_chance)),
-        accuracy=float(((found >= 0.5) == truth).mean()) if len(truth) else 0.0,
+        accuracy=float(((probabilities >= 0.5) == truth).mean()) if len(truth) else 0.0,
         reliability=rows,
     )

@@ -83,3 +83,14 @@ def fit_corrections(decisions: Iterable[Any]) -> Corrections:
     shared = float(found[0])
     relations = {name: shared + float(own) for name, own in zip(names, found[1:], strict=True)}
     return Corrections(shared, relations, int(true.sum()), int(len(true) - true.sum()))
+
+
+def scale_odds(probabilities: NDArray[np.float64], factor: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities with odds that are so many times as high.
+
+    >>> scale_odds(np.array([0.5, 0.9]), 3.0).round(3).tolist()
+    [0.75, 0.964]
+    """
+    odds = factor * probabilities
+    result: NDArray[np.float64] = odds / (odds + 1 - probabilities)
+    return result

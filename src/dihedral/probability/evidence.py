@@ -1,7 +1,8 @@
 """Evidence for a proposed fact: the model's score, and what the known facts say about it.
 
-Each of FEATURES is a number that rises with the odds that the fact holds; docs/concepts/probabilities.md explains them.
-A fact that is already known is treated as if it were not.
+Each of FEATURES but the last FREE is a number that rises with the odds that the fact holds;
+docs/concepts/probabilities.md explains them. The last ones say how much is known of the entities: where that is little,
+the other evidence is weak. A fact that is already known is treated as if it were not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
 from dihedral.scoring.scorer import Scorer
 
-FEATURES = ("score", "rule", "further tail", "further head", "reverse", "head fit", "tail fit")
+FEATURES = (
+    "score", "rule", "further tail", "further head", "reverse", "head fit", "tail fit",
+    "facts of head", "facts of tail",
+)  # fmt: skip
+FREE = 2
 Features = NDArray[np.float32]  # [n, len(FEATURES)]
 Values = NDArray[np.float32]  # [n]
 
@@ -30,6 +35,7 @@ RULE_PRIOR = 5.0  # body pairs without support that each rule starts with
 MIN_CONFIDENCE = 0.05
 MAX_RULES = 30  # per relation: those with the highest confidence
 MAX_COUNT = 50  # entities with more answers count as having this many
+MAX_FACTS = 15  # entities with more facts count as having this many
 MAX_FURTHER = 1.0  # log-odds of one more answer; higher ones rest on few entities and change with every fact
 CHUNK = 2048  # entities from which rules are followed at a time
 
@@ -113,6 +119,7 @@ class Evidence:
     ) -> None:
         self.scorer, self.facts, self.rules = scorer, facts, rules
         self.signatures = signatures or Signatures(facts)
+        self.num_facts = facts.degrees.cpu().numpy()  # [N]
         self._rates: dict[int, Values] = {}
         self._reversed: dict[int, tuple[float, float]] = {}
 
@@ -144,11 +151,12 @@ class Evidence:
         roles = zip((relation, backwards), (heads, tails), counts, strict=True)
         further = [self._further(step_, entities, count) for step_, entities, count in roles]
         fits = self.signatures.fit(relation)[heads], self.signatures.fit(backwards)[tails]
+        amounts = (np.log2(1 + (self.num_facts[each] - known).clip(0, MAX_FACTS)) for each in (heads, tails))
         if of_rules:
             rule = self._rule_confidence(relation, heads, tails)
         else:
             rule = np.full(len(heads), max((confidence for _, confidence in self.rules.of(relation)), default=0.0))
-        columns = np.log(0.001 + rule), *further, reverse, *fits
+        columns = np.log(0.001 + rule), *further, reverse, *fits, *amounts
         return np.stack(columns, axis=1).astype(np.float32)
 
     def _further(self, step: int, entities: NDArray[np.int64], counts: NDArray[np.int64]) -> Values:

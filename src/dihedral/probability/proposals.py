@@ -21,7 +21,7 @@ from torch import Tensor
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.probability.additive import AdditiveModel, fit_curves
-from dihedral.probability.evidence import CHUNK, Evidence, Features
+from dihedral.probability.evidence import CHUNK, FREE, Evidence, Features
 from dihedral.runtime import interruption
 
 PER_ENTITY = 10  # proposals by score for each head and for each tail
@@ -134,7 +134,7 @@ def _implied(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Ids:
 def sample_proposals(
     evidence: Evidence, graph: Graph, seed: int = 0, names: tuple[int, int] | None = None
 ) -> tuple[Tensor, Features, NDArray[np.bool_]]:
-    """Proposals [n, 3], their evidence, and which of them valid holds; those that test holds are left out.
+    """Proposals [n, 3], their evidence, and which of them valid holds.
 
     names: the numbers of entities and relations when valid was drawn. Valid holds no fact of later names, true or not,
     so proposals about them are left out.
@@ -143,32 +143,32 @@ def sample_proposals(
     if names is not None:
         sides = {each: [one[one < names[0]] for one in both] for each, both in sides.items() if each < names[1]}
     shares = _shares(sides)
-    triples, scores = _not_in(graph.test, *draw(evidence, sides, shares, seed), graph.num_entities)
+    triples, scores = draw(evidence, sides, shares, seed)
     features, relations = evidence.features(triples, scores), triples[:, 1].numpy()
     held = is_among(triples, graph.valid, graph.num_entities)
     if min(shares.values(), default=1.0) >= 1 or not held.any():
         return triples, features, held
-    model = fit_curves(features, relations, held, graph.num_relations)
+    model = fit_curves(features, relations, held, graph.num_relations, free=FREE)
     z = model.logits(features, relations)
     order = np.argsort(-z)
     stands_for = 1 / np.array([shares[each] for each in relations[order].tolist()])  # proposals
     least = float(z[order[min(int(np.searchsorted(stands_for.cumsum(), NUM_BEST)), len(z) - 1)]])
     chosen = {each: sides[each] for each in np.unique(relations[z >= least]).tolist()}
-    best, of_best = _best_of(evidence, graph, chosen, model, least, seed)
+    best, of_best = _best_of(evidence, chosen, model, least, seed)
     triples = torch.cat([triples[torch.from_numpy(z < least)], best])
     features = np.concatenate([features[z < least], of_best])
     return triples, features, is_among(triples, graph.valid, graph.num_entities)
 
 
 def _best_of(
-    evidence: Evidence, graph: Graph, sides: Sides, model: AdditiveModel, least: float, seed: int
+    evidence: Evidence, sides: Sides, model: AdditiveModel, least: float, seed: int
 ) -> tuple[Tensor, Features]:
     """The proposals of some relations with a value z of at least `least`, and their evidence."""
     share = min(1.0, MAX_SCORES / max(sum(len(heads) * len(tails) for heads, tails in sides.values()), 1))
     triples, features = [], []
     for relation in sides:
         drawn = draw(evidence, sides, {relation: share}, seed)
-        found = select(evidence, model, *_not_in(graph.test, *drawn, graph.num_entities), least)
+        found = select(evidence, model, *drawn, least)
         triples.append(found[0])
         features.append(found[2])
     return torch.cat(triples), np.concatenate(features)
@@ -207,8 +207,3 @@ def is_among(triples: Tensor, wanted: Triples, num_entities: int) -> NDArray[np.
         return key
 
     return np.isin(keys(triples.numpy()), keys(wanted.astype(np.int64)))
-
-
-def _not_in(others: Triples, triples: Tensor, scores: Tensor, num_entities: int) -> tuple[Tensor, Tensor]:
-    kept = torch.from_numpy(~is_among(triples, others, num_entities))
-    return triples[kept], scores[kept]

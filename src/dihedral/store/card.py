@@ -121,12 +121,12 @@ def _probabilities(calibration: Calibration | None) -> str:
         return "Scores rank the answers to one query; they are not probabilities and not comparable between queries."
     text = (
         "Scores rank the answers to one query. The probability of an answer or of a missing fact is the share of such "
-        "proposals that hold, if as many facts are missing from the graph as the valid split holds. That of a "
-        "judgement assumes as many true as false triples"
+        "proposals that hold; how many facts are missing was estimated from the valid split. That of a judgement "
+        "assumes as many true as false triples, and half of the false ones are proposals of the model"
     )
     judged = calibration.judged
     if judged and judged.triples:
-        text += f" (expected calibration error on test {judged.expected_calibration_error:.3f})"
+        text += f" (expected calibration error {judged.expected_calibration_error:.3f})"
     return f"{text}."
 
 

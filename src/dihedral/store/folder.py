@@ -297,10 +297,10 @@ def _read_calibration(content: Any, relations: Vocabulary) -> tuple[Calibration 
     """The calibration that a file holds; otherwise None, and why there is none."""
     if content == {}:
         return None, NOT_CALIBRATED
-    if isinstance(content, dict) and "curves" in content:
-        return None, "they were fitted by another version; call calibrate()"
     if isinstance(content, dict) and isinstance(content.get("reason"), str):
         return None, content["reason"]
+    if isinstance(content, dict) and "missing" not in content:
+        return None, "they were fitted by another version; call calibrate()"
     return Calibration.from_dict(content, relations), ""
 
 
