@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dihedral as dh
+
 
 def test_rules_are_printed_as_tables_json_and_csv(cli, model_folder):
     options = ("rules", model_folder, "--min-support", 1)
@@ -13,6 +15,12 @@ def test_rules_are_printed_as_tables_json_and_csv(cli, model_folder):
     assert {"share", "chance", "kappa", "p"} <= rules[0]["agreement"].keys()
     refused = cli(*options, "--kind", "odd")
     assert refused.code == 2 and "kind is 'odd'; choose symmetric" in refused.err
+
+
+def test_the_kinds_of_rules_are_those_that_python_finds(cli, model_folder, predictor):
+    found = cli("rules", model_folder, "--top", "3", "--json").rows
+    assert [rule["kind"] for rule in found] == [rule.kind for rule in dh.find_rules(predictor, top=3)]
+    assert any(rule["kind"] == "skew-symmetric" for rule in found)
 
 
 def test_mined_rules_are_printed_in_other_formats_and_read_back(cli, model_folder, tmp_path):

@@ -29,9 +29,7 @@ LEAST = ("95 % interval", "order matters", "kappa", "PCA conf.", "head cov.")  #
 def rules_command(
     model: Annotated[Path, typer.Argument(help="A model folder; with --read it may also be a graph.")],
     data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
-    kind: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; by default all but skew-symmetric.")
-    ] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; by default all.")] = None,
     min_support: Annotated[int, typer.Option(help="Minimum support: pairs for which body and head hold.")] = 10,
     top: Annotated[int, typer.Option(help="Maximum number of rules per kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
@@ -49,7 +47,7 @@ def rules_command(
     wide: opt.Wide = False,
     json: opt.Json = False,
 ) -> None:
-    """Mine symmetric relations, inverses and compositions, with the model's score and the graph's support for each.
+    """Mine (skew-)symmetric relations, inverses and compositions, with the model's score and the support in the graph.
 
     Example: dihedral rules out/demo --top 5
     """
@@ -69,7 +67,7 @@ def rules_command(
         )  # fmt: skip
         _print_constants(found, format or ("json" if json else None), base, predictor.graph)
         return
-    kinds: tuple[Any, ...] = tuple(kind) if kind else ("symmetric", "inverse", "composition")
+    kinds: tuple[Any, ...] = tuple(kind or KINDS)
     with counted_bar("scoring bodies") as on_progress:
         rules = find_rules(
             predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length,
