@@ -35,12 +35,12 @@ def pairs_of(triples):
     return pairs
 
 
-def reversals_by_loops(triples, num_relations):
+def reversals_by_loops(triples, num_relations, backwards=True):
     pairs = {r: {(h, t) for h, t in held if h != t} for r, held in pairs_of(triples).items()}
     support = np.zeros((num_relations, num_relations), dtype=int)
     for r1, first in pairs.items():
         for r2, second in pairs.items():
-            support[r1, r2] = sum((tail, head) in second for head, tail in first)
+            support[r1, r2] = sum((pair[::-1] if backwards else pair) in second for pair in first)
     return support, [len(pairs.get(r, ())) for r in range(num_relations)]
 
 
@@ -79,6 +79,8 @@ def assert_reversals_are_right(triples, num_entities, num_relations):
     support, size = reversals_by_loops(triples, num_relations)
     assert found.support.toarray().tolist() == support.tolist()
     assert found.size.tolist() == size
+    parallel, _ = reversals_by_loops(triples, num_relations, backwards=False)
+    assert found.parallel.toarray().tolist() == (parallel - np.diag(size)).tolist()
     for r1, count in enumerate(size):
         assert found.confidence[r1].tolist() == [s / count if count else 0.0 for s in support[r1].tolist()]
 

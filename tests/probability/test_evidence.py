@@ -47,6 +47,32 @@ def test_rules_agree_with_counting_by_hand(graph):
     assert rules.confidence[place[0]] == pytest.approx(PEOPLE / (PEOPLE + 5))
 
 
+def test_a_relation_with_the_same_pairs_is_evidence(graph):
+    with_partner = [(h, "partner", t) for h, r, t in graph.names_of(graph.train) if r == "spouse"]
+    more = dh.load_graph([*graph.names_of(graph.train), *with_partner[1:]], valid=0, test=0)
+    rules, (spouse, partner) = CountedRules.count(more.train_index), map(more.relations.id, ("spouse", "partner"))
+    confidence = {tuple(body): value for body, value in rules.of(partner)}
+    assert confidence[spouse,] == pytest.approx((PEOPLE - 1) / (PEOPLE + 5))
+    assert (partner,) not in confidence  # that would say nothing
+    model = build_model("distmult", more.num_entities, more.num_relations, dimension=4)
+    (found,) = of(Evidence(EmbeddingScorer(model), more.train_index, rules), more, with_partner[0])
+    assert found["rule"] == pytest.approx(np.log(0.001 + max(confidence.values())), abs=1e-5)
+
+
+def test_a_fact_is_no_evidence_for_itself_through_a_loop():
+    facts = [(f"p{i}", "lives_in", f"{kind}{i}") for i in range(20) for kind in ("town", "region")]
+    facts += [(f"town{i}", "part_of", f"region{i}") for i in range(20)]
+    fact, loop = ("q", "lives_in", "city"), ("city", "part_of", "city")
+    rows = []
+    for known in ([fact], []):
+        graph = dh.load_graph([*facts, *known, loop, ("q", "knows", "p0")], valid=0, test=0)
+        model = build_model("distmult", graph.num_entities, graph.num_relations, dimension=4)
+        rules = CountedRules.count(graph.train_index)
+        assert [graph.relations.id("lives_in"), graph.relations.id("part_of")] in rules.bodies.tolist()
+        rows += of(Evidence(EmbeddingScorer(model), graph.train_index, rules), graph, fact)
+    assert rows[0]["rule"] == rows[1]["rule"] == pytest.approx(np.log(0.001))
+
+
 def test_implied_answers_equal_walks_in_the_graph(graph):
     rules, facts = CountedRules.count(graph.train_index), graph.train_index
     lives_in = graph.relations.id("lives_in")

@@ -64,6 +64,7 @@ class Reversals:
     """How often the reversed pairs of one relation are pairs of another."""
 
     support: Any  # sparse [R, R]: pairs (h, t) of the row's relation for which the column's relation holds (t, h)
+    parallel: Any  # the same for which the column's relation, another one, holds (h, t)
     size: Counts  # [R]: pairs of each relation
 
     @property
@@ -106,11 +107,13 @@ def find_reversals(index: GraphIndex, *, min_support: int = 1) -> Reversals:
     )
     shape = index.num_relations, len(keys)
     forward, backward = (ones(relation, part, shape) for part in np.split(column, 2))
-    support = (forward @ backward.T).tocsr().astype(np.int64)
-    support.data[support.data < min_support] = 0
-    support.eliminate_zeros()
-    support.sort_indices()
-    return Reversals(support, np.bincount(relation, minlength=index.num_relations))
+    itself = ones(relation, relation, (index.num_relations, index.num_relations))
+    tables = [each.tocsr().astype(np.int64) for each in (forward @ backward.T, forward @ forward.T - itself)]
+    for table in tables:
+        table.data[table.data < min_support] = 0
+        table.eliminate_zeros()
+        table.sort_indices()
+    return Reversals(*tables, np.bincount(relation, minlength=index.num_relations))
 
 
 def skew_relations(index: GraphIndex) -> Mask:

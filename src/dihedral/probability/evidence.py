@@ -51,15 +51,14 @@ class CountedRules:
     @classmethod
     def count(cls, facts: GraphIndex) -> CountedRules:
         relations = facts.num_relations
-        reversals = find_reversals(facts, min_support=MIN_RULE_SUPPORT)
-        counted = reversals.support.tocoo()
-        other, head = (each.astype(np.int64) for each in counted.coords)
-        alone = np.stack([other + relations, np.full_like(other, -1)], axis=1)
+        found = find_reversals(facts, min_support=MIN_RULE_SUPPORT)
+        parts = []
+        for first_step, counted in ((0, found.parallel.tocoo()), (relations, found.support.tocoo())):
+            other, head = (each.astype(np.int64) for each in counted.coords)
+            alone = np.stack([other + first_step, np.full_like(other, -1)], axis=1)
+            parts.append((head, alone, counted.data, found.size[other]))
         chains = find_chains(facts, min_support=MIN_RULE_SUPPORT, inverses=True)
-        parts = [
-            (head, alone, counted.data, reversals.size[other]),
-            (chains.rules[:, 2], chains.rules[:, :2], chains.support, chains.body),
-        ]
+        parts.append((chains.rules[:, 2], chains.rules[:, :2], chains.support, chains.body))
         heads, bodies, support, body = (np.concatenate(part) for part in zip(*parts, strict=True))
         confidence = support / (body + RULE_PRIOR)
         order = np.lexsort((-confidence, heads))
@@ -118,6 +117,8 @@ class Evidence:
         self, scorer: Scorer, facts: GraphIndex, rules: CountedRules, signatures: Signatures | None = None
     ) -> None:
         self.scorer, self.facts, self.rules = scorer, facts, rules
+        loops = facts.sources == facts.ends  # through (t, s, t), a fact (h, r, t) would be evidence for itself
+        self.between = facts.select(~loops) if loops.any() else facts
         self.signatures = signatures or Signatures(facts)
         self.num_facts = facts.degrees.cpu().numpy()  # [N]
         self._rates: dict[int, Values] = {}
@@ -202,7 +203,7 @@ class Evidence:
         """The highest confidence of a rule that joins each head and tail; 0 without one."""
         found, open_ = np.zeros(len(heads), np.float32), np.arange(len(heads))
         for body, confidence in self.rules.of(relation):  # rules come with the best first
-            joined = are_joined(self.facts, body, heads[open_], tails[open_])
+            joined = are_joined(self.between, body, heads[open_], tails[open_])
             found[open_[joined]] = confidence
             open_ = open_[~joined]
         return found

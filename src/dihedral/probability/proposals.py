@@ -121,7 +121,7 @@ def _tiles(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Iterato
 
 def _implied(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Ids:
     """Pairs head · N + tail that a rule of high confidence implies."""
-    keys, confidence = evidence.rules.implied(evidence.facts, relation, heads)
+    keys, confidence = evidence.rules.implied(evidence.between, relation, heads)
     row, tail = np.divmod(keys[confidence >= MIN_CONFIDENCE], evidence.facts.num_entities)
     kept = np.isin(tail, tails)
     result: Ids = heads[row[kept]] * evidence.facts.num_entities + tail[kept]
