@@ -113,7 +113,7 @@ def find_reversals(index: GraphIndex, *, min_support: int = 1) -> Reversals:
         table.data[table.data < min_support] = 0
         table.eliminate_zeros()
         table.sort_indices()
-    return Reversals(*tables, np.bincount(relation, minlength=index.num_relations))
+    return Reversals(tables[0], tables[1], np.bincount(relation, minlength=index.num_relations))
 
 
 def skew_relations(index: GraphIndex) -> Mask:
