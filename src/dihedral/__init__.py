@@ -1,7 +1,4 @@
-"""dihedral: link prediction on knowledge graphs whose relations are readable algebra.
-
-Every relation is a row of elements of the dihedral group D_K (DihEdral, Xu & Li, ACL 2019).
-"""
+"""Link prediction on knowledge graphs whose relations are rows of elements of dihedral groups (Xu & Li, ACL 2019)."""
 
 from __future__ import annotations
 

@@ -55,10 +55,7 @@ def _element_shares(axes: Any, rows: list[Row]) -> None:
 
 
 def _products(axes: Any, rows: list[Row]) -> None:
-    """Label cell (i, j) with the relation, or the identity, nearest to the product of row i and column j.
-
-    A cell without significant agreement is blank. Comparisons: every product with every relation and the identity.
-    """
+    """Label cell (i, j) with the relation, or identity, nearest to row i times column j; blank if not significant."""
     comparisons = len(rows) ** 2 * (len(rows[0].algebra) + 1)
     best = np.zeros((len(rows), len(rows)))
     for i, first in enumerate(rows):
@@ -97,10 +94,7 @@ def _plain(name: str) -> str:
 
 
 def draw_explanation(explanation: Explanation, path: Path, graph: Graph | None = None) -> None:
-    """Draw the head on the left, the tail on the right, and one lane per path; the dashed top lane is the triple.
-
-    graph: names are shown with the labels that it has.
-    """
+    """Draw the head on the left, the tail on the right, and a lane per path, with labels of the graph."""
     lanes = len(explanation.paths) + 1
     figure = Figure(figsize=(11, 0.9 + 0.8 * lanes))
     axes = figure.subplots()

@@ -58,10 +58,7 @@ class DihedralGroup:
         return np.arange(2 * self.K, dtype=self.dtype)
 
     def product(self, left: ArrayLike, right: ArrayLike) -> Elements:
-        """left · right: the product of the matrices of Eq. 1 in that order.
-
-        F^(m) = O^(m) F^(0) and F^(0) O^(m) = O^(-m) F^(0), so a reflection on the left negates the angle on its right.
-        """
+        """left · right, as matrices of Eq. 1: F^(m) = O^(m) F^(0), and F^(0) O^(m) = O^(-m) F^(0)."""
         a, b = self._ids(left), self._ids(right)
         reflects_a, reflects_b = a // self.K, b // self.K
         turn = (a % self.K + (1 - 2 * reflects_a) * (b % self.K)) % self.K

@@ -1,8 +1,4 @@
-"""Shares of components against chance: the chance level, Cohen's kappa and the significance of a share.
-
-kappa = (share - chance) / (1 - chance) is 0 at the chance level and 1 if all components agree. p bounds the probability
-that chance gives a share at least as large; it is small for a share that says something.
-"""
+"""Shares of components against chance: the chance level, Cohen's kappa, and a bound on the probability of a share."""
 
 from __future__ import annotations
 

@@ -14,11 +14,7 @@ EPSILON = 1e-10
 
 @dataclass(frozen=True)
 class RowGradients:
-    """Gradients of entity rows, with one entry per use of a row in a batch.
-
-    Entry i adds weights[i] · vectors[source[i]] to the gradient of row ids[i]. Many negatives whose gradients are
-    multiples of one query can therefore share one vector.
-    """
+    """Gradients of entity rows: use i adds weights[i] · vectors[source[i]] to the gradient of row ids[i]."""
 
     ids: Tensor  # int64 [uses], may repeat
     vectors: Tensor  # [m, 2L]
@@ -50,10 +46,7 @@ class RowGradients:
 
 
 class Adagrad:
-    """x ← x - lr · g / (√(Σ g²) + ε), with a separate sum per element.
-
-    A row with zero gradient does not change, so updating only the rows in use is equivalent to updating all rows.
-    """
+    """x ← x - lr · g / (√(Σ g²) + ε), with a sum per element; a row with zero gradient does not change."""
 
     def __init__(self, parameter: Tensor, lr: float) -> None:
         self.parameter = parameter.detach()  # shares memory with the parameter

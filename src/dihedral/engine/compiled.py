@@ -1,8 +1,4 @@
-"""The CPU kernels compiled by numba; it is not installed for versions of Python that it does not support.
-
-Each function is equivalent to a plain torch path and makes one pass over memory, on as many threads as torch is set
-to use. Results do not depend on the number of threads.
-"""
+"""CPU kernels compiled by numba where it is installed, on torch's threads; results do not depend on their number."""
 
 from __future__ import annotations
 
@@ -58,10 +54,7 @@ _threads = 0  # threads reserved by own_threads; 0 outside it
 
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """Reserve torch's threads for the kernels and limit torch itself to one thread.
-
-    Idle torch threads would spin on the cores that the kernels need, and little work is left for torch.
-    """
+    """Reserve torch's threads for the kernels: idle threads of torch would spin on the cores that these need."""
     global _threads
     before = torch.get_num_threads()
     _threads = before
@@ -122,11 +115,9 @@ def adagrad_rows(
 def block_logistic(
     questions: Questions, targets: Tensor, negatives: Tensor, decay: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The sampled logistic loss of a model with 2x2 blocks, and all its gradients.
+    """The losses [B] of the sampled logistic loss, the gradient of the operators, vectors [3B, 2L] and weights [B, k].
 
-    Returns the losses [B], the gradient of the operators, and vectors [3B, 2L]: the gradients of the anchors, those of
-    the targets, and the queries. The last result is the weights [B, k]; the gradient of a negative is its weight times
-    its query.
+    The vectors are gradients of anchors and of targets, then queries; that of a negative is its weight times its query.
     """
     (size, k), width = negatives.shape, questions.entities.shape[1]
     losses, weights = torch.empty(size, dtype=torch.float64), torch.empty(size, k)

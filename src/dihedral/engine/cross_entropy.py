@@ -1,6 +1,4 @@
-"""Cross-entropy over all entities with its gradients, without storing all logits.
-
-A tile of queries against all entities yields both gradients while its logits are in memory: three products.
+"""Cross-entropy over all entities with its gradients, tile by tile of queries, without storing all logits.
 
 If the candidates are one rank's part of a partitioned table, `combine` reduces the log-sum-exp over all ranks. It is
 called exactly once, whatever the tiles, because it is a collective operation; the logits are then computed twice.
@@ -32,9 +30,7 @@ def tiled_cross_entropy(
     tile_mb: int | None = None,
     combine: Combine | None = None,
 ) -> Result:
-    """Summed cross-entropy of each query's target among all candidates, tile by tile.
-
-    Shapes: queries [B, d], candidates [N, d], targets [B]. `precision` has an effect on CUDA only.
+    """Summed cross-entropy of queries [B, d] and targets [B] among candidates [N, d]; `precision` is that of CUDA.
 
     If `combine` is given, the candidates are one part of a table, and a target outside 0..N-1 is in another part. Each
     part returns the loss of its own targets and its share of the query gradient; summing over parts gives the total.

@@ -1,7 +1,4 @@
-"""CUDA: Triton kernels, cross-entropy with half-precision products, and steps captured in CUDA graphs.
-
-Triton is imported on first use, so that it is not required on a CPU.
-"""
+"""CUDA: Triton kernels, imported on first use, cross-entropy with half-precision products, and steps as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ def adagrad_rows(parameter: Tensor, total: Tensor, gradients: RowGradients, lr: 
 def half_cross_entropy(
     queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, tile_bytes: int, combine: Combine | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`cross_entropy.tiled_cross_entropy` with float16 products, and float32 sums and log-sum-exp.
-
-    Sizes are padded to the multiples that tensor cores require.
-    """
+    """`cross_entropy.tiled_cross_entropy` with float16 products, padded for tensor cores, and float32 sums."""
     batch, width = queries.shape
     half_queries = _padded_half(queries, batch, _round_up(width, 8))
     entities = _round_up(len(candidates), 64)
@@ -84,10 +78,7 @@ def fits_registers(queries: Tensor) -> bool:
 def _half_in_registers(
     half_queries: Tensor, candidates: Tensor, targets: Tensor, scale: float, combine: Combine | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Keep logits in registers: two products yield the log-sum-exp and the gradient of the queries.
-
-    Two more products recompute the logits and yield the gradient of the candidates.
-    """
+    """The same with logits in registers only, where they are computed once for each of the two gradients."""
     width = candidates.shape[1]
     half_candidates = _padded_half(candidates, len(candidates), half_queries.shape[1])
     multiprocessors = torch.cuda.get_device_properties(half_queries.device).multi_processor_count

@@ -1,8 +1,7 @@
 """Numba kernels for the CPU: the sampled logistic loss, Adagrad on rows, and rank counts, each in one pass.
 
-Each kernel processes the range start..stop; `compiled` assigns ranges to threads. Kernels release the GIL and do not
-use numba's own threading, which would compete with torch's OpenMP threads for the cores. Each output is written by
-one thread, in an order that does not depend on the number of threads.
+Each processes the range start..stop that `compiled` gives its thread: numba's own threads would compete with torch's.
+An output is written by one thread, in an order that does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -91,10 +90,9 @@ def operator_gradient(start, stop, entities, operators, index, anchors, half, qu
 
 @njit(nogil=True, cache=True)
 def chain(ids, last, before, rows):
-    """Link the uses of each row: before[i] is the previous use of the row of use i, or -1.
+    """Link the uses of each row: before[i] is the previous use of the row of use i, or -1. Returns the number of rows.
 
-    `last` is int32 [all rows], all -1 on entry; on return it holds the last use of each row. `rows` receives the
-    distinct rows, in memory order unless few rows are in use. Returns the number of distinct rows.
+    `last` [all rows], all -1 on entry, gets the last use of each row, and `rows` the distinct rows, mostly in order.
     """
     count = 0
     for use in range(len(ids)):

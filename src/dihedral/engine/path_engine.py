@@ -1,7 +1,4 @@
-"""Scores and losses of path models: the arrays of `engine.path_kernels`, and its kernels on all threads of a CPU.
-
-On a GPU, `engine.path_tables` computes the same.
-"""
+"""Scores and losses of path models on all threads of a CPU; on a GPU, `engine.path_tables` computes the same."""
 
 from __future__ import annotations
 
@@ -106,10 +103,7 @@ class PathQuestions(NamedTuple):
 def path_scores(
     graph: PathEdges, questions: PathQuestions, weights: PathWeights, without: Tensor | None = None
 ) -> Tensor:
-    """The scores [B, N] of all entities; those that no path reaches have the score 0.
-
-    without: an answer of each question [B] whose fact is left out of the graph; -1 leaves none out.
-    """
+    """The scores [B, N] of all entities, 0 where no path leads; without: answers [B] whose fact is left out, or -1."""
     size = len(questions.entities)
     if graph.tables is not None:
         return graph.tables.scores(questions, weights, without)

@@ -1,8 +1,4 @@
-"""Path models on a GPU: a table of states with a row per entity and question, and Triton kernels for its steps.
-
-Where paths reach most entities, all pairs have rows; where they reach few, only those pairs that they can reach. States
-are stored in half precision in training, and sums are always float32.
-"""
+"""Path models on a GPU: a table of states of all pairs of entity and question or, if they are few, of those reached."""
 
 from __future__ import annotations
 

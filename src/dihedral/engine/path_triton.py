@@ -310,10 +310,7 @@ def _update(
     ROWS: tl.constexpr, LANES: tl.constexpr, COPIES: tl.constexpr, IS_SPARSE: tl.constexpr, GATED: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """New states, α x + β [v = u] e_q + (1 + d)^-c Σ, whose components rescale each other if the model is gated.
-
-    Backwards, the new states are computed again, and their slopes turned into those of all that they come from.
-    """
+    """New states α x + β [v = u] e_q + (1 + d)^-c Σ, rescaled if gated; backwards, the slopes of all they come from."""
     row, question, is_row, j, mask, place = _rows(questions_of, rows, B, L, ROWS, LANES, IS_SPARSE)
     inside = j < L
     is_source = is_row & (tl.load(sources + question, mask=is_row, other=-1) == row)

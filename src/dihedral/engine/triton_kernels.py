@@ -155,11 +155,7 @@ def _softmax_means(
 
 
 def softmax_means(queries: Tensor, candidates: Tensor, multiprocessors: int) -> tuple[Tensor, Tensor]:
-    """Each query's log-sum-exp [B] and the mean of the candidates weighted by its softmax [B, d].
-
-    Queries and candidates are float16 with a multiple of 8 columns. Each program handles a block of queries and a part
-    of the candidates; the number of parts is chosen to occupy all multiprocessors.
-    """
+    """Each query's log-sum-exp [B] and mean of the candidates by softmax [B, d]; float16, a multiple of 8 columns."""
     batch, width = queries.shape
     blocks = triton.cdiv(batch, OUTER_ROWS)
     parts = triton.cdiv(4 * multiprocessors, blocks)

@@ -55,10 +55,7 @@ def rank_triples(
     scorer: Scorer, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB,
     ranker: Ranker | None = None,
 ) -> Ranks:  # fmt: skip
-    """Filtered ranks of the answers on one side of triples [n, 3]; `known` must give those of the triples too.
-
-    ranker: ranks the best answers by probability instead of by score.
-    """
+    """Filtered ranks of one side of triples [n, 3], whose answers `known` gives too; `ranker` orders by probability."""
     counts = scorer.rank_counts(triples, side, known, memory_mb=memory_mb)
     greater, equal = counts if ranker is None else ranker.rank_counts(triples, side, known, counts)
     return Ranks(greater.cpu().numpy(), equal.cpu().numpy())
@@ -102,11 +99,7 @@ class Evaluation(Tabular):
         return float((self.both.realistic <= k).mean())
 
     def standard_errors(self) -> dict[str, float]:
-        """One standard error of the sampled MRR, Hits@k and mean rank over both sides.
-
-        The observations are triples: the two ranks of a triple are not independent. The finite population correction
-        applies, because triples are drawn without replacement.
-        """
+        """One standard error of each sampled metric, over triples, with the finite population correction."""
         count, total = len(self.triples), self.drawn_from or len(self.triples)
         ranks = np.stack([self.ranks[side].realistic for side in SIDES])  # [2, n]
         values = {"mrr": 1 / ranks, **{f"hits@{k}": ranks <= k for k in HITS}, "mr": ranks}
@@ -228,10 +221,7 @@ class Evaluator:
 
 
 def relation_categories(graph: Graph) -> NDArray[np.str_]:
-    """1-1, 1-N, N-1 or N-N for each relation, by its training triples.
-
-    As in Bordes et al. (2013), a side is "N" if it has 1.5 or more entities on average per entity of the other side.
-    """
+    """1-1, 1-N, N-1 or N-N for each relation; N has at least 1.5 entities on average (Bordes et al., 2013)."""
     count = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
     heads, tails = graph.train_index.member_counts.numpy().reshape(2, -1)  # distinct ones of each relation
     many_tails = count / np.maximum(heads, 1) >= 1.5

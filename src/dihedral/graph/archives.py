@@ -1,8 +1,4 @@
-"""Find the files of triples in folders and archives; archives are never unpacked to disk.
-
-Archives are not trusted: the unpacked size is limited by the archive's size, links and devices are ignored, and the
-names of members are only compared, never opened.
-"""
+"""Find the files of triples in folders and archives, which are not trusted and never unpacked to disk."""
 
 from __future__ import annotations
 

@@ -77,10 +77,7 @@ def locate(benchmark: Benchmark) -> Path | None:
 
 
 def fetch(benchmark: Benchmark, *, progress: Progress | None = None) -> Path:
-    """Download a benchmark into the cache; a failed or wrong download leaves nothing behind.
-
-    A benchmark whose checksums are not all known is not downloaded.
-    """
+    """Download a benchmark into the cache; a wrong download, or one without known checksums, leaves nothing behind."""
     if unknown := [split for split in SPLITS if split not in benchmark.checksums]:
         raise DihedralError(
             f"{benchmark.name} is not downloaded, because the checksums of {' and '.join(unknown)} are not known; "

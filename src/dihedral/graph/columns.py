@@ -29,15 +29,12 @@ NO_SPLIT, NO_SPLITS = -1, np.empty(0, np.int8)
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns are used: the indices of head, relation and tail, and of the split, if there is one.
-
-    chosen: whether the columns were given by the user, found by common names, or taken in their order.
-    """
+    """Which columns are used: the indices of head, relation and tail, and of the split, if there is one."""
 
     names: Sequence[str]
     triple: Sequence[int]
     split: int | None = None
-    chosen: Literal["given", "found", "ordered"] = "found"
+    chosen: Literal["given", "found", "ordered"] = "found"  # by the user, by common names, or by their order
 
     @property
     def used(self) -> list[int]:

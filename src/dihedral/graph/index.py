@@ -1,8 +1,4 @@
-"""The index of a graph: where each signed step leads from each entity, in compressed rows.
-
-`graph.index` holds all known facts and `graph.train_index` those of training; each is built once, on first use. Known
-answers, walks, paths, rules, explanations and skew detection are lookups in it.
-"""
+"""The index of a graph: where each signed step leads from each entity, in compressed rows."""
 
 from __future__ import annotations
 
@@ -198,10 +194,7 @@ def _sorted_edges(keys: Ids, ends: Ids, splits: Ids, num_ends: int, num_keys: in
 
 
 class KnownAnswers:
-    """Decides which answers are known: those of train, valid and test together.
-
-    As long as a large graph has no index, a few questions about it are answered by a scan of its facts.
-    """
+    """The known answers, of train, valid and test; a few questions about a large graph are answered by a scan."""
 
     def __init__(self, graph: Graph, device: torch.device | str = "cpu") -> None:
         self.graph, self.device = graph, torch.device(device)

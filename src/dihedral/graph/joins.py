@@ -1,7 +1,6 @@
 """Joins: following signed steps through a graph, in tiles that bound memory.
 
-A body is a sequence of steps. A path along it follows one fact per step: h → m → … → t. A hub has many facts, and the
-number of paths through it grows with the square of its degree. So the cost of each item is counted first, and items are
+The paths through a hub grow with the square of its degree, so the cost of each item is counted first, and items are
 processed in tiles of at most TILE facts. Steps and entities are ids: int64 arrays.
 """
 
@@ -141,10 +140,7 @@ StepFacts = IndexedStep | StepPairs
 
 
 def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = None) -> Iterator[tuple[Ids, Ids]]:
-    """Where a step leads from entities [n], in tiles: (row in entities, end), rows ascending.
-
-    groups [n]: ascending numbers; entities with the same number stay in one tile.
-    """
+    """Where a step leads from entities [n], in tiles that keep equal, ascending `groups` [n] together: (row, end)."""
     start = torch.from_numpy(entities)
     first, counts = map(_numpy, index.places(start, torch.full_like(start, step)))
     costs, bounds = counts, np.arange(len(entities) + 1)
@@ -183,11 +179,7 @@ def are_joined(index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids) -
 
 
 def count_paths(forwards: Sequence[StepFacts], backwards: Sequence[StepFacts], heads: Ids, tails: Ids) -> Ids:
-    """How many paths along a body lead from each head [n] to its tail [n].
-
-    forwards, backwards: the steps of the body, and their inverses in the same order. Paths are looked up from the
-    entity that has fewer facts.
-    """
+    """How many paths along a body lead from each head [n] to its tail [n]; backwards: the inverses of its steps."""
     if len(forwards) == 1:
         return forwards[0].has(heads, tails).astype(np.int64)
     found = np.zeros(len(heads), np.int64)
@@ -284,10 +276,7 @@ class Body:
 
 
 def multiply(first: StepPairs, matrices: Sequence[Any], costs: NDArray[Any]) -> Iterator[tuple[Ids, Ids, Ids]]:
-    """Distinct (head, column) that a step and then sparse matrices join, with the number of paths, in tiles of heads.
-
-    costs [n]: the number of paths that follow each pair of the step.
-    """
+    """Distinct (head, column) of a step times matrices, with numbers of paths, in tiles of heads; costs: of pairs."""
     heads, begin = np.unique(first.heads, return_index=True)
     if not len(heads):
         return
@@ -351,10 +340,10 @@ def _edges_of(index: GraphIndex, entity: int, without: Triple | None) -> tuple[I
 
 
 def facts_among(index: GraphIndex, entities: Ids, *, max_edges: int) -> tuple[Ids, NDArray[np.uint8], bool]:
-    """The distinct facts between some entities [n] as sorted rows [m, 3], their splits [m], and whether these are all.
+    """The distinct facts between entities [n] as sorted rows [m, 3], their splits [m], and whether these are all.
 
-    At most `max_edges` edges are looked at, those of hubs last. A fact is an edge of both of its entities, so without
-    the edges of one entity only facts about that one and itself are missing.
+    At most `max_edges` edges are looked at, those of hubs last. A fact is an edge of both entities: without the edges
+    of one, only its facts with itself are missing.
     """
     starts = index.entity_starts.numpy()
     counts = starts[entities + 1] - starts[entities]

@@ -27,10 +27,7 @@ MAX_JSON_BYTES = 256 << 20  # a single JSON document; JSON lines may be longer
 
 
 def read_labels(source: Any, languages: Sequence[str]) -> pa.Table:
-    """Labels as a table with the columns id, label and, if they are given, description, type and language.
-
-    languages: of RDF, the preferred one first.
-    """
+    """Labels as a table with id, label and, if given, description, type and language; languages: of RDF."""
     if isinstance(source, (str, Path)):
         return _read_file(Path(source), languages)
     if isinstance(source, Mapping) and not _is_table(source):

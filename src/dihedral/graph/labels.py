@@ -1,8 +1,4 @@
-"""Labels: what people call entities and relations whose names are ids, such as Q42.
-
-A label belongs to a name, whether that is an entity, a relation or both. Labels are no part of a graph's identity: its
-fingerprint is the same with and without them.
-"""
+"""Labels: what people call entities and relations whose names are ids; no part of a graph's fingerprint."""
 
 from __future__ import annotations
 
@@ -26,11 +22,7 @@ LANGUAGES = ("en",)  # preferred by default
 
 
 class Labels:
-    """A label for each id of a vocabulary, with a description, a type and a language where they are known.
-
-    columns: Arrow string arrays by the names of COLUMNS; text that is missing is empty.
-    order: the ids sorted by label, if stored.
-    """
+    """The label of each id of a vocabulary, with a description, a type and a language; missing text is empty."""
 
     def __init__(self, columns: Mapping[str, pa.Array], order: NDArray[np.int32] | None = None, file: str = "") -> None:
         orders = {"label": order}
@@ -96,11 +88,7 @@ def parse_languages(language: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def choose_labels(names: Vocabulary, table: pa.Table, languages: Sequence[str]) -> Labels | None:
-    """The labels of a vocabulary from rows with the columns id, label and others of COLUMNS.
-
-    Of several rows for an id, that of the preferred language counts, and of those the first. Labels that the vocabulary
-    has already stay where the table has none.
-    """
+    """The labels of a vocabulary from a table, those of preferred languages first; others stay where it has none."""
     import pyarrow.compute as pc
 
     table = table.set_column(table.column_names.index("label"), "label", _clean(table["label"]))

@@ -1,8 +1,7 @@
 """Search of names and labels by words: in any order, without accents and case, the most frequent names first.
 
-The index holds the distinct words in sorted order, and for each the names that contain it. A name is known by its rank
-among the names by frequency, so that the first ranks of a list are the best answers. All words that start with a text
-are neighbours, and so are their lists.
+The index holds the distinct words in sorted order, and for each the names that contain it, by their rank in frequency.
+All words that start with a text are neighbours, and so are their lists.
 """
 
 from __future__ import annotations
@@ -135,10 +134,7 @@ class WordIndex:
         return list(zip(self.starts[numbers].tolist(), self.starts[numbers + 1].tolist(), strict=True))
 
     def _all(self, spans: list[list[tuple[int, int]]], limit: int) -> NDArray[np.int32]:
-        """The first ranks that are in a part of each list of parts.
-
-        Low ranks are looked at first: a bound on them leaves few of a long list, and usually enough.
-        """
+        """The first ranks that are in a part of each list; low ones are looked at first, which usually suffices."""
         size = min(sum(last - first for first, last in parts) for parts in spans)
         bound = self.count if size <= FEW else min(self.count, max(FEW, 64 * limit * self.count // size))
         while True:

@@ -54,10 +54,7 @@ class NameTable:
 
 
 class Numbering:
-    """The entities and relations read so far, with prefixes, labels and notes for the user.
-
-    languages: of labels, the preferred one first.
-    """
+    """The entities and relations read so far, with prefixes, notes, and labels, whose languages come by preference."""
 
     def __init__(self, languages: Sequence[str] = LANGUAGES) -> None:
         self.languages = languages
@@ -86,10 +83,7 @@ class Numbering:
         return notes + ([f"labels: {self.labelled}"] if self.labelled else [])
 
     def number(self, columns: Sequence[pa.ChunkedArray], where: str, first: int = 0) -> Triples:
-        """Columns of heads, relations and tails to [n, 3] ids, which are valid after `settle`.
-
-        first: the number of rows before these, for errors.
-        """
+        """Columns of heads, relations and tails to [n, 3] ids, valid after `settle`; first: of the rows, for errors."""
         triples = np.empty((len(columns[0]), 3), np.int32)
         for place, column in enumerate(columns):
             table, done = self.relations if place == 1 else self.entities, 0

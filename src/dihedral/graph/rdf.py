@@ -51,10 +51,7 @@ def read_rdf_labels(source: Source, languages: Sequence[str]) -> pa.Table:
 def _decode(
     source: Source, first: int, languages: Sequence[str], all_labels: bool = False
 ) -> tuple[dict[str, Any], list[pa.Table]]:
-    """What the decoder found: prefixes and counts, then triples, entities, relations and labels.
-
-    first: the number of names before this file.
-    """
+    """What the decoder found: prefixes and counts, then tables; first: the number of names before this file."""
     if importlib.util.find_spec("pyoxigraph") is None:
         raise DihedralError(f"{source.where} is RDF, which needs pyoxigraph: pip install 'dihedral[rdf]'")
     request = {"format": RDF_SUFFIXES[source.suffix], "first": first}

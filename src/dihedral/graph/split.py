@@ -12,10 +12,7 @@ from dihedral.graph.triples import ROWS_PER_CHUNK, Triples, take_rows
 def split_triples(
     triples: Triples, *, valid: float = 0.1, test: float = 0.1, seed: int = 0, in_place: bool = False
 ) -> tuple[Triples, Triples, Triples]:
-    """Split at random; every entity and relation of valid and test also occurs in train.
-
-    One triple of each entity and relation is reserved for training, so a sparse graph may give fewer valid and test
-    triples than requested.
+    """Split at random; every name of valid and test also occurs in train, so a sparse graph may give fewer of these.
 
     in_place: shuffle the given array instead of a copy.
     """

@@ -52,10 +52,7 @@ class Step(NamedTuple):
 
 
 def split_step(text: str, relations: Any) -> tuple[str, bool]:
-    """The relation name in `name` or `~name`, and whether it is walked backwards.
-
-    A relation whose own name starts with `~` is taken literally.
-    """
+    """The name in `name` or `~name`, and whether it is walked backwards; a name may itself start with `~`."""
     backwards = text.startswith(INVERSE) and text not in relations
     return text.removeprefix(INVERSE) if backwards else text, backwards
 

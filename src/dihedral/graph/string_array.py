@@ -17,12 +17,9 @@ Order = NDArray[np.int32]
 
 
 class StringArray:
-    """Strings with numbers 0..n-1.
+    """Strings with numbers 0..n-1; those of a memory-mapped `file` are checked when they are first used.
 
-    what: what the strings are, for errors.
-    file: the file that the array is memory-mapped from. The array is checked when it is first used as a whole, a single
-    text when it is read.
-    order: the numbers sorted by the UTF-8 bytes of their texts, if stored.
+    what: what the strings are, for errors. order: the numbers sorted by the UTF-8 bytes of their texts, if stored.
     """
 
     def __init__(self, array: pa.Array, what: str, file: str = "", order: Order | range | None = None) -> None:

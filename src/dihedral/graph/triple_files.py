@@ -88,10 +88,7 @@ class TripleCollector:
                 self.left_over.add(place, table.column(str(place)))
 
     def finish(self, name: str, start: str = "") -> NumberedTriples:
-        """All triples; a split column without values counts as none.
-
-        name: of the source, for notes. start: text before the note about the columns.
-        """
+        """All triples; a split column without values counts as none. name, start: of the note about the columns."""
         self.numbering.settle()
         triples, end = np.empty((self._done, 3), np.int32), self._done
         while self._triples:  # each block is freed when it has been copied

@@ -310,10 +310,7 @@ def build_graph(
 
 
 def find_repeats(splits: Sequence[Triples]) -> tuple[list[NDArray[np.bool_]], list[int]]:
-    """For each split: which triples repeat an earlier one of it, and how many others occur in an earlier split.
-
-    Triples are partitioned into classes so that all copies of a triple are in one class: sorting takes less memory.
-    """
+    """Which triples of each split repeat an earlier one, and how many others are in an earlier split."""
     classes = 1
     while classes < 256 and classes * ROWS_PER_CHUNK < sum(map(len, splits)):
         classes *= 2

@@ -81,10 +81,7 @@ class Vocabulary(StringArray, Sequence[str]):
                 raise self.damaged("repeat or are not in their order")
 
     def _is_ordered(self) -> bool:
-        """Whether each name in the order is before the next: then none repeats, and the order is a permutation.
-
-        Only the latter is checked if there are many names.
-        """
+        """Whether each name is before the next in the order; of many names, whether the order is a permutation."""
         if not self.has_order:
             return False
         if len(self) > MAX_COMPARED_IN_ORDER:

@@ -88,9 +88,8 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 class DihEdralRepresentation(Representation):
     """Relations as block entries [4, L]: sampled or relaxed during training, exact elements of D_K in evaluation.
 
-    In training, each call draws one new sample per relation. The temperature falls exponentially from `temperature` to
-    `temperature_floor` over the first `cooling_steps` parameter updates, because PyKEEN notifies a model of updates and
-    not of epochs. The temperature is a buffer, so PyKEEN's checkpoints include it.
+    The temperature, a buffer, falls from `temperature` to `temperature_floor` over the first `cooling_steps` parameter
+    updates, because PyKEEN notifies a model of updates and not of epochs.
     """
 
     def __init__(

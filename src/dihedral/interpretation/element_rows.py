@@ -51,10 +51,7 @@ class Match(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """A body, a head, and the share of components in which the product of the body is the head.
-
-    similarity: of a composition, the cosine of the matrices of the product and of the head.
-    """
+    """A body, a head, the share of components in which they agree, and, of a composition, the cosine of matrices."""
 
     body: tuple[str, ...]
     head: str
@@ -267,10 +264,9 @@ class Algebra:
         return self.monoid.sizes(self.codes), self.monoid.group_part(self.codes)
 
     def agreements(self, rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The kappas and the shares of the agreement of rows with all relations, as of `Row.agreement`: [n, R] each.
+        """The kappas and shares of the agreement of rows, of equally many steps, with all relations: [n, R] each.
 
-        All rows have the same number of steps. The weight of a component is a geometric mean, a product of one factor
-        from each relation. So the shares of all pairs and their chance levels are a few matrix products.
+        A weight is a geometric mean, a product of a factor from each relation, so all pairs are a few matrix products.
         """
         power = 1 / (len(rows[0].steps) + 1)
         weights = np.exp(power * np.stack([self.log_weights[list(row.relations)].sum(axis=0) for row in rows]))

@@ -14,9 +14,7 @@ _DRAWN = 'fill="none" stroke="currentColor"'
 
 
 def element_picture(name: str, pixels: int = 26) -> Markup:
-    """A polygon with the letter F in it, moved by the element; a reflection shows its axis, zero is an empty outline.
-
-    A graded element has the area of its size.
+    """A polygon with the letter F in it, moved by the element, of the area of its size; with the axis of a reflection.
 
     >>> element_picture("O4^1").startswith("<svg") and "line" in element_picture("F4^1")
     True

@@ -1,7 +1,6 @@
 """Atomic files: after a crash, a full disk or a kill a file has either its old content or its new content.
 
-Files that are read may be hostile: symbolic links are not followed, JSON is bounded before it is parsed, and its values
-are checked against the annotations of dataclasses.
+What is read may be hostile: links are not followed, JSON is bounded, and its values are checked against annotations.
 """
 
 from __future__ import annotations
@@ -197,10 +196,7 @@ def make_folder(path: Path) -> None:
 
 
 def read_record(kind: type[Record], content: Any) -> Record:
-    """A dataclass from decoded JSON; fields that are missing have their defaults, and other keys are left out.
-
-    A TypeError names the first value that does not fit its annotation.
-    """
+    """A dataclass from decoded JSON, without its other keys; a TypeError names the first value that does not fit."""
     if not isinstance(content, Mapping):
         raise TypeError(f"{kind.__name__} is {content!r:.80}")
     hints, values = get_type_hints(kind), {}

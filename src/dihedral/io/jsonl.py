@@ -59,10 +59,7 @@ class Journal:
         self._place = 0
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """The objects appended since the last call, and whether the file is another one, which is read from its start.
-
-        Lines that are too long or not JSON objects are left out. A missing file is an empty journal.
-        """
+        """The objects appended since the last call, without damaged lines, and whether the file is another one."""
         try:
             with open(self.path, "rb", opener=open_file) as stream:
                 return self._read(stream)
@@ -93,10 +90,7 @@ class Journal:
 
     @contextmanager
     def locked(self) -> Iterator[Append]:
-        """Keep other processes and threads from appending; yields the function that appends objects.
-
-        What has been read under the lock is the complete journal.
-        """
+        """Keep other processes and threads from appending; yields the function that appends objects."""
         try:
             descriptor = open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         except OSError as error:

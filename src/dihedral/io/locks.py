@@ -13,10 +13,7 @@ from dihedral.errors import DihedralError
 
 @contextmanager
 def lock_folder(folder: Path, taken: str, *, follow: bool = True) -> Iterator[None]:
-    """Lock a folder. File systems without locks let everyone through.
-
-    The lock is on the folder's own descriptor: no lock file is written, and nothing is left behind. A second lock
-    within the same process conflicts too.
+    """Lock a folder's own descriptor, also within this process; file systems without locks let everyone through.
 
     taken: the error message if somebody else holds the lock. follow: whether the folder may be a symbolic link.
     """

@@ -1,7 +1,4 @@
-"""A file that is read: on disk or taken from an archive, possibly compressed, of a known format.
-
-Files are not trusted, and a few bytes can claim or expand to gigabytes: what they decode to is limited.
-"""
+"""A file that is read, on disk or from an archive, possibly compressed; what it decodes to is limited."""
 
 from __future__ import annotations
 

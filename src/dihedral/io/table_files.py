@@ -1,8 +1,4 @@
-"""Tables in files: TSV, CSV, Parquet and JSON lines are read, and the first three written.
-
-Text is read with Arrow in blocks (`text_blocks`), and row by row where tables are small or line numbers matter
-(`text_rows`). Parquet is decoded by another process (`io.decoding`).
-"""
+"""Tables in files: TSV, CSV and Parquet are read and written, JSON lines are read; another process decodes Parquet."""
 
 from __future__ import annotations
 
@@ -40,10 +36,7 @@ Columns = dict[str, int]  # the places of columns by what they hold
 
 
 def text_rows(source: Source, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
-    """The rows of a text file as Arrow reads them, each with the number of its first line, without empty lines.
-
-    A quote in a CSV file that is never closed is an error: it would take the rest of the file as one name.
-    """
+    """The rows of a text file with their line numbers; a quote in a CSV file that is never closed is an error."""
     delimiter = TEXT_SUFFIXES.get(source.suffix, "\t")
     with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", errors, newline="") as text:
         if delimiter != ",":
@@ -63,10 +56,7 @@ def text_rows(source: Source, errors: str = "strict") -> Iterator[tuple[int, lis
 
 
 def text_blocks(source: Source, num_columns: int, skip_header: bool, what: str) -> Iterator[pa.Table]:
-    """The rows of a text file in blocks: tables of strings, whose columns are named by their places.
-
-    what: the columns that a row holds, for errors.
-    """
+    """The rows of a text file in tables of strings, named by their places. what: the columns of a row, for errors."""
     delimiter = TEXT_SUFFIXES[source.suffix]
     names, is_csv = [str(i) for i in range(num_columns)], delimiter == ","  # a header may repeat a name
     try:
@@ -234,10 +224,7 @@ def check_table_path(path: Path) -> None:
 
 
 def write_table(table: pa.Table, path: Path, *, spreadsheet_safe: bool = False) -> None:
-    """Write a table as Parquet, CSV or TSV, by the suffix of the path.
-
-    spreadsheet_safe: put an apostrophe before text that a spreadsheet would take for a formula.
-    """
+    """Write Parquet, CSV or TSV, by the suffix; spreadsheet_safe: an apostrophe before what looks like a formula."""
     import pyarrow.parquet as papq
 
     check_table_path(path)

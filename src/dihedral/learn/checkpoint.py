@@ -1,7 +1,6 @@
-"""The state of a run on disk: `checkpoint.json`, and safetensors files of the state and of the best parameters so far.
+"""The state of a run on disk: safetensors files, then `checkpoint.json`, so that a killed save leaves the previous one.
 
-`checkpoint.json` is written last and atomically, so a run that is killed while it saves still has its previous
-checkpoint. Rank zero writes tables of entities in the order of their ids, so that any number of processes can resume.
+Rank zero writes tables of entities in the order of their ids, so that any number of processes can resume.
 """
 
 from __future__ import annotations
@@ -40,21 +39,14 @@ Identity = dict[str, Any]
 
 
 def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str, start: str | None = None) -> Identity:
-    """What determines a run: the settings without name and about, the seed, and the graph's fingerprint.
-
-    recipe: a Recipe or the settings of one; settings that are missing have their defaults.
-    start: the digest of the model that an update starts from; None in a run from scratch.
-    """
+    """What determines a run: settings, seed, the graph's fingerprint, the digest of the model that it starts from."""
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.from_dict(recipe)
     settings = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
     return {"start": start, "recipe": settings, "seed": seed, "data": data}
 
 
 def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] = ()) -> str | None:
-    """The first part of `wanted` that differs in `found`, such as "seed" or "recipe (K)"; None if there is none.
-
-    ignore: settings that may differ.
-    """
+    """The first part of `wanted` that differs in `found`, such as "recipe (K)", without settings to `ignore`."""
     for part, value in wanted.items():
         if part != "recipe":
             if found.get(part) != value:

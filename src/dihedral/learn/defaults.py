@@ -1,7 +1,4 @@
-"""The recipe for a graph if none is given: chosen by the graph's size and the time to train.
-
-The choice depends on the kind of device but not on its speed, so that one command trains the same model everywhere.
-"""
+"""The recipe for a graph if none is given: by its size and the time to train, but not by the speed of the device."""
 
 from __future__ import annotations
 

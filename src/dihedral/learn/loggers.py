@@ -81,11 +81,9 @@ class TensorBoardLogger(Logger):
 
 
 class MLflowLogger(Logger):
-    """A run in an MLflow experiment, which is created if it does not exist.
+    """A run in an MLflow experiment, which is created if it does not exist, by default without MLflow's telemetry.
 
     tracking_uri: a server or a database, such as sqlite:///mlflow.db; by default MLFLOW_TRACKING_URI.
-
-    MLflow's telemetry is turned off unless MLFLOW_DISABLE_TELEMETRY is already set.
     """
 
     def __init__(self, experiment: str, tracking_uri: str | None = None) -> None:

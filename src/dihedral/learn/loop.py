@@ -1,10 +1,7 @@
 """The training loop: epochs, validation, early stopping, checkpoints and resuming, for any kind of model.
 
-All random numbers of an epoch come from one generator seeded by (seed, epoch). A checkpoint holds its state, so a
-resumed run is bit-identical to an uninterrupted one (on CPU).
-
-With several processes (`dihedral.runtime.distributed`), each runs this loop on its rows of the entity table and draws
-the same random numbers. They synchronise in the objective, in the sums of each step, and for common decisions.
+All random numbers of an epoch come from one generator seeded by (seed, epoch), so a resumed run is bit-identical (on a
+CPU). Several processes draw the same, and synchronise in the objective, in sums of steps, and for common decisions.
 """
 
 from __future__ import annotations
@@ -149,10 +146,7 @@ class Run:
     # --- the run -------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Train until the recipe's last epoch, an early stop, or Ctrl-C.
-
-        Ctrl-C in the last epoch still completes the run; `interrupted` then tells the caller not to start another one.
-        """
+        """Train until a limit or Ctrl-C; `interrupted` says that it came in the last epoch: start no other run."""
         if self.folder is not None and self.shard.rank == 0:
             make_folder(self.folder.folder)
             write_lines(self.folder.log, self.state.history)  # after a resume it ends where the checkpoint does

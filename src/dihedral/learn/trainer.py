@@ -74,10 +74,7 @@ class Trainer(Run):
     def __init__(
         self, graph: Graph, recipe: Recipe, *, seed: int = 0, start: Start | None = None, **options: Any
     ) -> None:
-        """
-        start: continue with a part of a model instead of training a new one.
-        options: those of `Run`, such as device, out, minutes and callback.
-        """
+        """start: a part of a model to continue with, instead of a new one. options: those of `Run`, such as device."""
         super().__init__(graph, recipe, seed=seed, **options)
         self.start = start or Start.new(graph, recipe, seed)
         self.model = self.start.model.to(self.device).requires_grad_()

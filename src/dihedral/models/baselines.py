@@ -13,10 +13,7 @@ from dihedral.models.model import BlockRelations, WeightedRelations
 
 
 class _WeightedBlocks(WeightedRelations, BlockRelations):
-    """Blocks built from two free weights per component: weights [R, 2, L].
-
-    reciprocal: learn R more relations, the reciprocal ones, in rows R to 2R (Lacroix et al., 2018).
-    """
+    """Blocks from two free weights per component: [R, 2, L]; reciprocal: R more relations (Lacroix et al., 2018)."""
 
     can_be_reciprocal = True
 

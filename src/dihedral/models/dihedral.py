@@ -1,8 +1,4 @@
-"""DihEdral: relations as rows of elements of D_K, trained by Gumbel-softmax or straight-through estimators.
-
-Training finds the codes, one element id per component. A stored model is `CodeRelations`: the codes alone. With
-levels other than 1, elements are graded (`group.GradedMonoid`).
-"""
+"""DihEdral: relations as rows of elements of D_K, graded with levels other than 1, whose codes training finds."""
 
 from __future__ import annotations
 
@@ -39,11 +35,7 @@ def check_group(model: type[Relations], K: int) -> None:
 
 
 class DiscreteRelations(BlockRelations):
-    """The common part of all parametrisations of D_K: codes, and the operators that they determine.
-
-    scaled: learn one factor per relation.
-    grades: the grades that an element may have, ascending; 0 alone is D_K.
-    """
+    """What all parametrisations of D_K share: codes, and their operators. scaled: learn a factor per relation."""
 
     is_discrete = True
     allowed_k: ClassVar[Container[int] | None] = range(1, 129)  # codes are stored as bytes
@@ -287,10 +279,7 @@ class CyclicSignRelations(SignRelations):
 
 
 class ProjectionRelations(DiscreteRelations):
-    """R⁽ˡ⁾ = argmin ‖M⁽ˡ⁾ - D‖ over the elements D in the forward pass; the gradient of R⁽ˡ⁾ is that of M⁽ˡ⁾.
-
-    Training and evaluation apply the same elements, and a component has four parameters, whatever K and the levels are.
-    """
+    """R⁽ˡ⁾ is the element nearest to M⁽ˡ⁾ in the forward pass; the gradient of R⁽ˡ⁾ is that of M⁽ˡ⁾."""
 
     kind = "dihedral-projection"
     is_gradable = True
@@ -345,10 +334,7 @@ class ProjectionRelations(DiscreteRelations):
 
 
 class OrthogonalRelations(BlockRelations):
-    """Continuous O(2), the ablation of discreteness: any angle, and a reflection given by the sign of a latent.
-
-    init: spread of the reflection latents; angles are uniform.
-    """
+    """Continuous O(2), the ablation of discreteness: a uniform angle, and a reflection by the sign of a latent."""
 
     kind = "orthogonal"
 

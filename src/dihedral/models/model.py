@@ -1,7 +1,4 @@
-"""The contract of every model: score = ⟨query, candidate⟩.
-
-A model is an entity table and a relation operator. The operator turns (entity, relation, side) into a query vector;
-candidates are rows of the entity table. Training, ranking, top-k and path queries all use this inner product.
+"""The contract of every model: score = ⟨query, candidate⟩, of a relation operator and of rows of the entity table.
 
 φ(h, r, t) = hᵀ R t: the query for tails is Rᵀ h, the query for heads is R t.
 """
@@ -115,10 +112,7 @@ class BlockRelations(Relations):
 
 
 class Model(nn.Module):
-    """An entity table and a relation operator.
-
-    With several processes, each holds the rows of its `shard`.
-    """
+    """An entity table, of which several processes hold the rows of their `shard`, and a relation operator."""
 
     def __init__(self, entities: Tensor, relations: Relations, shard: Shard | None = None) -> None:
         super().__init__()

@@ -166,10 +166,7 @@ def known_rows(relations: Relations, count: int) -> Tensor:
 
 
 def grow(stored: Relations, num_relations: int, options: dict[str, Any], seed: int = 0) -> Relations:
-    """Trainable relations, the first of which are those of a stored model.
-
-    options: the name of the model and its other settings, as for `build_model`.
-    """
+    """Trainable relations that begin with those of a stored model; options: as for `build_model`."""
     grown = build_model(num_entities=1, num_relations=num_relations, seed=seed, **options).relations
     if isinstance(grown, DiscreteRelations):
         assert isinstance(stored, DiscreteRelations)

@@ -42,10 +42,7 @@ class Objective(Protocol):
 
 
 def ask_half(entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor) -> tuple[Questions, Tensor]:
-    """A batch as questions with their answers [B]: the first half asks for tails, the second half for heads.
-
-    Batches come in random order, so each side of a triple is corrupted with equal probability.
-    """
+    """A batch as questions with their answers [B]: the first half asks for tails, the second half for heads."""
     half = (len(batch) + 1) // 2
     head, tail = batch[:, 0], batch[:, 2]
     anchors, targets = torch.cat([head[:half], tail[half:]]), torch.cat([tail[:half], head[half:]])

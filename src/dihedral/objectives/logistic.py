@@ -37,10 +37,7 @@ def uniform_negatives(batch: Tensor, num_entities: int, count: int, share: int, 
 
 @dataclass(frozen=True)
 class SkewNegatives:
-    """The extra negative (t, r, h), drawn with a probability for positives of definitely skew-symmetric relations.
-
-    A positive with h = t has none: its reversed triple is the positive itself.
-    """
+    """The extra negative (t, r, h), with a probability, of positives h ≠ t of definitely skew-symmetric relations."""
 
     relations: Tensor  # bool [R]: definitely skew-symmetric (`graph.patterns.skew_relations`)
     probability: float
@@ -58,10 +55,7 @@ class SkewNegatives:
 
 @dataclass(eq=False)
 class LogisticLoss:
-    """Eq. 2 with its gradients: by compiled kernels on a CPU, else written out, or by autograd for the rest.
-
-    The rest is the component loss, and models whose candidates are not the rows of the table. `dihedral.reference` is
-    what all of them compute.
+    """Eq. 2 with its gradients: compiled on a CPU, else written out; by autograd for the component loss and TransE.
 
     shard: this process's entities, if several share them; loss and gradients are then this process's part.
     """

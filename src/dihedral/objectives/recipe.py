@@ -232,10 +232,7 @@ class Recipe:
             object.__setattr__(self, name, value)
 
     def replace(self, **changes: Any) -> Recipe:
-        """A copy with other settings; text is read as the setting's type.
-
-        Settings of this recipe that no longer apply fall back to their defaults; those among `changes` are refused.
-        """
+        """A copy with other settings, parsed if they are text; others that no longer apply get their defaults."""
         return Recipe(**self._applicable(changes, reset=_FIELDS.keys() - changes.keys()))
 
     def adapt(self, **changes: Any) -> Recipe:

@@ -1,7 +1,4 @@
-"""Regularisers: penalties on the entities of a batch's positives, averaged over the batch.
-
-`penalty` is the differentiable value. `penalty_and_gradient` is the same value with its gradient written out.
-"""
+"""Regularisers: penalties on the entities of a batch's positives, also with their gradients written out."""
 
 from __future__ import annotations
 
@@ -69,10 +66,7 @@ class N3(Regulariser):
 
 @dataclass(frozen=True)
 class DURA(Regulariser):
-    """¼(‖h‖² + ‖t‖² + ‖Rᵀh‖² + ‖Rt‖²) (Zhang et al., 2020): half of L2 on the entities, half on the queries.
-
-    The objective adds the two halves, so the rows are either entities or queries. It equals L2 for orthogonal R.
-    """
+    """¼(‖h‖² + ‖t‖² + ‖Rᵀh‖² + ‖Rt‖²) (Zhang et al., 2020); its rows are the entities, then the queries."""
 
     includes_queries = True
 

@@ -28,10 +28,7 @@ from dihedral.runtime.distributed import Shard
 
 @dataclass(eq=False)
 class SoftmaxLoss:
-    """Mean cross-entropy of tails among all entities, plus that of heads, plus the regulariser.
-
-    shard: this process's entities, if several share them; loss and gradients are then this process's part.
-    """
+    """Mean cross-entropy of tails and of heads among all entities, plus the regulariser; in this process's `shard`."""
 
     compiled: ClassVar[bool] = False
     relations: Relations

@@ -18,11 +18,7 @@ SHARPNESS, THRESHOLD = 30.0, 0.5  # the sharpness was chosen on FB15k-237 (resul
 
 @dataclass(frozen=True)
 class Walks:
-    """Uniform random walks along the edges of an index.
-
-    A draw picks an edge by its place in the order of the training triples, forward edges first. Which walk a seed gives
-    therefore does not depend on the order of the index.
-    """
+    """Uniform random walks; edges are drawn by their place among the training triples, not by that in the index."""
 
     index: GraphIndex
     order: Tensor  # int64 [edges]: for each entity, its edges in the order of the training triples
@@ -38,10 +34,7 @@ class Walks:
         return cls(graph.train_index.to(device), order.to(device))
 
     def sample(self, first: Tensor, num_steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Uniform walks from the entities `first` [n]: their steps [n, num_steps] and ends [n].
-
-        Every entity of a training triple has an edge, so a walk never gets stuck.
-        """
+        """Uniform walks from entities [n], each of which has an edge: their steps [n, num_steps] and ends [n]."""
         taken, here = [], first
         for _ in range(num_steps):
             start = self.index.entity_starts[here]

@@ -1,9 +1,7 @@
-"""Distributed training and inference: each rank holds one part of the entity table.
+"""Distributed training and inference: each rank holds one part of the entity table, and queries travel to the rows.
 
-torchrun starts the processes, and torch.distributed transfers tensors between them. Queries are sent to the rows, not
-rows to the queries. The parameters of relations are small and replicated. All ranks draw the same random numbers, so
-they use the same batches and negatives without communication. In a single process each function here reduces to
-the plain operation.
+Relations are replicated, and all ranks draw the same random numbers. In a single process, each function reduces to the
+plain operation.
 """
 
 from __future__ import annotations
@@ -82,12 +80,10 @@ def joined(device: torch.device) -> Iterator[torch.device]:
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of a table that one rank holds.
+    """The part of a table that one rank holds: a range of positions; a single process holds the table in its own order.
 
-    Rows are partitioned in a fixed order that does not depend on the number of ranks: row i has position
-    stride · i mod num_rows. Frequent entities, which graphs tend to number first, are thereby spread over all ranks.
-    Each rank holds a contiguous range of positions, as torch's Shard(0) does. A single process holds the table in its
-    original order.
+    Row i has position stride · i mod num_rows, whatever the number of ranks. Frequent entities, which graphs tend to
+    number first, are thereby spread over all ranks.
     """
 
     num_rows: int

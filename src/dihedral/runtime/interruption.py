@@ -1,8 +1,4 @@
-"""Work that can be stopped: long loops call `check`, which raises once the work is no longer wanted.
-
-Threads cannot be killed, so a server sets an `Interruption` for each request and stops the work of a client that has
-gone, or of a request that takes too long. Without one, `check` does nothing.
-"""
+"""Work that can be stopped: long loops call `check`, which raises once an `Interruption` says that nobody wants it."""
 
 from __future__ import annotations
 

@@ -41,10 +41,7 @@ def use_threads(count: int | None = None) -> int | None:
 
 @contextmanager
 def at_most(count: int | None) -> Iterator[None]:
-    """Limit torch to this many threads inside this context, in this thread and those that start meanwhile.
-
-    None does not limit it. Only for a process that does one thing: a server uses `for_each`.
-    """
+    """Limit torch to this many threads in this context. Only for a process that does one thing, not for a server."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if count is None else min(before, count))
     try:
@@ -60,9 +57,7 @@ def for_each(
     *,
     max_threads: int | None = None,
 ) -> None:
-    """Work on all items, on as many threads as torch is set to use; on each of them, torch uses one.
-
-    Many small operations gain more from this than from torch's own threads. Other threads keep their setting.
+    """Work on items, on as many threads as torch is set to use; on each, torch uses one, which suits small operations.
 
     on_done: called with each item that is finished, on the caller's thread.
     """

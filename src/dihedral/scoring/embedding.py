@@ -1,7 +1,4 @@
-"""The scorer of models with entity vectors: all entities are scored by one product, tile by tile.
-
-The score of the true answer comes from the same product as those it is compared with, so exact ties are found as ties.
-"""
+"""The scorer of entity vectors: all scores come from one product, tile by tile, so that ties are found as ties."""
 
 from __future__ import annotations
 
@@ -190,10 +187,7 @@ def need_embeddings(scorer: Scorer, purpose: str) -> EmbeddingScorer:
 
 
 def score_all(queries: Tensor, candidates: Tensor, scratch: Tensor) -> Tensor:
-    """Scores [batch, N] of query vectors with all candidates, in scratch memory that the next call overwrites.
-
-    On a CPU they are computed in blocks, and transposed in memory, which is fastest there.
-    """
+    """Scores [batch, N] of queries with all candidates, transposed in memory on a CPU; the next call overwrites it."""
     if queries.is_cuda:
         return queries @ candidates.T
     if len(queries) == 1:  # a product with two vectors is faster than one with a single vector

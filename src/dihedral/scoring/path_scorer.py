@@ -40,10 +40,7 @@ class PathScorer:
         return max(1, min(MAX_QUESTIONS, memory_mb * 2**20 // (4 * (1 + tables) * max(1, self.num_entities))))
 
     def _asked(self, entities: Tensor, steps: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
-        """The distinct questions of triples, and which of them each triple asks.
-
-        A triple that the graph holds asks the graph without it, as in training: its own edge would say nothing.
-        """
+        """The distinct questions of triples, each without its own fact, as in training, and which of them each asks."""
         is_known = self.index.locate(entities, steps, answers) >= 0
         columns = entities, steps, torch.where(is_known, answers, -1)
         return torch.unique(torch.stack(columns, 1), dim=0, return_inverse=True)

@@ -1,7 +1,6 @@
 """The contract of every scorer: ids in, ids and scores out, on the model's device. It knows no names.
 
-A question is an entity and a signed step (`graph.steps`): the step forwards along r asks for tails of r, the step
-backwards asks for heads. Whether a model has entity vectors is the business of its scorer alone.
+A question is an entity and a signed step: forwards along r it asks for tails of r, backwards for heads.
 """
 
 from __future__ import annotations

@@ -13,10 +13,7 @@ BLOCK = 64  # entities that are represented by their maximum in the search for t
 
 
 def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` highest of scores [batch, N]: ids and scores, best first.
-
-    The best lie in the blocks with the highest maxima, so only `count` blocks per row are sorted.
-    """
+    """Ids, scores of the `count` highest of [batch, N], best first: all are in the blocks with the highest maxima."""
     batch, size = scores.shape
     in_blocks = size // BLOCK * BLOCK
     if scores.is_cuda or in_blocks // BLOCK < 4 * count:

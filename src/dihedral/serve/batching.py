@@ -1,8 +1,4 @@
-"""Micro-batching: questions that arrive concurrently are answered by one matrix product.
-
-No request waits for a batch to fill up. Questions that arrive while a batch is processed form the next batch; on an
-idle server, a single question is answered at once.
-"""
+"""Micro-batching: questions that arrive while a batch is processed form the next; an idle server answers at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Timeouts for slow clients, and a limit on the number of connections.
-
-uvicorn waits indefinitely for the head of a request and for the client to read a response. On shutdown it closes idle
-connections at once, although a request may be on its way. The guard times bodies, since it can send an error response.
-"""
+"""Timeouts for slow clients, which uvicorn lacks, a limit on connections, and a shutdown that answers late requests."""
 
 from __future__ import annotations
 

@@ -123,10 +123,7 @@ class Server(uvicorn.Server):
 
 
 async def reload_models(app: FastAPI, note: Note) -> None:
-    """Load each model from its folder again and replace the old one; current requests finish with the old one.
-
-    If loading fails, the old model stays.
-    """
+    """Load each model from its folder again; current requests finish with the old one, which stays if loading fails."""
     batchers: dict[str, Batcher] = app.state.batchers
     for name, batcher in list(batchers.items()):
         folder = batcher.served.folder

@@ -1,8 +1,4 @@
-"""Admission of work: bounded queues, one per class of endpoint, so that slow requests do not delay fast ones.
-
-A request that waits in a queue leaves it when its client has gone. Work that has started stops at its next
-`interruption.check`, when its client has gone, after the time limit, or when the server stops.
-"""
+"""Admission of work: bounded queues per class of endpoint; work stops when its client has gone or its time is up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model on disk: a folder of safetensors, Arrow and JSON files, listed in the manifest `model.json`.
-
-The manifest is written last and atomically: an interrupted save leaves the previous model intact. Nothing is pickled.
-"""
+"""A model on disk: safetensors, Arrow and JSON files, and the manifest `model.json`, which is written last."""
 
 from __future__ import annotations
 
@@ -135,10 +132,7 @@ def _tables(stored: TrainedModel) -> dict[str, Tensor]:
 
 
 class _NewFiles:
-    """The files of a save. A folder with a model gets names that no save has used, so nothing is overwritten.
-
-    A load that began before the save reads the files of one model only, or fails because they are gone.
-    """
+    """The files of a save, under names that no save has used, so that a load reads the files of one model only."""
 
     def __init__(self, folder: Path, before: Manifest | None) -> None:
         self.folder, self.mark = folder, "" if before is None else f".save-{token_hex(4)}"
@@ -177,10 +171,7 @@ def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> G
 
 
 def replace_metrics(folder: Path, trained: TrainedModel, since: Manifest) -> None:
-    """Store other metrics in a model folder; nothing else of the model changes.
-
-    since: the manifest of the model that the metrics belong to; an error if the folder has another one by now.
-    """
+    """Store other metrics; an error if the folder no longer holds the model with the manifest `since`."""
     with _changing(folder) as (manifest, new):
         if manifest != since:
             raise DihedralError(
@@ -324,10 +315,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """The manifest of a model folder with its recipe, metrics and versions; `bytes` is the total size.
-
-    The models of probabilities, which are thousands of numbers, are left out.
-    """
+    """The manifest with recipe, metrics and versions, without models of probabilities; `bytes` is the total size."""
     manifest = read_manifest(folder)
     measured = _read_measured(folder, manifest.files)
     calibration = measured["calibration"] if isinstance(measured["calibration"], dict) else {}

@@ -1,8 +1,4 @@
-"""The graph of a model folder as Arrow files: names, labels, words for the search, and all triples.
-
-They are memory-mapped, and uncompressed, so that they are never larger than they look. A large graph is checked when it
-is first used.
-"""
+"""The graph of a model folder as uncompressed, memory-mapped Arrow files, checked at the latest when first used."""
 
 from __future__ import annotations
 
@@ -162,9 +158,8 @@ def write_table(path: Path, columns: dict[str, pa.Array]) -> None:
 
 
 def read_table(path: Path, types: dict[str, tuple[pa.DataType, ...]], content: pa.Buffer | None = None) -> pa.Table:
-    """Read a memory-mapped table whose columns have one of the given types each; a last column may be missing.
+    """Read a memory-mapped table, message by message, whose columns have one of the given types each.
 
-    Messages are read in their order. The index at the end of the file, which could refer to others, is not used.
     content: the mapped file, if the caller needs memory of its own.
     """
     try:

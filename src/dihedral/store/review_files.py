@@ -67,10 +67,7 @@ def write_reviews(reviews: Reviews, path: Path, *, base: str = BASE, spreadsheet
 
 
 def read_decisions(path: Path, reviewer: str) -> list[Decision]:
-    """Decisions from a TSV or CSV file with the columns head, relation, tail and decision.
-
-    reviewer: of rows without one; the columns probability, uncorrected, note, reviewer and time are optional.
-    """
+    """Decisions from a TSV or CSV file with head, relation, tail and decision; reviewer: of rows without one."""
     if path.suffix not in TEXT_SUFFIXES or not path.is_file():
         raise DihedralError(f"import is {str(path)!r}; give a file that exists and ends in {', '.join(TEXT_SUFFIXES)}")
     try:

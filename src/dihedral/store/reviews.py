@@ -159,10 +159,7 @@ class Reviews:
             yield append
 
     def add(self, *decisions: Decision) -> int:
-        """Keep decisions; they are on the disk when this returns. The same decision again changes nothing.
-
-        Returns how many were new.
-        """
+        """Keep decisions on the disk and return how many were new: the same decision again changes nothing."""
         left, count = [_checked(each) for each in decisions], 0
         if not left:
             return 0

@@ -1,7 +1,4 @@
-"""A trained model with everything that its folder holds: training makes it, and the Predictor answers from it.
-
-Its history says what each update changed and measured.
-"""
+"""A trained model with everything that its folder holds, and the history of its updates."""
 
 from __future__ import annotations
 

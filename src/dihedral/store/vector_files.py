@@ -1,7 +1,4 @@
-"""Export a model's vectors and codes for other programs: NPZ, Parquet and word2vec text.
-
-Relations are rows of group elements (ids, and names such as O4^1) or, in models without them, operators as numbers.
-"""
+"""Export a model's vectors, and its codes or operators, for other programs: NPZ, Parquet and word2vec text."""
 
 from __future__ import annotations
 

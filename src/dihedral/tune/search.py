@@ -1,9 +1,7 @@
 """Hyper-parameter search with Optuna: TPE proposes settings, the median rule prunes trials, valid MRR selects.
 
-A grid is a study whose trials are all enqueued at the start. The study is a SQLite file in the folder of the search,
-and a later search in the same folder resumes it. The settings of a trial depend only on the seed and the trials that
-finished before it. A search with one worker that is killed and resumed therefore runs the same trials as an
-uninterrupted one.
+The study is a SQLite file in the folder of the search, which a later search resumes; a grid enqueues all its trials.
+Settings depend only on the seed and the trials finished before, so one worker always runs the same trials.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """What the rows that an update trains learn from the facts that it does not train on.
 
-In training, an entity is a wrong answer to the questions of all facts but its own. An update trains on the facts of few
-entities; without the other facts, these entities would rise among the answers to all questions. A sample of the
-questions of other facts stands for them. Their queries hardly change, nor do the scores of other entities, so that both
-are computed once, and a step takes only the scores of the trained rows.
-
-Known rows have learned from this sample and from facts of their own already. So only their changes count: the sample
-has the gradient 0 where they start, and each of their facts pulls them back there.
+In training, an entity is a wrong answer to the questions of all facts but its own; without these, the few entities of
+an update would rise among all answers. A sample of the questions stands for them; their queries and the scores of other
+entities hardly change, so both are computed once. Of known rows only the changes count: the sample has the gradient 0
+where they start, and each of their facts pulls them back there.
 """
 
 from __future__ import annotations
@@ -37,11 +34,9 @@ class QuestionSample:
         cls, scorer: EmbeddingScorer, facts: Triples, recipe: Recipe, *, size: int, seed: int,
         left_out: Tensor | None = None,
     ) -> QuestionSample:  # fmt: skip
-        """A sample of the questions of facts, alternately about tails and heads.
+        """A sample of the questions of facts, about tails and heads in turn; left_out: entities [N] not in the totals.
 
-        A softmax has every entity as an answer. A logistic loss asks one of the two questions of a fact, and draws few
-        wrong answers.
-        left_out: bool [N]: entities that the totals do without.
+        A softmax has every entity as an answer; a logistic loss asks one question of a fact and draws few answers.
         """
         chosen = facts[np.random.default_rng(seed).permutation(len(facts))[:size]].astype(np.int64)
         drawn = torch.from_numpy(chosen).to(scorer.device)

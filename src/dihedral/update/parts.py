@@ -1,7 +1,4 @@
-"""The tensors of an update: the model that its training starts from, and the trained parts put back into a model.
-
-Everything that the schedule does not train keeps its values, bit by bit.
-"""
+"""The tensors of an update: the model that it starts from, and what it trained; the rest stays as it is, bit by bit."""
 
 from __future__ import annotations
 

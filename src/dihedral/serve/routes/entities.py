@@ -84,11 +84,7 @@ def entity(served: ServedModel, name: NameParam, top: TopParam = 200) -> schemas
 
 
 def entity_facts(graph: Graph, entity: int, max_per_side: int) -> tuple[list[schemas.EntityFact], int]:
-    """Facts with the entity as head, then facts with it as tail, and the number of all its relations.
-
-    There are up to `max_per_side` of each, with as many relations as possible. A fact about the entity and itself is
-    listed once, as one with the entity as head.
-    """
+    """Facts with the entity as head, then as tail, with many relations, and the number of all its relations."""
     steps, ends, splits = (part.numpy() for part in graph.index.edges_of(entity))
     relations, is_out = steps % graph.num_relations, steps < graph.num_relations
     facts: list[schemas.EntityFact] = []

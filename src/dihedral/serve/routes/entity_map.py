@@ -1,7 +1,4 @@
-"""The map of entities: their vectors in two dimensions, with types and numbers of facts; computed once per model.
-
-The two dimensions are the principal components of the vectors, or those of UMAP where it is installed.
-"""
+"""The map of entities: principal components or UMAP of their vectors, with types and numbers of facts."""
 
 from __future__ import annotations
 
