@@ -54,7 +54,8 @@ def test_control_characters_are_shown_escaped_in_every_kind_of_output(capsys):
     assert r"a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\ud800\r\nb" in shown.replace(" ", "")
 
 
-def test_a_very_long_name_is_cut_in_a_table(capsys):
+def test_a_very_long_name_is_cut_in_a_table(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     output.print_table("", ["name", "n"], [["x" * 10**7, 1]])
     shown = capsys.readouterr().out
     assert 0 < shown.count("x") <= output.console.width and "…" in shown

@@ -43,6 +43,7 @@ def test_a_label_is_cut_before_its_id():
 
 
 def test_wide_shows_everything(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr(output.console, "width", 30)
     output.print_table("", HEADER, ROWS)
     assert ROWS[0][2] not in capsys.readouterr().out
@@ -51,7 +52,16 @@ def test_wide_shows_everything(capsys, monkeypatch):
     assert ROWS[0][2] in capsys.readouterr().out
 
 
+def test_a_table_in_a_file_or_pipe_is_whole(capsys, monkeypatch):
+    monkeypatch.setattr(output.console, "width", 30)
+    long = "a long name " * 200
+    output.print_table("", ["name", "a", "b"], [[long, 0.5, 1234567890123]], least=("b",))
+    out, err = capsys.readouterr()
+    assert long in out and "1234567890123" in out and err == ""
+
+
 def test_left_out_columns_are_named(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr(output.console, "width", 40)
     output.print_table("", ["rule", "a", "b"], [["a long rule " * 9, 0.12345678, 1234567890123]], least=("b",))
     out, err = capsys.readouterr()

@@ -88,7 +88,7 @@ def print_table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], graph: Graph | None = None,
     least: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Print rows below a header; on a narrow terminal they are shortened unless --wide is given.
+    """Print rows below a header; on a narrow terminal they are shortened unless --wide is given, in a file never.
 
     graph: names are shown with their labels, and with prefixes. least: the least important columns first.
     """
@@ -96,7 +96,7 @@ def print_table(
         say(title, style="italic")
     show = [str if graph is None else graph.show(name) for name in header]
     cells = [[_cell_text(each, shown) for each, shown in zip(row, show, strict=True)] for row in rows]
-    (first, *lines), dropped = fit(list(header), cells, None if settings.wide else console.width, least)
+    (first, *lines), dropped = fit(list(header), cells, None if _is_whole() else console.width, least)
     if any(header):
         console.print(Text(first, style="bold"), soft_wrap=True)
     for line in lines:
@@ -161,7 +161,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _cell_text(value: Any, shown: Callable[[str], str]) -> str:
-    """A cell as it is shown: a share as its kappa, if significant; very long text is cut unless --wide is given."""
+    """A cell as it is shown: a share as its kappa, if significant; on a terminal, very long text is cut."""
     if value is None or isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, ComponentShare):
@@ -169,7 +169,12 @@ def _cell_text(value: Any, shown: Callable[[str], str]) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     text = " · ".join(map(shown, value)) if isinstance(value, tuple) else shown(str(value))
-    return visible(text if len(text) <= MAX_CELL or settings.wide else text[:MAX_CELL] + "…", one_line=True)
+    return visible(text if len(text) <= MAX_CELL or _is_whole() else text[:MAX_CELL] + "…", one_line=True)
+
+
+def _is_whole() -> bool:
+    """Whether tables are shown whole: where --wide is given, and in files and pipes."""
+    return settings.wide or not sys.stdout.isatty()
 
 
 def print_found(
