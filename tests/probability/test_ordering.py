@@ -74,12 +74,12 @@ def test_the_measured_mrr_is_that_of_ranking_one_question_at_a_time(name, reques
             candidates[:, column] = torch.arange(graph.num_entities)
             others = [row for row in candidates.tolist() if tuple(row) not in facts]
             scores = predictor.scorer.score(torch.tensor([triple, *others]))
-            by_score = 1 + int((scores[1:] > scores[0]).sum())
-            inverse_ranks["score"].append(1 / by_score)
+            by_score, last = 1 + int((scores[1:] > scores[0]).sum()), int((scores >= scores[0]).sum())
+            inverse_ranks["score"].append(2 / (by_score + last))
             pool = [0, *(1 + scores[1:].topk(min(POOL - 1, len(others))).indices).tolist()]
             likely, z = calibration.estimate(evidence, torch.tensor([triple, *others])[pool], scores[pool])
             keys = list(zip(likely.tolist(), z.tolist(), scores[pool].tolist(), strict=True))
-            rank = by_score if by_score > POOL else 1 + sum(key > keys[0] for key in keys)
+            rank = (by_score + last) / 2 if last > POOL else 1 + sum(key > keys[0] for key in keys)
             inverse_ranks["probability"].append(1 / rank)
     assert len(SIDES) * measured.triples == len(inverse_ranks["score"])
     for order, expected in inverse_ranks.items():
@@ -105,9 +105,19 @@ def test_answers_beyond_the_pool_keep_their_rank(predictor, family, monkeypatch)
         dh.TrainedModel(Model(noise, predictor.model.relations), family, calibration=predictor.calibration)
     )
     by_score, by_probability = (dh.evaluate(predictor, order=order).both for order in ("score", "probability"))
-    beyond = by_score.greater >= 2
+    beyond = by_score.greater + by_score.equal >= 2
     assert beyond.any() and (by_probability.greater[beyond] == by_score.greater[beyond]).all()
     assert (by_probability.greater[~beyond] < 2).all()
+
+
+def test_an_answer_that_ties_with_others_beyond_the_pool_keeps_its_rank(predictor, family, monkeypatch):
+    zero = Model(torch.zeros_like(predictor.model.entities), predictor.model.relations)
+    tied = dh.Predictor(dh.TrainedModel(zero, family, calibration=predictor.calibration))
+    by_score = dh.evaluate(tied, order="score")
+    assert (by_score.both.greater == 0).all() and by_score.both.equal.min() > 20  # all candidates
+    monkeypatch.setattr(ordering, "POOL", 20)
+    again = dh.evaluate(tied, order="probability")
+    assert (again.both.realistic == by_score.both.realistic).all()
 
 
 def test_an_unknown_order_is_refused(predictor):

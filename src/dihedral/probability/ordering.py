@@ -51,7 +51,7 @@ class Ranker:
     """Filtered ranks of the answers of triples as they are shown in order of probability.
 
     The evidence is that of the training facts. Known answers do not count, as in the ranks by score. Answers beyond the
-    `POOL` best by score keep their rank.
+    `POOL` best by score keep their rank, and so do those that tie with others beyond.
     """
 
     def __init__(self, scorer: Scorer, graph: Graph, calibration: Calibration) -> None:
@@ -63,7 +63,7 @@ class Ranker:
     ) -> tuple[Tensor, Tensor]:
         """How many other candidates come before the answers of triples [n, 3], and how many tie with them."""
         greater, equal = (each.clone() for each in by_score)
-        inside = (greater < POOL).nonzero()[:, 0]
+        inside = (greater + equal < POOL).nonzero()[:, 0]
         for part in inside.split(AT_ONCE):
             greater[part], equal[part] = self._counts_in_pool(triples[part].long(), side, known)
         return greater, equal
