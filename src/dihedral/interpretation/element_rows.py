@@ -9,9 +9,9 @@ count is given with it. With weights w_l and sizes s_l = 2⁻ᵉ of graded compo
 Symmetry is the agreement of a row with its transpose, which is the row of the inverse relation.
 
 Each share has its chance level, Cohen's kappa and a significance (`elements.shares`). Where two rows are compared, the
-components of one are shuffled against the other: the chance level follows from the weighted frequencies P and Q of the
-elements of both rows. Where a statement is about one relation, such as its symmetry, shuffling changes nothing, and the
-null hypothesis is a row of elements drawn uniformly from D_K.
+chance level is the mean over all shuffles of the group elements of the second one; weights and sizes stay in place. In
+a product, the elements of all factors but the first are shuffled. Where a statement is about one relation, such as its
+symmetry, shuffling changes nothing, and the null hypothesis is a row of elements drawn uniformly from D_K.
 """
 
 from __future__ import annotations
@@ -142,8 +142,7 @@ class Row:
         if len({*self.relations, *other.relations}) == 1:  # a statement about one relation, such as ~r against r
             probabilities = [np.full(len(weights), holds[self._image(), other._image()].mean())]
         else:  # the elements of one row as drawn with the frequencies of the other
-            p, q = (_frequencies(row.parts, weights * mine * others, len(holds)) for row in (self, other))
-            probabilities = [(holds @ q)[self.parts], (p @ holds)[other.parts]]
+            probabilities = [(holds @ other.frequencies)[self.parts], (self.frequencies @ holds)[other.parts]]
         return _share(weights, mine, others, holds[self.parts, other.parts], probabilities)
 
     def _state(self, holds: NDArray[np.bool_]) -> ComponentShare:
@@ -166,13 +165,20 @@ class Row:
         return reduce(group.product, factors)
 
     def _shuffled(self) -> NDArray[np.float64]:
-        """Frequencies of the elements of the product if the components of its factors were shuffled: [2K]."""
-        size, weights = 2 * self.algebra.monoid.K, self._weights(self.relations)
-        found = np.eye(size)[0]
-        for row in map(self.algebra.step, self.steps):
-            factor = _frequencies(row.parts, weights * row.sizes, size)
-            found = np.bincount(self.algebra.products.ravel(), np.outer(found, factor).ravel(), minlength=size)
+        """Weighted frequencies of the elements of the product: the mean over all shuffles of the other factors [2K]."""
+        size, (first, *others) = 2 * self.algebra.monoid.K, map(self.algebra.step, self.steps)
+        used = self._weights(self.relations) * self.sizes**2
+        found: NDArray[Any] = np.bincount(first.parts, used, minlength=size) / (float(used.sum()) or 1.0)
+        for row in others:
+            pairs = np.outer(found, row.frequencies)
+            found = np.bincount(self.algebra.products.ravel(), pairs.ravel(), minlength=size)
         return found
+
+    @property
+    def frequencies(self) -> NDArray[np.float64]:
+        """The share of the components with each group element, of those that are not zero: [2K]."""
+        counts = np.bincount(self.parts[self.sizes > 0], minlength=2 * self.algebra.monoid.K)
+        return counts / max(1, int(counts.sum()))
 
     def elements(self) -> dict[str, int]:
         """The number of components with each element."""
@@ -275,13 +281,14 @@ class Algebra:
         mine, theirs = weights * sizes, their_weights * their_sizes  # [n, L], [R, L]
         norm = np.sqrt(((mine * sizes) @ their_weights.T) * (weights @ (theirs * their_sizes).T))
         share, chance = np.zeros((2, len(rows), len(self)))
+        often = np.stack([row.frequencies for row in self])  # [R, 2K]
         for g in range(2 * self.monoid.K):
             interruption.check()
-            ours, equal = mine * (parts == g), theirs * (their_parts == g)
-            share += ours @ equal.T
-            chance += (ours @ theirs.T) * (mine @ equal.T)
-        norm, total = (np.where(each > 0, each, 1.0) for each in (norm, mine @ theirs.T))
-        share, chance = share / norm, chance / (norm * total)
+            ours = mine * (parts == g)
+            share += ours @ (theirs * (their_parts == g)).T
+            chance += (ours @ theirs.T) * often[:, g]
+        norm = np.where(norm > 0, norm, 1.0)
+        share, chance = share / norm, chance / norm
         kappas = np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1.0), 0.0)
         for place, row in enumerate(rows):
             if len(set(row.relations)) == 1:  # its chance level is another
@@ -394,8 +401,3 @@ def _share(
     p = max(chernoff(used, each, held) for each in chances)
     chance = float(used @ chances[0]) / norm(weights) if chance is None else chance
     return ComponentShare(held / norm(weights), count, chance=chance, p=p)
-
-
-def _frequencies(parts: Elements, used: NDArray[Any], size: int) -> NDArray[np.float64]:
-    """The weighted frequencies of the elements of a row: [2K]."""
-    return np.bincount(parts, used, minlength=size) / (float(used.sum()) or 1.0)
