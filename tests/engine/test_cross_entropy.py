@@ -51,6 +51,32 @@ def test_large_logits_do_not_overflow(large, tile_mb):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-2, rtol=1e-3)
 
 
+# --- several targets of one query -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tile_mb", [1, 256], ids=lambda size: f"{size} MB")
+@pytest.mark.parametrize("part", [slice(0, 6000), slice(1000, 3000)], ids=["all candidates", "a part"])
+def test_several_targets_of_a_query_are_as_many_queries_with_one_each(large, tile_mb, part):
+    queries, candidates, _ = large
+    counts = torch.randint(1, 8, (len(queries),), generator=seeded(3))
+    owners = torch.arange(len(queries)).repeat_interleave(counts)
+    targets = torch.randint(6000, (len(owners),), generator=seeded(4)) - part.start
+    norm = torch.logsumexp(queries @ candidates.T, 1)
+    whole = part == slice(0, 6000)
+
+    def ask(rows: Tensor, norms: Tensor, **options: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        combine = None if whole else lambda own: norms
+        return tiled_cross_entropy(
+            rows, candidates[part], targets, scale=0.25, tile_mb=tile_mb, combine=combine, **options
+        )
+
+    loss, query_gradient, candidate_gradient = ask(queries, norm, owners=owners)
+    expected = ask(queries[owners], norm[owners])
+    torch.testing.assert_close(loss, expected[0])
+    torch.testing.assert_close(query_gradient, torch.zeros_like(queries).index_add(0, owners, expected[1]))
+    torch.testing.assert_close(candidate_gradient, expected[2], atol=1e-5, rtol=1e-5)
+
+
 # --- candidates in parts, as several ranks hold them ------------------------------------------------
 
 

@@ -15,7 +15,12 @@ from dihedral.learn import Interrupted, Trainer
 
 SETTINGS = {"dimension": 8, "batch_size": 32, "epochs": 7, "validate_every": 2, "relation_lr": 0.5}
 TO_THE_LAST = {"validate_every": 0}  # the model of the last epoch is kept
-OBJECTIVES = ("logistic", "softmax")
+KINDS = {
+    "logistic": {"objective": "logistic"},
+    "softmax": {"objective": "softmax"},
+    "grouped questions": {"objective": "softmax", "group_questions": True, "dropout": 0.2},
+}
+each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 class Stop(Exception):  # noqa: N818
@@ -99,10 +104,10 @@ def press_ctrl_c(*at):
     return callback
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_killed_run_resumes_bit_identical(python, family, tmp_path, objective):
+@each_kind
+def test_a_killed_run_resumes_bit_identical(python, family, tmp_path, kind):
     out = tmp_path / "run"
-    settings = {"objective": objective, **TO_THE_LAST}
+    settings = kind | TO_THE_LAST
     train_and_kill(python, out, [4, 3], checkpoint_minutes=0, **settings)
     assert checkpoint_of(out).exists()
     assert len(log_of(out)) == 4
@@ -110,10 +115,10 @@ def test_a_killed_run_resumes_bit_identical(python, family, tmp_path, objective)
     assert [row["epoch"] for row in log_of(out)] == list(range(1, 8))
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_run_stopped_by_ctrl_c_in_the_middle_of_an_epoch_resumes_bit_identical(family, tmp_path, objective):
+@each_kind
+def test_a_run_stopped_by_ctrl_c_in_the_middle_of_an_epoch_resumes_bit_identical(family, tmp_path, kind):
     out = tmp_path / "run"
-    settings = {"objective": objective, **TO_THE_LAST}
+    settings = kind | TO_THE_LAST
     with pytest.raises(Interrupted):  # checkpoints every minute: only Ctrl-C's is there
         train(family, out, callback=press_ctrl_c(4, 3), checkpoint_minutes=1, **settings)
     assert checkpoint_of(out).exists()
@@ -131,9 +136,9 @@ def test_a_run_stopped_by_ctrl_c_in_the_middle_of_an_epoch_resumes_bit_identical
     assert losses == expected
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_long_epoch_has_checkpoints_within_it(python, family, tmp_path, objective):
-    settings = {"objective": objective, **TO_THE_LAST}
+@each_kind
+def test_a_long_epoch_has_checkpoints_within_it(python, family, tmp_path, kind):
+    settings = kind | TO_THE_LAST
     train_and_kill(python, tmp_path / "run", [0, 4], checkpoint_minutes=1e-9, **settings)
     steps = []
 

@@ -73,6 +73,22 @@ def test_a_batch_larger_than_the_graph_is_one_step(run, family, objective):
     assert [event["steps"] for event in of_kind(events, "step")] == [1, 1]
 
 
+def test_grouped_questions_are_asked_once_per_epoch_in_as_many_steps(family):
+    recipe = dh.load_recipe("demo/umls").replace(batch_size=50, group_questions=True, validate_every=0)
+    trainer, seen, events = Trainer(family, recipe), [], []
+    step = trainer.step
+    trainer.step = lambda questions: (seen.append(questions), step(questions))[1]
+    trainer.callback = events.append
+    trainer.run_epoch()
+    assert len(seen) == of_kind(events, "step")[-1]["steps"] == math.ceil(len(family.train) / 50)
+    head, relation, tail = family.train.T.tolist()
+    steps = [*relation, *(each + family.num_relations for each in relation)]
+    questions = set(zip([*head, *tail], steps, strict=True))
+    asked = [tuple(each) for each in torch.cat(seen)[:, :2].tolist()]
+    assert len(asked) == len(questions) < 2 * len(family.train) and set(asked) == questions
+    assert of_kind(events, "epoch")[0]["triples_per_second"] > 0
+
+
 def test_a_graph_of_one_triple_trains(run):
     predictor, _ = run(Graph.from_names([("a", "r", "b")]), epochs=2, validate_every=1)
     assert "valid" not in predictor.metrics and "test" not in predictor.metrics

@@ -37,6 +37,7 @@ PLANS = [
     {"objective": "softmax", "levels": "1, 1/2, 0", "paths": 0.5, "composition_weight": 0.5},
     {"model": "complex", "objective": "softmax", "reciprocal": True, "relation_weight": 0.5},
     {"model": "transe", "objective": "softmax", "relation_init": 0.1, "regulariser": "l2", "regulariser_weight": 0.1},
+    {"objective": "softmax", "group_questions": True, "regulariser": "n3", "regulariser_weight": 0.1, "dropout": 0.2},
 ]
 
 

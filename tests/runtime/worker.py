@@ -24,13 +24,14 @@ def read(name):
     return dh.make_family(400, seed=1) if name == "family" else dh.load_graph(name)
 
 
-def losses(graph, settings, batch=96, steps=20):
+def losses(graph, settings, batch=64, steps=20):
     """The first losses of a run, on batches that do not depend on the number of processes."""
     recipe = load_recipe("demo/umls").replace(**({"regulariser": "none"} | settings))
     trainer = Trainer(read(graph), recipe)
     generator = trainer.generator.manual_seed(5)
-    order = torch.randperm(len(trainer.triples), generator=generator)
-    return [float(trainer.step(trainer.triples[part])) for part in order.split(batch)[:steps]]
+    items = trainer.triples if trainer.questions is None else trainer.questions
+    order = torch.randperm(len(items), generator=generator)
+    return [float(trainer.step(items[part])) for part in order.split(batch)[:steps]]
 
 
 def answers(graph):

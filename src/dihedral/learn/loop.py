@@ -82,6 +82,7 @@ class Run:
 
     parameters: Parameters
     triples: Tensor  # [n, 3]: what the next epoch trains on
+    questions: Tensor | None = None  # [Q, 4]: what it goes through instead, in as many steps
     shard: Shard  # the entities of this process
     uses_kernels = False  # steps run on the compiled kernels, which need torch's threads
     epoch_size: int | None = None  # triples of an epoch, drawn at random; None is all
@@ -117,7 +118,7 @@ class Run:
     # --- what a kind of model adds -------------------------------------------------------------
 
     def train_on(self, batch: Tensor) -> Tensor:
-        """Train on a batch [B, 3] with random numbers of `generator`; returns its loss."""
+        """Train on a batch [B, 3], or on some of `questions`, with random numbers of `generator`; returns its loss."""
         raise NotImplementedError
 
     def scorer(self) -> Scorer:
@@ -226,17 +227,21 @@ class Run:
         """The steps of an epoch that are left; returns the epoch's mean loss, or None if stopped within it."""
         state = self.state
         generator = self.generator.manual_seed(self.seed * 1_000_003 + state.epoch)
-        order = torch.randperm(len(self.triples), generator=generator, device=self.device)[: self.epoch_size]
+        items, size = self.triples, self.recipe.batch_size
+        if self.questions is not None:
+            steps = math.ceil(len(self.triples) / size)
+            items, size = self.questions, math.ceil(len(self.questions) / steps)
+        order = torch.randperm(len(items), generator=generator, device=self.device)[: self.epoch_size]
         if state.step and self._epoch_generator is not None:
             generator.set_state(self._epoch_generator)
-        batches = order.split(self.recipe.batch_size)
+        batches = order.split(size)
         self.begin_epoch()
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         loss_sum = torch.tensor(state.loss_sum, dtype=wide, device=self.device)
         for number in range(state.step, len(batches)):
             if not self.shard.is_single:
                 self.requests.copy_(torch.tensor([interrupted.is_set(), self.clock.is_due(within_epoch=True)]))
-            loss_sum += self.train_on(self.triples[batches[number]])
+            loss_sum += self.train_on(items[batches[number]])
             self.callback({"event": "step", "epoch": state.epoch, "step": number + 1, "steps": len(batches)})
             stop, save = self._requests(interrupted, number)
             if (stop or save) and number + 1 < len(batches):

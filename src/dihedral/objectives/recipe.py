@@ -160,6 +160,11 @@ class Recipe:
         0, "Entities of a step's softmax besides the answers of its batch, drawn at random and weighted for those left "
         "out; 0 uses all entities.", NOT_NEGATIVE, when=[SOFTMAX],
     )  # fmt: skip
+    group_questions: bool = setting(
+        False, "Ask each distinct question of the training facts once per epoch, with all of its answers, in as many "
+        "steps as before. A fact has the same weight, and there are fewer products.",
+        when=[SOFTMAX, _equal("paths", 0.0), _equal("relation_weight", 0.0), _equal("regularise_relations", False)],
+    )  # fmt: skip
     dropout: float = setting(
         0.0, "Probability that an entry of a query is set to 0 in training.",
         NOT_NEGATIVE, LESS_THAN_1, when=[SOFTMAX, BILINEAR],

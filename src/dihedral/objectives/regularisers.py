@@ -15,19 +15,28 @@ class Regulariser:
 
     weight: float = 0.0
     includes_queries: ClassVar[bool] = False
+    degree: ClassVar[int] = 2  # the penalty of c · x is c^degree times that of x, for c of 0 or more
     includes_relations: bool = False
 
     def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
         """λ times the mean penalty of the positives, from rows [B, 2L]."""
         return head.new_zeros(())
 
-    def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: int) -> Tensor:
+    def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: float) -> Tensor:
         """The part of the relations, from operators [R, 4, L] and the operator of each use."""
         return operators.new_zeros(())
 
-    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
         """The same value and its gradient, from the rows [2B, 2L] of heads and tails together."""
         return rows.new_zeros(()), torch.zeros_like(rows)
+
+    def repeated(self, rows: Tensor, counts: Tensor | None, batch_size: float) -> tuple[Tensor, Tensor]:
+        """The same if row i counts counts[i] times."""
+        if counts is None:
+            return self.penalty_and_gradient(rows, batch_size)
+        factors = counts.to(rows.dtype).pow(1 / self.degree)[:, None]
+        penalty, gradient = self.penalty_and_gradient(rows * factors, batch_size)
+        return penalty, gradient * factors
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class L2(Regulariser):
     def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
         return self.weight * (0.5 * (head.square().sum(-1) + tail.square().sum(-1))).mean()
 
-    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
         weight = self.weight / batch_size
         return 0.5 * weight * rows.square().sum(), weight * rows
 
@@ -50,14 +59,16 @@ class N3(Regulariser):
     the squared entries of a block, so that ‖R⁽ˡ⁾‖ is the modulus of a ComplEx relation.
     """
 
-    def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: int) -> Tensor:
+    degree = 3
+
+    def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: float) -> Tensor:
         norms = operators.square().sum(1).div(2).pow(1.5).sum(1)  # [R]
         return self.weight / (2 * batch_size) * norms[index].sum()
 
     def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
         return self.weight * (_cubed_norms(head) + _cubed_norms(tail)).mean()
 
-    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
         weight = self.weight / batch_size
         x, y = rows.chunk(2, dim=-1)
         norms = torch.hypot(x, y)
@@ -70,7 +81,7 @@ class DURA(Regulariser):
 
     includes_queries = True
 
-    def penalty_and_gradient(self, rows: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
         weight = self.weight / batch_size / 2
         return 0.5 * weight * rows.square().sum(), weight * rows
 

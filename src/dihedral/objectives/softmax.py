@@ -20,7 +20,7 @@ from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import block_queries, with_transposes
 from dihedral.engine.cross_entropy import tiled_cross_entropy
 from dihedral.models import BlockRelations, Relations
-from dihedral.objectives.base import Gradients, queries_of_sides
+from dihedral.objectives.base import Asked, Gradients, both_sides, queries_of_sides
 from dihedral.objectives.regularisers import NONE, Regulariser
 from dihedral.objectives.walks import Compositions, SampledPaths, Walks, sample_paths
 from dihedral.runtime.distributed import Shard
@@ -45,32 +45,35 @@ class SoftmaxLoss:
     shard: Shard | None = None
 
     def __call__(
-        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor, generator: torch.Generator
+        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor | Asked, generator: torch.Generator
     ) -> Gradients:
-        size, shard = len(batch), self.shard or Shard(len(entities))
+        shard = self.shard or Shard(len(entities))
         operators = operators.detach().requires_grad_()
+        asked = batch if isinstance(batch, Asked) else both_sides(batch)
+        batch, size, count = asked.facts, asked.size, len(asked.anchors)
         paths = self.sample(batch, generator)
-        ids = torch.cat([batch[:, 0], batch[:, 2], *(path.ends for path in paths)])
+        ids = torch.cat([asked.anchors, *(path.ends for path in paths)])
         rows, here = shard.own_rows(entities, ids)
         rows.requires_grad_()
-        edge_rows = rows[: 2 * size].detach()
+        edge_rows = rows[:count].detach()
         with torch.enable_grad():
-            query = queries_of_sides(self.relations, operators, index.repeat(2), rows[: 2 * size], size)
+            which = index.repeat(count // len(index))  # both questions of a fact, or one
+            query = queries_of_sides(self.relations, operators, which, rows[:count], asked.half)
             if here is not None:  # rows of other processes make no queries here
-                query = query * here[: 2 * size]
-            queries = torch.cat([query, *_path_queries(paths, operators, rows, size)])
+                query = query * here[:count]
+            queries = torch.cat([query, *_path_queries(paths, operators, rows, count // 2)])
             queries = self._drop(queries, generator)
             extra = self._extra_losses(operators, index, rows, here, paths, batch, shard)
         ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
-        targets = torch.cat([batch[:, 2], batch[:, 0], *ends_and_starts])
+        targets = torch.cat([asked.answers, *ends_and_starts])
         sample = draw_sample(targets, len(entities), self.candidates, generator) if self.candidates else None
-        loss, query_gradient, entity_gradient = self._cross_entropy(queries, entities, targets, sample, size)
+        loss, query_gradient, entity_gradient = self._cross_entropy(queries, entities, targets, sample, asked)
         outputs, gradients = [queries, *extra], [shard.sum(query_gradient), *map(torch.ones_like, extra)]
         for term in extra:
             loss = loss + term.detach() * size
-        penalty, penalty_gradient = self.regulariser.penalty_and_gradient(edge_rows, size)
+        penalty, penalty_gradient = self.regulariser.repeated(edge_rows, asked.counts, size)
         if self.regulariser.includes_queries:  # ‖Rᵀh‖² and ‖Rt‖²
-            more, more_gradient = self.regulariser.penalty_and_gradient(query.detach(), size)
+            more, more_gradient = self.regulariser.repeated(query.detach(), asked.counts, size)
             outputs, gradients, penalty = [*outputs, query], [*gradients, more_gradient], penalty + more
         if self.regulariser.includes_relations:
             used = torch.cat([index, index + len(operators) // 2]) if self.relations.is_reciprocal else index
@@ -81,7 +84,7 @@ class SoftmaxLoss:
         operator_gradient, row_gradient = torch.autograd.grad(outputs, [operators, rows], gradients)
         if here is not None:  # rows of other processes are 0 here, so that only their own gradient needs a mask
             row_gradient = row_gradient * here
-        row_gradient[: 2 * size] += penalty_gradient
+        row_gradient[:count] += penalty_gradient
         total = loss / size + penalty
         if sample is not None:
             rows_in_use = RowGradients(torch.cat([sample.ids, ids]), torch.cat([entity_gradient, row_gradient]))
@@ -112,9 +115,9 @@ class SoftmaxLoss:
         return terms
 
     def _cross_entropy(
-        self, queries: Tensor, entities: Tensor, targets: Tensor, sample: Sample | None, size: int
+        self, queries: Tensor, entities: Tensor, targets: Tensor, sample: Sample | None, questions: Asked
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed loss, and its gradients divided by `size` for queries and entities (or the sampled ones)."""
+        """The summed loss, and its gradients per fact for queries and entities (or the sampled ones)."""
         shard = self.shard or Shard(len(entities))
         table = (entities if sample is None else entities[sample.ids]).detach().requires_grad_()
         with torch.enable_grad():
@@ -124,7 +127,8 @@ class SoftmaxLoss:
             targets, (asked, answers) = sample.targets, sample.extended(asked, answers)
         loss, *gradients = tiled_cross_entropy(
             asked if shard.is_single else shard.sum(asked.clone()), answers, shard.local_index(targets),
-            scale=1 / size, precision=self.precision, combine=None if shard.is_single else shard.logsumexp,
+            scale=1 / questions.size, precision=self.precision, combine=None if shard.is_single else shard.logsumexp,
+            owners=questions.owners,
         )  # fmt: skip
         query_gradient, entity_gradient = (gradient[:, :width] for gradient in gradients)
         if candidates is not table:
