@@ -129,3 +129,10 @@ def test_make_family_reports_a_folder_that_cannot_be_created(cli, tmp_path):
     (tmp_path / "file").write_text("")
     done = cli("data", "make-family", tmp_path / "file" / "family", "--people", "40")
     assert (done.code, done.err) == (2, f"error: folder '{tmp_path}/file/family' cannot be created: Not a directory\n")
+
+
+def test_a_file_can_be_cleaned_while_it_is_read(cli, tmp_path):
+    (tmp_path / "facts.csv").write_text("head,relation,tail\nann,knows,bob\nAnn,knows,\nAnn,knows,eve\nann,knows,dan\n")
+    assert "blank cells in 1 lines: 3;" in cli("data", "info", tmp_path / "facts.csv").err
+    done = cli("data", "info", tmp_path / "facts.csv", "--skip-blank", "--merge-similar", "--json")
+    assert json.loads(done.out)["entities"] == 4

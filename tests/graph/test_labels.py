@@ -11,6 +11,7 @@ import pytest
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.labels import parse_languages
+from dihedral.graph.types import types_of
 from dihedral.graph.vocabulary import AmbiguousNameError
 
 GRAPH = dh.Graph.from_names([("Q42", "P106", "Q36180"), ("Q90", "P17", "Q142"), ("Q830149", "P17", "Q30")])
@@ -111,6 +112,25 @@ def test_later_labels_replace_earlier_ones_and_keep_the_others():
     assert graph.entities.label("Q42") == "Douglas Adams" and graph.entities.label("Q90") == "Paris"
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "json", "jsonl", "parquet"])
+def test_the_type_of_an_entity_without_a_label_is_kept(tmp_path, suffix):
+    write(tmp_path / f"labels.{suffix}", [("Q30", "", "", "country", ""), ("Q142", "France", "", "country", "en")])
+    if suffix in ("tsv", "csv"):
+        content = "id,label,type\nQ30,,country\nQ142,France,country\n"
+        (tmp_path / f"labels.{suffix}").write_text(content.replace(",", "\t") if suffix == "tsv" else content)
+    graph = GRAPH.with_labels(tmp_path / f"labels.{suffix}")
+    assert types_of(graph)["country"].tolist() == sorted(graph.entities.ids(["Q30", "Q142"]).tolist())
+    assert graph.entities.shown("Q30") == "Q30" and graph.entities.labels.count == 1
+
+
+def test_a_type_may_come_without_a_label_and_takes_none_away(tmp_path):
+    (tmp_path / "types.json").write_text('{"Q90": {"type": "city"}}')
+    graph = GRAPH.with_labels({"Q90": "Paris"}).with_labels(tmp_path / "types.json")
+    assert graph.entities.label("Q90") == "Paris" and list(types_of(graph)) == ["city"]
+    rows = {"id": ["Q90", "Q90"], "label": ["", "Paris"], "type": ["town", "city"]}
+    assert GRAPH.with_labels(rows).entities.shown("Q90") == "Paris (Q90)"
+
+
 def test_labels_are_one_line_of_text():
     assert GRAPH.with_labels({"Q42": "  Douglas\n Adams "}).entities.label("Q42") == "Douglas Adams"
 
@@ -128,7 +148,7 @@ def test_labels_for_other_names_are_refused():
         ("labels.tsv", "Q42\ta\nQ90\n", "line 2: 1 columns"),
         ("labels.csv", 'Q42,"a\n', "line 1: a quote is opened"),
         ("labels.json", "[1]", "neither an object nor a list"),
-        ("labels.json", '[{"id": "Q42"}]', "row 1: .* has no id or no label"),
+        ("labels.json", '[{"id": "Q42"}]', "row 1: .* has no id, or neither a label nor a type"),
         ("labels.json", '{"Q42": ["a"]}', "row 1: label is"),
         ("labels.json", "[" * 1000, "nested"),
         ("labels.xlsx", "", "has the suffix '.xlsx'"),

@@ -257,7 +257,7 @@ def test_numbers_in_a_table_become_strings():
 def test_missing_values_in_a_table_are_refused():
     table = pa.table({"head": ["a", None], "relation": ["r", "r"], "tail": ["b", "c"]})
     with pytest.raises(
-        DihedralError, match=r"table has 1 missing values, the first in row 1 \(from 0\); every triple needs three"
+        DihedralError, match=r"table has blank cells in 1 rows \(from 1\): 2; fill them in, or leave these out with"
     ):
         load_graph(table)
 

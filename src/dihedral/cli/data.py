@@ -30,12 +30,15 @@ def list_command(wide: opt.Wide = False, json: opt.Json = False) -> None:
 
 
 @app.command("info")
-def info_command(data: opt.Data, columns: opt.Columns = None, wide: opt.Wide = False, json: opt.Json = False) -> None:
+def info_command(
+    data: opt.Data, columns: opt.Columns = None, merge_similar: opt.MergeSimilar = False,
+    skip_blank: opt.SkipBlank = False, wide: opt.Wide = False, json: opt.Json = False,
+) -> None:  # fmt: skip
     """Show statistics of a graph.
 
     Example: dihedral data info WN18RR
     """
-    row = _statistics(read_data(data, columns))
+    row = _statistics(read_data(data, columns, merge_similar=merge_similar, skip_blank=skip_blank))
     if json:
         print_json(row)
         return

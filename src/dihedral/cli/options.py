@@ -35,6 +35,10 @@ ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 Data = Annotated[str, typer.Argument(help="A benchmark, folder, archive or file (text, JSON lines, Parquet, RDF).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Columns = Annotated[str | None, typer.Option(help="Columns of head, relation and tail, such as source,kind,target.")]
+MergeSimilar = Annotated[
+    bool, typer.Option("--merge-similar", help="Merge names that differ only in case, white space or Unicode form.")
+]
+SkipBlank = Annotated[bool, typer.Option("--skip-blank", help="Leave out rows with a blank cell.")]
 Labels = Annotated[Path | None, typer.Option(help="TSV, CSV, JSON, Parquet or RDF with ids and labels.")]
 Language = Annotated[str, typer.Option(help="Languages of labels, the preferred one first, such as en,de.")]
 TableFile = Annotated[

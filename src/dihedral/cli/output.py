@@ -248,20 +248,19 @@ def counted_bar(description: str) -> Iterator[Callable[[int, int | None], None]]
 
 
 def read_data(
-    source: str, columns: str | None = None, seed: int = 0, *, all_as: str | None = None, labels: Path | None = None,
-    language: str = "en",
+    source: str, columns: str | None = None, seed: int = 0, *, all_as: str | None = None, **options: Any
 ) -> Graph:  # fmt: skip
     """Load a graph, with a progress bar for downloads, and print the notes of the reader.
 
-    all_as: put all triples of a single file into this split, unless it has its own splits.
+    all_as: put all triples of a single file into this split, unless it has its own splits. options: of `load_graph`.
     """
     names = [name.strip() for name in columns.split(",")] if columns else None
     unsplit = all_as is not None and Path(source).is_file() and not source.endswith(ARCHIVES)
     share = 0.0 if unsplit else 0.1
     with counted_bar("downloading") as show:
         graph = load_graph(
-            source, columns=names, valid=share, test=share, seed=seed, labels=labels, language=language,
-            progress=lambda name, done, total: show(done, total),
+            source, columns=names, valid=share, test=share, seed=seed,
+            progress=lambda name, done, total: show(done, total), **options,
         )  # fmt: skip
     if unsplit and not len(graph.valid) + len(graph.test):
         graph.split(str(all_as))  # raises an error for an unknown split

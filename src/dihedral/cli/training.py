@@ -59,6 +59,8 @@ def train_command(
     tensorboard: Annotated[Path | None, typer.Option(help="Write TensorBoard logs to this folder.")] = None,
     mlflow: Annotated[str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment.")] = None,
     columns: opt.Columns = None,
+    merge_similar: opt.MergeSimilar = False,
+    skip_blank: opt.SkipBlank = False,
     labels: opt.Labels = None,
     language: opt.Language = "en",
     verbose: opt.Verbose = False,
@@ -76,7 +78,8 @@ def train_command(
     settings = dict(_parse("--set", set_))
     # an invalid recipe fails before data are read
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
-    graph = read_data(data, columns, split_seed, labels=labels, language=language)
+    clean: dict[str, Any] = {"merge_similar": merge_similar, "skip_blank": skip_blank}
+    graph = read_data(data, columns, split_seed, labels=labels, language=language, **clean)
     if labels is not None:
         remark(f"labels: {count_labels(graph.entities, graph.relations)}")
     if named is None:
@@ -192,6 +195,8 @@ def tune_command(
     device: opt.Device = "auto",
     top: Annotated[int, typer.Option(min=1, help="Number of rows in the table.")] = 20,
     columns: opt.Columns = None,
+    merge_similar: opt.MergeSimilar = False,
+    skip_blank: opt.SkipBlank = False,
     verbose: opt.Verbose = False,
     wide: opt.Wide = False,
     json: opt.Json = False,
@@ -212,7 +217,7 @@ def tune_command(
     for key, values in _parse("--choose", choose):
         choices.setdefault(key, []).extend(value.strip() for value in values.split(","))
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
-    graph = read_data(data, columns)
+    graph = read_data(data, columns, merge_similar=merge_similar, skip_blank=skip_blank)
     if named is None:
         named = _paper_recipe(graph).changed(settings) if grid else choose_for(graph, settings, device)
     choices = choices or (paper_grid(named) if grid else {})
@@ -226,6 +231,7 @@ def tune_command(
     if not json:
         words = ["dihedral", "train", data, "--recipe", str(task.best)]
         words += ["--columns", columns] if columns else []
+        words += ["--merge-similar"] * merge_similar + ["--skip-blank"] * skip_blank
         best_seed = rows[0]["changes"].get("seed", seed)
         words += ["--seed", str(best_seed)] if best_seed else []
         words += ["--device", device] if device != "auto" else []

@@ -37,11 +37,13 @@ def _are_triples(source: Any) -> bool:
     return any(isinstance(part, str) for row in source for part in row)  # otherwise they are tables
 
 
-def _name(part: Any, row: int) -> str:
-    """A part of a triple as a name; numbers are names too."""
+def _name(part: Any, row: int) -> str | None:
+    """A part of a triple as a name; numbers are names too, and NaN is a missing one."""
     if isinstance(part, str):
         return part
-    if part is None or isinstance(part, bool) or not isinstance(part, Number) or part != part:
+    if part is None or part != part:
+        return None
+    if isinstance(part, bool) or not isinstance(part, Number):
         raise DihedralError(f"row {row} (from 0) has {part!r:.80} as a name; names are strings or numbers")
     return str(part)
 

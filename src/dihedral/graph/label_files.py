@@ -108,7 +108,7 @@ def _from_objects(objects: Iterable[Mapping[str, Any]], where: str) -> pa.Table:
         for role, value in zip(IN_ORDER, row, strict=True):
             if not isinstance(value, (str, int, float, type(None))) or isinstance(value, bool):
                 raise DihedralError(f"{where}, row {number}: {role} is {value!r:.80}; it must be text")
-        if row[0] is None or row[1] is None:
-            raise DihedralError(f"{where}, row {number}: {content!r:.80} has no id or no label")
+        if row[0] is None or row[1] is row[3] is None:
+            raise DihedralError(f"{where}, row {number}: {content!r:.80} has no id, or neither a label nor a type")
         rows.append([None if value is None else json_text(value) for value in row])
     return string_table(IN_ORDER, rows)

@@ -92,13 +92,13 @@ def choose_labels(names: Vocabulary, table: pa.Table, languages: Sequence[str]) 
     import pyarrow.compute as pc
 
     table = table.set_column(table.column_names.index("label"), "label", _clean(table["label"]))
-    table = table.filter(pc.not_equal(table["label"], ""))
     ids = _find_all(names, table["id"])
     rows = np.flatnonzero(ids >= 0)
     if not len(rows):
         return names.labels
     ranks = _language_ranks(table, languages)[rows]
-    rows = rows[np.lexsort((rows, ranks, ids[rows]))]
+    unlabelled = pc.equal(table["label"], "").to_numpy()[rows]
+    rows = rows[np.lexsort((rows, ranks, unlabelled, ids[rows]))]
     rows = rows[np.unique(ids[rows], return_index=True)[1]]  # the best row of each id
     place = np.full(len(names), -1)
     place[ids[rows]] = rows
@@ -109,9 +109,9 @@ def choose_labels(names: Vocabulary, table: pa.Table, languages: Sequence[str]) 
         if name not in table.column_names and (old is None or name not in old.texts):
             continue
         values = table[name].combine_chunks() if name in table.column_names else pa.array([""] * len(table))
-        new = pc.fill_null(_clean(values), "").cast(pa.large_string()).take(here)
+        new = _clean(values).cast(pa.large_string()).take(here)
         kept = old.texts[name].array.cast(pa.large_string()) if old and name in old.texts else ""
-        columns[name] = narrow(pc.coalesce(new, kept))
+        columns[name] = narrow(pc.coalesce(pc.if_else(pc.equal(new, ""), None, new), kept))
     return Labels(columns)
 
 

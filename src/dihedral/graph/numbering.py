@@ -9,12 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
-from dihedral.graph.labels import LANGUAGES, choose_labels, count_labels, narrow
+from dihedral.graph.labels import choose_labels, count_labels, narrow
 from dihedral.graph.triples import Triples
-from dihedral.graph.vocabulary import Vocabulary
+from dihedral.graph.vocabulary import Vocabulary, plain
 from dihedral.io.table_files import BLANKS
 
 MAX_NAMES = 2**31 - 1  # ids are 32-bit numbers
+MAX_EXAMPLES = 3  # of names in a note
 MAX_WAITING = 1 << 20  # names that wait for their ids, besides as many as have one
 
 
@@ -56,8 +57,8 @@ class NameTable:
 class Numbering:
     """The entities and relations read so far, with prefixes, notes, and labels, whose languages come by preference."""
 
-    def __init__(self, languages: Sequence[str] = LANGUAGES) -> None:
-        self.languages = languages
+    def __init__(self, languages: Sequence[str], merge_similar: bool = False, skip_blank: bool = False) -> None:
+        self.languages, self.merge_similar, self.skip_blank = languages, merge_similar, skip_blank
         self.entities = NameTable()
         self.relations = NameTable()
         self.prefixes: dict[str, str] = {}
@@ -65,6 +66,8 @@ class Numbering:
         self.labelled = ""  # how many have a label, for a note
         self.stripped = 0  # names with blanks around them
         self.broken = 0  # names with a line break
+        self._similar: list[str] = []  # how many entities and relations differ from others in little
+        self._examples: list[str] = []  # of these
         self._notes: dict[str, list[str]] = {}  # text -> the files that it is about
 
     def note(self, file: str, text: str) -> None:
@@ -80,59 +83,63 @@ class Numbering:
                 f"{self.broken} names contain a line break; in a CSV file, a quote that is not closed joins lines"
             )
         notes += [f"blanks around {self.stripped} names stripped"] if self.stripped else []
+        if self._similar:
+            done = "now have the most frequent spelling" if self.merge_similar else "--merge-similar makes them one"
+            notes.append(
+                f"{' and '.join(self._similar)} differ from others only in case, white space or Unicode form, such as "
+                f"{', '.join(self._examples[:MAX_EXAMPLES])}; {done}"
+            )
         return notes + ([f"labels: {self.labelled}"] if self.labelled else [])
 
-    def number(self, columns: Sequence[pa.ChunkedArray], where: str, first: int = 0) -> Triples:
-        """Columns of heads, relations and tails to [n, 3] ids, valid after `settle`; first: of the rows, for errors."""
-        triples = np.empty((len(columns[0]), 3), np.int32)
+    def number(self, columns: Sequence[pa.ChunkedArray], where: str) -> tuple[Triples, NDArray[np.bool_]]:
+        """Columns to [n, 3] ids, valid after `settle`, and marks of rows with a blank cell: then no ids."""
+        triples, blank = np.empty((len(columns[0]), 3), np.int32), np.zeros(len(columns[0]), bool)
+        counts, found = (self.stripped, self.broken), []
         for place, column in enumerate(columns):
-            table, done = self.relations if place == 1 else self.entities, 0
+            done = 0
             for chunk in column.chunks:
                 numbers = triples[done : done + len(chunk), place]
-                names, numbers[:] = self._clean_names(chunk, where, first + done)
-                table.number(names, numbers)
+                names, numbers[:], empty = self._clean_names(chunk, where)
+                blank[done : done + len(chunk)] |= empty
+                found.append((self.relations if place == 1 else self.entities, names, numbers))
                 done += len(chunk)
-        return triples
+        if blank.any():
+            (self.stripped, self.broken), found = counts, []
+        for table, names, numbers in found:
+            table.number(names, numbers)
+        return triples, blank
 
-    def _clean_names(self, column: pa.Array, where: str, first: int) -> tuple[pa.Array, NDArray[np.int32]]:
-        """The names in a column without blanks around them, and the number of each row's name among them."""
+    def _clean_names(self, column: pa.Array, where: str) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.bool_]]:
+        """The names in a column without blanks around them, each row's number among them, and the rows without one."""
         import pyarrow.compute as pc  # on first use: it takes a tenth of this package's import
 
-        missing = column.is_null(nan_is_null=True)
-        if count := pc.sum(missing).as_py():
-            row = first + pc.index(missing, True).as_py()
-            raise DihedralError(
-                f"{where} has {count} missing values, the first in row {row} (from 0); every triple needs three names"
-            )
+        missing = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
         try:
             rows, distinct = distinct_names(column)
-            if distinct.null_count:
-                raise DihedralError(f"{where} has missing values; every triple needs three names")
         except pa.ArrowException:
             raise DihedralError(f"{where} has a column of {column.type}; names are strings or numbers") from None
         try:
             names = pc.utf8_trim(distinct, BLANKS)
             empty, stripped, broken = (
-                marks.to_numpy(zero_copy_only=False)
+                np.append(marks.to_numpy(zero_copy_only=False), False)[rows]
                 for marks in (pc.equal(names, ""), pc.not_equal(names, distinct), pc.match_substring(names, "\n"))
             )
         except (UnicodeDecodeError, pa.ArrowException):  # Arrow raises its own errors for some invalid text
             raise DihedralError(f"{where} has names that are not UTF-8 text; save them as UTF-8") from None
-        if empty.any():
-            row = first + int(np.argmax(empty[rows]))
-            raise DihedralError(f"{where} has an empty name in row {row} (from 0); every triple needs three names")
-        self.stripped += int(stripped[rows].sum())
-        self.broken += int(broken[rows].sum())
-        return names, rows
+        self.stripped += int(stripped.sum())
+        self.broken += int(broken.sum())
+        return names, rows, missing | empty
 
     def settle(self) -> None:
         """Make the numbers given so far ids."""
         self.entities.settle()
         self.relations.settle()
 
-    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        """The vocabularies of entities and relations; ends the numbering and frees its memory."""
+    def vocabularies(self, parts: Sequence[Triples]) -> tuple[Vocabulary, Vocabulary]:
+        """The vocabularies of entities and relations of these triples; ends the numbering and frees its memory."""
         entities, relations = narrow(self.entities.settle()), narrow(self.relations.settle())
+        entities = self._compare(entities, [part[:, place] for part in parts for place in (0, 2)], "entities")
+        relations = self._compare(relations, [part[:, 1] for part in parts], "relations")
         self.entities, self.relations = NameTable(), NameTable()
         pa.default_memory_pool().release_unused()
         names = Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
@@ -142,12 +149,31 @@ class Numbering:
             self.labelled = count_labels(*names)
         return names
 
+    def _compare(self, names: pa.Array, columns: Sequence[NDArray[np.int32]], kind: str) -> pa.Array:
+        """Look for names that differ in little. Merged ones get the most frequent spelling, and ids change in place."""
+        group = plain(names).dictionary_encode().indices.to_numpy()
+        if not len(group) or group.max() + 1 == len(group):
+            return names
+        counts = np.sum([np.bincount(column, minlength=len(names)) for column in columns], axis=0)
+        order = np.lexsort((-counts, group))  # of equal counts, the first name
+        best = order[np.append(True, np.diff(group[order]) > 0)][group]
+        is_best = best == np.arange(len(best))
+        self._similar.append(f"{np.sum(~is_best):,} {kind}")
+        for i in np.flatnonzero(~is_best)[:MAX_EXAMPLES].tolist():
+            self._examples.append(f"{names[i].as_py()!r:.80} and {names[int(best[i])].as_py()!r:.80}")
+        if not self.merge_similar:
+            return names
+        ids = (np.cumsum(is_best, dtype=np.int32) - 1)[best]
+        for column in columns:
+            column[...] = ids[column]
+        return names.filter(pa.array(is_best))
+
 
 def distinct_names(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """The number of each row's name, -1 if it is missing, and the names in use as text."""
     if pa.types.is_dictionary(column.type):
         used = column.indices.dictionary_encode()  # without the names that no row uses
-        names = column.dictionary.cast(pa.string()).take(used.dictionary)
+        names = column.dictionary.cast(pa.string()).fill_null("").take(used.dictionary)
     else:
         used = column.dictionary_encode()
         names = used.dictionary.cast(pa.string())

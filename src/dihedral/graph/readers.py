@@ -29,6 +29,8 @@ def load_graph(
     seed: int = 0,
     labels: Any = None,
     language: str | Sequence[str] = LANGUAGES,
+    merge_similar: bool = False,
+    skip_blank: bool = False,
     progress: Progress | None = None,
 ) -> Graph:
     """Load a benchmark by name, "family", a folder, a file, an archive, or a graph held in memory.
@@ -44,12 +46,14 @@ def load_graph(
     columns: names of the head, relation and tail columns.
     labels: what people call the entities and relations, as for `Graph.with_labels`. Labels in RDF are read anyway.
     language: of labels, such as "en,de": the preferred one first.
+    merge_similar: give names that differ only in case, white space or Unicode form the most frequent spelling.
+    skip_blank: leave rows with a blank cell out.
     progress: called with the file name, the bytes so far and the total during a download.
 
     >>> load_graph("family").num_entities
     1200
     """
-    numbering = Numbering(parse_languages(language))
+    numbering = Numbering(parse_languages(language), merge_similar, skip_blank)
     split: dict[str, Any] = {"valid": valid, "test": test, "seed": seed}
     if isinstance(source, Graph):
         graph = source
@@ -103,7 +107,7 @@ def _load_memory(source: Any, columns: Sequence[str] | None, numbering: Numberin
         else NO_TRIPLES
         for name in SPLITS
     ]
-    return build_graph(*numbering.vocabularies(), parts, "tables", numbering.notes)
+    return build_graph(*numbering.vocabularies(parts), parts, "tables", numbering.notes)
 
 
 def _split_named(label: Any) -> str | None:
@@ -124,7 +128,7 @@ def _graph(found: NumberedTriples, numbering: Numbering, name: str, valid: float
     """The graph of one file or table: split by its split column, or at random."""
     triples, splits = found
     del found
-    entities, relations = numbering.vocabularies()
+    entities, relations = numbering.vocabularies([triples])
     if splits is not None:
         parts = [triples[splits == i] for i in range(len(SPLITS))]
         return build_graph(entities, relations, parts, name, numbering.notes)
@@ -158,7 +162,7 @@ def _read_splits(path: Path, columns: Sequence[str] | None, numbering: Numbering
         else:
             notes.append(f"no {split} file" if source is None else f"the {split} file is empty")
             splits.append(NO_TRIPLES)
-    return build_graph(*numbering.vocabularies(), splits, name, notes + numbering.notes)
+    return build_graph(*numbering.vocabularies(splits), splits, name, notes + numbering.notes)
 
 
 def write_folder(graph: Graph, folder: Path) -> None:

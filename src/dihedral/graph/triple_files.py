@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from dihedral.io.table_files import is_name, json_rows, json_text, text_blocks, 
 
 NO_TRIPLES = np.empty((0, 3), np.int32)
 MIN_ROWS = 3  # a shorter file does not show whether its first line is a header
+MAX_ROWS = 10  # that a note lists
 ROWS_PER_BLOCK = 1 << 16  # JSON lines that are numbered together
 
 
@@ -74,23 +75,38 @@ class TripleCollector:
         self.left_over = LeftOver(layout)
         self.sizes = len(numbering.entities), len(numbering.relations)  # before this source
         self._triples, self._splits = [NO_TRIPLES], [NO_SPLITS]
-        self._done = 0
+        self._read = 0  # rows
+        self._blank: list[int] = []  # the first rows with a blank cell, from 0
 
     def add(self, table: pa.Table) -> None:
         """Number the rows of a table, whose columns are named by their places in the source."""
         columns = [table.column(str(place)) for place in self.layout.triple]
-        self._triples.append(self.numbering.number(columns, self.where, self._done))
-        self._done += len(table)
+        triples, blank = self.numbering.number(columns, self.where)
+        if blank.any():
+            self._blank += (self._read + np.flatnonzero(blank)[:MAX_ROWS]).tolist()
+            # Arrow does not filter views of strings
+            texts = (each.cast(pa.large_string()) if each.type == pa.string_view() else each for each in table.columns)
+            self.add(pa.table([text.filter(pa.array(~blank)) for text in texts], table.column_names))
+            self._read += int(blank.sum())
+            return
+        self._triples.append(triples)
+        self._read += len(table)
         if self.layout.split is not None:
             self._splits.append(split_codes(table.column(str(self.layout.split)), self.where))
         for place in list(self.left_over.values):
             if str(place) in table.column_names:
                 self.left_over.add(place, table.column(str(place)))
 
-    def finish(self, name: str, start: str = "") -> NumberedTriples:
-        """All triples; a split column without values counts as none. name, start: of the note about the columns."""
+    def finish(self, name: str, start: str = "", lines: Iterable[int] | None = None) -> NumberedTriples:
+        """All triples; a split column without values counts as none. name, start: of the note about the columns.
+
+        lines: the number of each row's line in a text file.
+        """
         self.numbering.settle()
-        triples, end = np.empty((self._done, 3), np.int32), self._done
+        end = sum(map(len, self._triples))
+        if end < self._read:
+            self._report_blank(name, self._read - end, lines)
+        triples = np.empty((end, 3), np.int32)
         while self._triples:  # each block is freed when it has been copied
             block = self._triples.pop()
             triples[end - len(block) : end] = block
@@ -107,6 +123,16 @@ class TripleCollector:
         for remark in self.left_over.remarks(self.where):
             self.numbering.note(name, remark)
         return NumberedTriples(triples, None if layout.split is None else splits)
+
+    def _report_blank(self, name: str, count: int, lines: Iterable[int] | None) -> None:
+        rows = self._blank[:MAX_ROWS]
+        numbers = itertools.islice(itertools.count(1) if lines is None else lines, rows[-1] + 1)
+        listed = ", ".join(str(number) for row, number in enumerate(numbers) if row in rows)
+        listed += f" and {count - MAX_ROWS} more" if count > MAX_ROWS else ""
+        found = f"blank cells in {count} {'rows (from 1)' if lines is None else 'lines'}: {listed}"
+        if not self.numbering.skip_blank:
+            raise DihedralError(f"{self.where} has {found}; fill them in, or leave these out with --skip-blank")
+        self.numbering.note(name, f"left out: {found}")
 
     def may_start_with_header(self, triples: Triples) -> bool:
         """Whether the names of the first triple occur nowhere else, so that it may be a header."""
@@ -128,7 +154,8 @@ def _read_text(source: Source, columns: Sequence[str] | None, numbering: Numberi
     collector = TripleCollector(layout, numbering, source.where)
     for block in text_blocks(source, len(layout.names), header, ", ".join(PARTS)):
         collector.add(block)
-    found = collector.finish(source.name, "the first line is a header; " if header else "")
+    lines = itertools.islice((number for number, _ in text_rows(source, errors="replace")), int(header), None)
+    found = collector.finish(source.name, "the first line is a header; " if header else "", lines)
     if not header and collector.may_start_with_header(found.triples):
         first = TEXT_SUFFIXES[source.suffix].join(cells).replace("\t", " ")
         numbering.note(
@@ -152,17 +179,17 @@ def _read_json_lines(source: Source, columns: Sequence[str] | None, numbering: N
         cells = [_json_cells(source, layout, number, row) for number, row in block]
         arrays = [pa.array(column, pa.string()) for column in zip(*cells, strict=True)]
         collector.add(pa.Table.from_arrays(arrays, [str(i) for i in range(len(arrays))]))
-    return collector.finish(source.name)
+    return collector.finish(source.name, lines=(number for number, _ in json_rows(source)))
 
 
 def _json_cells(source: Source, layout: Layout, number: int, row: dict[str, Any]) -> list[str | None]:
     """The values of one object in the order of the columns; columns that are not used may be missing."""
     for place in layout.used:
         value = row.get(layout.names[place])
-        if not is_name(value):
-            shown = "is missing" if value is None else f"is {json.dumps(value, ensure_ascii=False)[:80]}"
+        if value is not None and not is_name(value):
             raise DihedralError(
-                f"{source.where}, line {number}: {layout.names[place]!r} {shown}; names are strings or numbers"
+                f"{source.where}, line {number}: {layout.names[place]!r} is "
+                f"{json.dumps(value, ensure_ascii=False)[:80]}; names are strings or numbers"
             )
     if layout.split is None and any(name.lower() == "split" for name in row):
         raise DihedralError(f"{source.where}, line {number}: it has a split, but line 1 has none; give all or none")

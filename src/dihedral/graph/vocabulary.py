@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import lt
@@ -236,24 +235,21 @@ class Vocabulary(StringArray, Sequence[str]):
         Traceback (most recent call last):
         dihedral.errors.DihedralError: entity 'ann ' differs from 'Ann' only in case, space or encoding; use one name
         """
-        new: dict[str, str] = {}
+        import pyarrow.compute as pc
+
         for name in names:
             if not name.strip():
                 raise DihedralError(f"the new {self.kind} {name!r} has no name; give one")
-            other = new.setdefault(_plain(name), name)
+            if name in self:
+                raise DihedralError(f"{self.kind} {name!r} is in the graph already; a new one needs another name")
+        known, new = plain(self.array), plain(pa.array(names, self.array.type))
+        first = pc.index_in(new, value_set=new).to_pylist()
+        for name, in_graph, among in zip(names, pc.index_in(new, value_set=known).to_pylist(), first, strict=True):
+            other = names[among] if in_graph is None else self[in_graph]
             if other != name:
-                raise self._same(name, other)
-        for known in self:
-            found = new.get(_plain(known))
-            if found == known:
-                raise DihedralError(f"{self.kind} {known!r} is in the graph already; a new one needs another name")
-            if found is not None:
-                raise self._same(found, known)
-
-    def _same(self, name: str, other: str) -> DihedralError:
-        return DihedralError(
-            f"{self.kind} {name!r} differs from {other!r} only in case, space or encoding; use one name"
-        )
+                raise DihedralError(
+                    f"{self.kind} {name!r} differs from {other!r} only in case, space or encoding; use one name"
+                )
 
     def without(self, names: Vocabulary) -> list[str]:
         """The names that are not in another vocabulary."""
@@ -263,7 +259,13 @@ class Vocabulary(StringArray, Sequence[str]):
         return self.array.filter(pc.invert(pc.is_in(self.array, value_set=others))).to_pylist()
 
 
-def _plain(name: str) -> str:
-    if not name.isascii():
-        name = unicodedata.normalize("NFC", name)
-    return " ".join(name.split()).casefold()
+def plain(names: pa.Array) -> pa.Array:
+    """Names without what is easily overlooked: case, white space and the encoding of accents.
+
+    >>> plain(pa.array(["Zoe\u0308  B", "zo\u00eb b"])).to_pylist()
+    ['zoë b', 'zoë b']
+    """
+    import pyarrow.compute as pc
+
+    names = pc.utf8_trim_whitespace(pc.utf8_lower(pc.utf8_normalize(names, form="NFC")))
+    return pc.binary_join(pc.utf8_split_whitespace(names), pa.scalar(" ", names.type))

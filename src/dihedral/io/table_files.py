@@ -41,7 +41,7 @@ def text_rows(source: Source, errors: str = "strict") -> Iterator[tuple[int, lis
     with source.plain() as stream, io.TextIOWrapper(stream, "utf-8-sig", errors, newline="") as text:
         if delimiter != ",":
             lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(text, start=1))
-            yield from ((number, line.split(delimiter)) for number, line in lines if line.strip())
+            yield from ((number, line.split(delimiter)) for number, line in lines if line.strip(" "))
             return
         reader, number, end = csv.reader(itertools.chain(text, [END])), 0, 0
         with suppress(csv.Error):  # a field longer than the csv module accepts
