@@ -71,10 +71,7 @@ class Adagrad:
                 self.last = torch.full((len(self.parameter),), -1, dtype=torch.int32)
             compiled.adagrad_rows(self.parameter, self.sum, self.last, gradients, self.lr, EPSILON)
         else:
-            self._step_rows_plain(gradients)
-
-    def _step_rows_plain(self, gradients: RowGradients) -> None:
-        rows, places = torch.unique(gradients.ids, return_inverse=True)
-        gradient = replace(gradients, ids=places).dense(len(rows))
-        self.sum[rows] = total = self.sum[rows].addcmul_(gradient, gradient)
-        self.parameter[rows] = self.parameter[rows].addcdiv_(gradient, total.sqrt_().add_(EPSILON), value=-self.lr)
+            rows, places = torch.unique(gradients.ids, return_inverse=True)
+            gradient = replace(gradients, ids=places).dense(len(rows))
+            self.sum[rows] = total = self.sum[rows].addcmul_(gradient, gradient)
+            self.parameter[rows] = self.parameter[rows].addcdiv_(gradient, total.sqrt_().add_(EPSILON), value=-self.lr)

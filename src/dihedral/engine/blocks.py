@@ -27,8 +27,7 @@ class Questions(NamedTuple):
 
 def block_queries(operators: Tensor, index: Tensor, entities: Tensor, tail: bool) -> Tensor:
     """Queries [B, 2L], differentiable with respect to operators and entities; row i uses operators[index[i]]."""
-    result: Tensor = _BlockQueries.apply(operators, index, entities, tail)
-    return result
+    return _BlockQueries.apply(operators, index, entities, tail)
 
 
 class _BlockQueries(torch.autograd.Function):

@@ -122,10 +122,7 @@ def _operation(symbol, name):
         return (lambda left, right: combine(left, right)) if has_rows else None
 
 
-for _symbol, _name in {
-    operator.add: "fadd",
-    operator.sub: "fsub",
-    operator.mul: "fmul",
-    operator.truediv: "fdiv",
-}.items():
-    _operation(_symbol, _name)
+_operation(operator.add, "fadd")
+_operation(operator.sub, "fsub")
+_operation(operator.mul, "fmul")
+_operation(operator.truediv, "fdiv")

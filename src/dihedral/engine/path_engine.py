@@ -132,8 +132,7 @@ def path_loss(
         return graph.tables.loss(questions, answers, known, weights, without_pair)
     row, known_answers = known
     starts = torch.searchsorted(row, torch.arange(len(answers) + 1))
-    found: Tensor = _PathLoss.apply(graph, questions, (answers, starts, known_answers), without_pair, *weights)
-    return found
+    return _PathLoss.apply(graph, questions, (answers, starts, known_answers), without_pair, *weights)
 
 
 class _PathLoss(torch.autograd.Function):

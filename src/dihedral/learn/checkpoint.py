@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.io.files import (
-    atomic_path,
     make_folder,
     path_within,
     read_json,
@@ -26,6 +25,7 @@ from dihedral.io.files import (
     remove_tree,
     write_json,
     write_tensors,
+    write_text,
 )
 from dihedral.io.locks import lock_folder
 from dihedral.objectives.recipe import Recipe
@@ -48,13 +48,12 @@ def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str, start
 def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] = ()) -> str | None:
     """The first part of `wanted` that differs in `found`, such as "recipe (K)", without settings to `ignore`."""
     for part, value in wanted.items():
-        if part != "recipe":
-            if found.get(part) != value:
-                return part
-            continue
-        for key in value:
-            if key not in ignore and found[part].get(key) != value[key]:
-                return f"recipe ({key})"
+        if part == "recipe":
+            for key in value:
+                if key not in ignore and found[part].get(key) != value[key]:
+                    return f"recipe ({key})"
+        elif found.get(part) != value:
+            return part
     return None
 
 
@@ -105,8 +104,7 @@ class RunFolder:
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
         if launch():
-            with atomic_path(self._launch) as partial:
-                partial.write_text(launch(), encoding="utf-8")
+            write_text(self._launch, launch())
 
     def begun_by_this_launch(self) -> bool:
         return bool(launch()) and self._launch.is_file() and self._launch.read_text(encoding="utf-8") == launch()

@@ -182,8 +182,7 @@ class Run:
         started = time.perf_counter()
         with _without_denormals(), compiled.own_threads() if self.uses_kernels else nullcontext():
             loss = self._steps(interrupted)
-        seconds = time.perf_counter() - started
-        state.seconds += seconds
+        state.seconds += (seconds := time.perf_counter() - started)
         if loss is None:
             return False
         if not math.isfinite(loss):
@@ -319,9 +318,8 @@ class Clock:
 
     def is_due(self, *, within_epoch: bool = False) -> bool:
         """Whether a checkpoint is due; with 0 minutes there is one after each epoch, and none within it."""
-        only_between_epochs = not self.checkpoint_seconds
         is_late = time.monotonic() - self.saved >= self.checkpoint_seconds
-        return is_late and not (within_epoch and only_between_epochs)
+        return is_late and not (within_epoch and not self.checkpoint_seconds)
 
     @property
     def share(self) -> float:

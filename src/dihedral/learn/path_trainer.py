@@ -33,16 +33,15 @@ class PathTrainer(Run):
             raise DihedralError(f"device is {str(self.device)!r}; path models are trained on cpu or cuda")
         generator = torch.Generator().manual_seed(seed)
         relations = build_relations(
-            recipe.model, graph.num_relations, recipe.dimension, recipe.K, recipe.relation_init,
-            generator=generator, levels=recipe.levels,
+            recipe.model, graph.num_relations, recipe.dimension, generator=generator, K=recipe.K,
+            relation_init=recipe.relation_init, levels=recipe.levels,
         )  # fmt: skip
         self.model = PathModel(relations, recipe.steps, gated=recipe.update == "gate", generator=generator)
         self.model.to(self.device)
         self.uses_kernels = self.device.type == "cpu"
         self.shard = Shard.mine(graph.num_entities)
-        self.parameters = Parameters(
-            {name: each.data for name, each in self.model.named_parameters()}, recipe.averaging
-        )
+        trained = {name: each.data for name, each in self.model.named_parameters()}
+        self.parameters = Parameters(trained, recipe.averaging)
         self.path_scorer = PathScorer(self.model, graph.train_index)
         self.triples = torch.from_numpy(graph.train).long().to(self.device)
         self.epoch_size = min(recipe.facts_per_epoch or len(self.triples), len(self.triples))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -164,11 +164,11 @@ class Trainer(Run):
 
     def step_entities(self, gradient: RowGradients | Tensor) -> None:
         """Train entities with a gradient."""
-        optimiser = self.optimisers["entities"]
+        optimiser, rows = self.optimisers["entities"], self.rows
         if isinstance(gradient, Tensor):
-            optimiser.step(gradient if self.rows is None else _masked(gradient, self.rows))
+            optimiser.step(gradient if rows is None else _masked(gradient, rows))
         else:
-            optimiser.step_rows(gradient if self.rows is None else gradient.only(self.rows))
+            optimiser.step_rows(gradient if rows is None else gradient.only(rows))
 
     def step_relations(self, operators: Tensor, gradient: Tensor) -> None:
         """Train relations with the gradient of the loss by their operators."""
@@ -182,8 +182,7 @@ class Trainer(Run):
 
     def result(self) -> TrainedModel:
         model, latents = self.best_model()
-        sums = self.relation_sums()
-        return TrainedModel(model, self.graph, recipe=self.recipe, latents=latents, optimiser=sums)
+        return TrainedModel(model, self.graph, recipe=self.recipe, latents=latents, optimiser=self.relation_sums())
 
     def relation_sums(self) -> dict[str, Tensor]:
         """The sums of Adagrad of the relations that are trained, by the name of the parameter."""
@@ -192,12 +191,11 @@ class Trainer(Run):
     def best_model(self) -> tuple[Model, dict[str, Tensor]]:
         """The model to keep, with the relations as they are stored, and the latent parameters that they come from."""
         self.parameters.set(self.parameters.best or self.parameters.average)
-        relations = self.model.relations
+        relations, recipe = self.model.relations, self.recipe
         latents = {name: parameter.detach().clone() for name, parameter in relations.named_parameters()}
         stored = {name: tensor.clone() for name, tensor in relations.stored().items()}
-        kept = restore_relations(
-            self.recipe.model, stored, self.model.num_relations, self.recipe.dimension, relations.settings()
-        )
+        about = relations.num_relations, recipe.dimension, relations.settings()
+        kept = restore_relations(recipe.model, stored, *about)
         model = Model(self.model.entities.detach(), kept.to(self.device), self.shard)
         return model.requires_grad_(False), latents
 
@@ -215,31 +213,13 @@ def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:
             raise DihedralError(
                 f"{name} is {getattr(recipe, name)} with {shard.world} processes; leave it out or use one process"
             )
-    regulariser = make_regulariser(recipe.regulariser, recipe.regulariser_weight, recipe.regularise_relations)
-    if recipe.objective == "softmax":
-        return SoftmaxLoss(
-            relations,
-            relation_weight=recipe.relation_weight,
-            walks=Walks.build(graph, device) if recipe.paths else None,
-            paths=recipe.paths,
-            path_length=recipe.path_length,
-            compositions=Compositions.build(graph, device) if recipe.composition_weight else None,
-            composition_weight=recipe.composition_weight,
-            candidates=recipe.candidates,
-            dropout=recipe.dropout,
-            regulariser=regulariser,
-            precision=recipe.precision,
-            shard=shard,
-        )
+    kind = SoftmaxLoss if recipe.objective == "softmax" else LogisticLoss
+    settings = {each.name: getattr(recipe, each.name) for each in fields(kind) if hasattr(recipe, each.name)}
+    own, weight = recipe.regulariser, recipe.regulariser_weight
+    settings |= {"regulariser": make_regulariser(own, weight, recipe.regularise_relations), "shard": shard}
+    if kind is SoftmaxLoss:
+        walks = Walks.build(graph, device) if recipe.paths else None
+        compositions = Compositions.build(graph, device) if recipe.composition_weight else None
+        return SoftmaxLoss(relations, walks=walks, compositions=compositions, **settings)
     skew = SkewNegatives.build(graph.train_index, recipe.skew_probability, device) if recipe.skew_probability else None
-    return LogisticLoss(
-        relations,
-        graph.num_entities,
-        negatives=recipe.negatives,
-        share_negatives=recipe.share_negatives,
-        component_weight=recipe.component_weight,
-        skew=skew,
-        regulariser=regulariser,
-        regularise_negatives=recipe.regularise_negatives,
-        shard=shard,
-    )
+    return LogisticLoss(relations, graph.num_entities, skew=skew, **settings)

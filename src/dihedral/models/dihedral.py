@@ -121,7 +121,6 @@ class CodeRelations(DiscreteRelations):
     """Fixed codes, as stored models hold them."""
 
     kind = "dihedral"
-
     is_gradable = True
 
     def __init__(self, codes: Tensor, K: int, scales: Tensor | None = None, grades: tuple[float, ...] = (0,)) -> None:
@@ -129,12 +128,11 @@ class CodeRelations(DiscreteRelations):
         allowed = torch.from_numpy(self.monoid.elements(grades)).to(codes.device)
         wrong = codes[~torch.isin(codes.long(), allowed)]
         if wrong.numel():
-            ids = (
+            own = (
                 f"D_{K} has ids 0 to {2 * K - 1}" if grades == (0,) else f"levels {levels_text(grades)} do not have it"
             )
-            raise DihedralError(f"codes hold the element {int(wrong[0])}; {ids}")
-        codes = codes.to(self.code_dtype)
-        self.register_buffer("fixed_codes", codes)
+            raise DihedralError(f"codes hold the element {int(wrong[0])}; {own}")
+        self.register_buffer("fixed_codes", codes.to(self.code_dtype))
         self.fixed_codes: Tensor
         self.register_buffer("fixed_scales", scales)
         self.fixed_scales: Tensor | None

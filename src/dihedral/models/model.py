@@ -132,13 +132,6 @@ class Model(nn.Module):
     def dimension(self) -> int:
         return self.entities.shape[1]
 
-    def score(self, triples: Tensor) -> Tensor:
-        """φ(h, r, t) of triples [n, 3], without noise or relaxation."""
-        head, relation, tail = triples.unbind(1)
-        heads, tails = (self.shard.rows(self.entities, ids) for ids in (head, tail))
-        queries = self.relations.queries(self.relations.exact(), relation, heads, "tail")
-        return (queries * self.relations.candidates(tails)).sum(-1)
-
     @property
     def codes(self) -> Tensor | None:
         """The discrete relations uint8 [R, L] of a DihEdral model; None for the others."""

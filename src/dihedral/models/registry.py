@@ -47,31 +47,20 @@ def build_model(
     num_relations: int,
     *,
     dimension: int,
-    K: int = 4,
     entity_init: float = 0.1,
-    relation_init: float | None = None,
-    scaled: bool = False,
-    levels: str = "1",
-    reciprocal: bool = False,
     seed: int = 0,
+    **options: Any,
 ) -> Model:
     """Build and initialise a model; with several processes, each gets its rows of the entity table.
 
-    dimension: 2L, the number of real values per entity.
-    K: the group D_K, for the DihEdral models.
-    entity_init: entities are initialised as N(0, entity_init²).
-    relation_init: spread of the relation parameters; the default depends on the model.
-    scaled: learn one factor per relation, for the DihEdral models.
-    levels: the sizes of group elements, such as "1, 1/2, 0", for the models that choose among elements.
+    dimension: 2L, the number of real values per entity. entity_init: entities are initialised as N(0, entity_init²).
+    options: those of `build_relations`.
 
     >>> build_model("dihedral-ste", 5, 2, dimension=6).codes.shape
     torch.Size([2, 3])
     """
     generator = torch.Generator().manual_seed(seed)
-    relations = build_relations(
-        name, num_relations, dimension, K, relation_init,
-        generator=generator, scaled=scaled, levels=levels, reciprocal=reciprocal,
-    )  # fmt: skip
+    relations = build_relations(name, num_relations, dimension, generator=generator, **options)
     shard = Shard.mine(num_entities)
     return Model(_normal_rows(shard, dimension, generator).mul_(entity_init), relations, shard)
 
@@ -80,21 +69,25 @@ def build_relations(
     name: str,
     num_relations: int,
     dimension: int,
-    K: int,
-    init: float | None,
     *,
     generator: torch.Generator,
+    K: int = 4,
+    relation_init: float | None = None,
     scaled: bool = False,
     levels: str = "1",
     reciprocal: bool = False,
 ) -> Any:
-    """The relations of a new model, of the class that has this name."""
+    """The relations of a new model, of the class that has this name.
+
+    relation_init: spread of the parameters; the default depends on the model. scaled: learn one factor per relation.
+    levels: the sizes of group elements, such as "1, 1/2, 0". An option that the model does not have is an error.
+    """
     if name not in MODELS:
         raise DihedralError(
             f"model {name!r} is unknown; choose one of {', '.join(MODELS)}{close_matches(name, MODELS)}"
         )
     model: Any = MODELS[name]
-    options: dict[str, Any] = {"init": model.default_init if init is None else init}
+    options: dict[str, Any] = {"init": model.default_init if relation_init is None else relation_init}
     for option, given, passed, allowed in (
         ("levels", levels != "1", {"grades": parse_levels(levels)}, model.is_gradable),
         ("scaled", scaled, {"K": K, "scaled": scaled}, model.is_discrete),
@@ -125,10 +118,12 @@ def restore_relations(
     """The relation operator of a stored model; the tensors are not trusted."""
     if "codes" in tensors:
         grades = parse_levels(settings.get("levels", "1"))
-        codes, scales = tensors["codes"], tensors.get("scales")
-        _check_shape(
-            "codes", codes, (num_relations, dimension // 2), (torch.uint8, torch.int8, torch.int16, torch.int32)
+        codes, scales, types = (
+            tensors["codes"],
+            tensors.get("scales"),
+            (torch.uint8, torch.int8, torch.int16, torch.int32),
         )
+        _check_shape("codes", codes, (num_relations, dimension // 2), types)
         if scales is not None:
             _check_shape("scales", scales, (num_relations,), (torch.float32,))
             if not torch.isfinite(scales).all():
@@ -173,10 +168,9 @@ def grow(stored: Relations, num_relations: int, options: dict[str, Any], seed: i
         grown.keep(stored.codes, stored.scales)
     else:
         tensors = stored.stored()
+        known = known_rows(grown, stored.num_relations)
         for name, parameter in grown.named_parameters():
-            parameter.data[known_rows(grown, stored.num_relations)] = tensors[name].to(
-                parameter.device, parameter.dtype
-            )
+            parameter.data[known] = tensors[name].to(parameter.device, parameter.dtype)
     return grown
 
 

@@ -131,12 +131,14 @@ class LogisticLoss:
                 losses = losses + F.softplus((swapped * self.relations.candidates(anchor)).sum(-1)) * reverse
             if self.component_weight:
                 losses = losses + self.component_weight * component_loss(query, positive, negative)
-            loss = losses.mean() + self.regulariser.penalty(anchor, target)
+            loss = losses.mean()
             if self.regularise_negatives:  # the anchor is in every negative triple
                 more = self.negatives * anchor.square().sum(-1) + negative_rows.square().sum((-1, -2))
                 loss = loss + self.regulariser.weight * 0.5 * more.mean()
         operator_gradient, row_gradient = torch.autograd.grad(loss, [operators, used])
-        return Gradients(loss.detach(), operator_gradient, RowGradients(ids, row_gradient))
+        penalty, slopes = self.regulariser.penalty_and_gradient(used[: 2 * size].detach(), size)
+        row_gradient[: 2 * size] += slopes
+        return Gradients(loss.detach() + penalty, operator_gradient, RowGradients(ids, row_gradient))
 
     def by_hand(self, questions: Questions, targets: Tensor, negatives: Tensor) -> Gradients:
         """Eq. 2 with the derivatives of softplus(±φ) written out; autograd differentiates only the queries."""

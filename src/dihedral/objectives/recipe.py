@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError, close_matches
-from dihedral.io.files import atomic_path
+from dihedral.io.files import write_text
 from dihedral.models import MODELS
 from dihedral.models.dihedral import check_group
 from dihedral.objectives.regularisers import REGULARISERS
@@ -360,19 +360,13 @@ def write_recipe(recipe: Recipe, path: Path) -> None:
     """Write a recipe as a TOML file with every setting, because defaults may change."""
     # numbers, booleans and strings have the same syntax in JSON and TOML
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in recipe.to_dict().items()]
-    with atomic_path(path) as partial:
-        partial.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(lines))
 
 
 def recipe_names() -> list[str]:
     """The names of the recipes that come with the library."""
-    return sorted(
-        f"{group.name}/{file.name.removesuffix('.toml')}"
-        for group in BUILT_IN.iterdir()
-        if group.is_dir()
-        for file in group.iterdir()
-        if file.name.endswith(".toml")
-    )
+    files = [f"{group.name}/{file.name}" for group in BUILT_IN.iterdir() if group.is_dir() for file in group.iterdir()]
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
 def _parse(text: bytes, name: str, where: str) -> Recipe:

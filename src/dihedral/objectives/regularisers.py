@@ -18,16 +18,12 @@ class Regulariser:
     degree: ClassVar[int] = 2  # the penalty of c · x is c^degree times that of x, for c of 0 or more
     includes_relations: bool = False
 
-    def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
-        """λ times the mean penalty of the positives, from rows [B, 2L]."""
-        return head.new_zeros(())
-
     def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: float) -> Tensor:
         """The part of the relations, from operators [R, 4, L] and the operator of each use."""
         return operators.new_zeros(())
 
     def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
-        """The same value and its gradient, from the rows [2B, 2L] of heads and tails together."""
+        """λ times the mean penalty of the positives, and its gradient, from the rows [2B, 2L] of heads and tails."""
         return rows.new_zeros(()), torch.zeros_like(rows)
 
     def repeated(self, rows: Tensor, counts: Tensor | None, batch_size: float) -> tuple[Tensor, Tensor]:
@@ -42,9 +38,6 @@ class Regulariser:
 @dataclass(frozen=True)
 class L2(Regulariser):
     """½(‖h‖² + ‖t‖²)."""
-
-    def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
-        return self.weight * (0.5 * (head.square().sum(-1) + tail.square().sum(-1))).mean()
 
     def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
         weight = self.weight / batch_size
@@ -64,9 +57,6 @@ class N3(Regulariser):
     def relation_penalty(self, operators: Tensor, index: Tensor, batch_size: float) -> Tensor:
         norms = operators.square().sum(1).div(2).pow(1.5).sum(1)  # [R]
         return self.weight / (2 * batch_size) * norms[index].sum()
-
-    def penalty(self, head: Tensor, tail: Tensor) -> Tensor:
-        return self.weight * (_cubed_norms(head) + _cubed_norms(tail)).mean()
 
     def penalty_and_gradient(self, rows: Tensor, batch_size: float) -> tuple[Tensor, Tensor]:
         weight = self.weight / batch_size
@@ -93,8 +83,3 @@ NONE = Regulariser()
 def make_regulariser(name: str, weight: float, includes_relations: bool = False) -> Regulariser:
     """The regulariser of this name and weight; weight 0 is no regulariser, whatever the name."""
     return REGULARISERS[name](weight, includes_relations) if weight and name != "none" else NONE
-
-
-def _cubed_norms(rows: Tensor) -> Tensor:
-    x, y = rows.chunk(2, dim=-1)
-    return (x.square() + y.square()).pow(1.5).sum(-1)

@@ -14,7 +14,7 @@ from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models import BlockRelations, Model
 from dihedral.runtime.distributed import any_rank
 from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer
-from dihedral.scoring.selection import best_answers, count_ranks
+from dihedral.scoring.selection import count_ranks, top_of_tiles
 
 CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
 ROW_ENTITIES = 1024  # the same for few questions, of which rows are wanted
@@ -130,23 +130,8 @@ class EmbeddingScorer:
         allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The best answers of questions (entities [n], steps [n]), as `Scorer.top` says."""
-        if count < 1:
-            raise DihedralError(f"count is {count}; ask for at least 1 answer")
-        shard = self.model.shard
-        count = min(count, shard.num_rows)
-        found = []
-        for part, scores in self.tiles(entities, steps, memory_mb):
-            if exclude is not None:
-                row, answer = exclude(entities[part], steps[part])
-                place, answer = shard.find(answer)
-                scores[row[place], answer] = float("-inf")
-            if allowed is not None:
-                scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
-            found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
-        if not found:
-            return steps.long().new_empty(0, count), self.candidates.new_empty(0, count)
-        ids, values = zip(*found, strict=True)
-        return torch.cat(ids), torch.cat(values)
+        tiles, shard = self.tiles(entities, steps, memory_mb), self.model.shard
+        return top_of_tiles(tiles, entities, steps, count, shard, exclude=exclude, allowed=allowed)
 
     # --- ranks ---------------------------------------------------------------------------------
 

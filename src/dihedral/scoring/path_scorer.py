@@ -12,8 +12,9 @@ from dihedral.errors import DihedralError
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models.path_model import PathModel
+from dihedral.runtime.distributed import Shard
 from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores
-from dihedral.scoring.selection import best_answers, count_ranks
+from dihedral.scoring.selection import count_ranks, top_of_tiles
 
 MAX_QUESTIONS = 256  # of a tile: their gates are in memory at the same time
 
@@ -74,30 +75,12 @@ class PathScorer:
         return score
 
     def top(
-        self,
-        entities: Tensor,
-        steps: Tensor,
-        count: int = 10,
-        *,
-        exclude: AnswerLookup | None = None,
-        allowed: Tensor | None = None,
-        memory_mb: int = MEMORY_MB,
-    ) -> tuple[Tensor, Tensor]:
+        self, entities: Tensor, steps: Tensor, count: int = 10, *, exclude: AnswerLookup | None = None,
+        allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count]."""
-        if count < 1:
-            raise DihedralError(f"count is {count}; ask for at least 1 answer")
-        count = min(count, self.num_entities)
-        nothing = torch.empty(0, count, device=self.device)
-        ids, values = [nothing.long()], [nothing]
-        for part, scores in self.tiles(entities, steps, memory_mb):
-            if exclude is not None:
-                scores[exclude(entities[part], steps[part])] = float("-inf")
-            if allowed is not None:
-                scores[:, ~allowed] = float("-inf")
-            best, found = best_answers(scores, count)
-            ids.append(best)
-            values.append(found)
-        return torch.cat(ids), torch.cat(values)
+        tiles, shard = self.tiles(entities, steps, memory_mb), Shard(self.num_entities)
+        return top_of_tiles(tiles, entities, steps, count, shard, exclude=exclude, allowed=allowed)
 
     def rank_counts(
         self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.errors import DihedralError
 from dihedral.runtime.distributed import Shard
+from dihedral.scoring.scorer import AnswerLookup
 
 BLOCK = 64  # entities that are represented by their maximum in the search for the best
 
@@ -26,6 +29,28 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ids = torch.cat([ids, rest], dim=1)
     best = scores.gather(1, ids).topk(count)
     return ids.gather(1, best.indices), best.values
+
+
+def top_of_tiles(
+    tiles: Iterator[tuple[slice, Tensor]], entities: Tensor, steps: Tensor, count: int, shard: Shard, *,
+    exclude: AnswerLookup | None, allowed: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`Scorer.top` of questions, from tiles of their scores, which are overwritten; shard: the candidates."""
+    if count < 1:
+        raise DihedralError(f"count is {count}; ask for at least 1 answer")
+    count, found = min(count, shard.num_rows), []
+    for part, scores in tiles:
+        if exclude is not None:
+            row, answer = exclude(entities[part], steps[part])
+            place, answer = shard.find(answer)
+            scores[row[place], answer] = float("-inf")
+        if allowed is not None:
+            scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
+        found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
+    if not found:
+        return steps.long().new_empty(0, count), steps.new_empty(0, count, dtype=torch.float32)
+    ids, values = zip(*found, strict=True)
+    return torch.cat(ids), torch.cat(values)
 
 
 def count_ranks(
