@@ -36,12 +36,6 @@ def test_a_fact_is_removed_from_every_split(graph):
     assert (len(change.after.test), len(change.removed), change.num_removed) == (0, 0, 1)
 
 
-def test_hashes_do_not_depend_on_the_order(graph):
-    new = [("eve", "parent", "ann"), ("eve", "parent", "bob")]
-    one, two = (change_graph(graph, facts, []).hashes for facts in (new, new[::-1]))
-    assert one == two and one["added"] != one["removed"]
-
-
 @pytest.mark.parametrize(
     ("add", "remove", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 from dataclasses import replace
 
@@ -11,9 +13,12 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.io.locks import lock_folder
 from dihedral.learn.loop import Interrupted
+from dihedral.store.card import model_card
 from dihedral.store.folder import describe
-from dihedral.store.trained import Version
+from dihedral.store.manifest import read_manifest
+from dihedral.store.trained import History, Version
 from dihedral.update.lineage import advice
 from dihedral.update.update import update_folder
 
@@ -303,13 +308,57 @@ def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):
     assert dh.load(tmp_path / "model").optimiser is not None
 
 
+KILLED_BEFORE_OLD_FILES_ARE_REMOVED = """
+import os, signal, sys
+from pathlib import Path
+from dihedral.store import folder
+from dihedral.update.update import update_folder
+
+folder.write_card = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+update_folder(Path(sys.argv[1]), remove=[tuple(sys.argv[2:5])], progress=False, device="cpu")
+"""
+
+
+def test_nothing_of_a_removed_fact_is_left_by_a_killed_update_once_the_model_is_opened(python, predictor, tmp_path):
+    predictor.save(tmp_path)
+    gone = next(predictor.graph.names_of(predictor.graph.train))
+    (tmp_path / "notes.txt").write_text("mine")
+    assert python("-c", KILLED_BEFORE_OLD_FILES_ARE_REMOVED, tmp_path, *gone).returncode == -signal.SIGKILL
+    assert (tmp_path / "known.arrow").exists()  # with the fact
+    updated = dh.load(tmp_path)
+    assert gone not in updated.graph.names_of(updated.graph.known)
+    files = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert files == {*read_manifest(tmp_path).names, "model.json", "README.md", "notes.txt"}
+    assert (tmp_path / "README.md").read_text() == model_card(updated.trained)
+
+
+def test_opening_a_model_leaves_a_save_that_is_not_done_alone(predictor, tmp_path):
+    predictor.save(tmp_path)
+    new = tmp_path / "known.save-0123abcd.arrow"
+    new.write_bytes(b"half")
+    with lock_folder(tmp_path, "taken"):
+        dh.load(tmp_path)
+        assert new.exists()
+    dh.load(tmp_path)
+    assert not new.exists()
+
+
+def test_a_version_has_no_hash_that_a_removed_fact_could_be_guessed_from(predictor):
+    gone = next(predictor.graph.names_of(predictor.graph.train))
+    history = predictor.update(add=NEW, remove=[gone], progress=False, calibrate=False).history
+    content = json.dumps([list(version.values()) for version in history.to_dict()["versions"]])
+    assert not re.search(r"[0-9a-f]{32}", content)
+    assert not any(name in content for name in (*predictor.graph.relations, *predictor.graph.entities))
+    old = history.to_dict()["versions"][1] | {"removed_sha256": "0" * 64, "fingerprint": "0" * 64, "removed_of": {}}
+    assert History.from_dict({"versions": [old]}).versions == history.versions[1:]  # older folders
+
+
 def test_versions_name_their_parents(predictor):
     one = predictor.update(add=NEW[:1], progress=False, calibrate=False)
     two = one.update(add=NEW[1:2], progress=False, calibrate=False)
     versions = two.history.versions
     assert [each.version for each in versions] == [0, 1, 2]
     assert [each.parent for each in versions] == [None, 0, 1]
-    assert versions[0].fingerprint == predictor.graph.fingerprint
     assert versions[2].before["test_mrr"] == pytest.approx(versions[1].test_mrr, abs=0.02)
 
 

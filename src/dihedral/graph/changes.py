@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +29,6 @@ class Change:
     removed: Triples  # from train
     num_removed: int  # from all splits
     num_known: int  # facts to add that the graph held already, in any split
-    hashes: dict[str, str]  # SHA-256 of the added and of the removed facts
 
     @property
     def new_entities(self) -> NDArray[np.int64]:
@@ -41,11 +39,10 @@ class Change:
         return self.after.num_relations - self.before.num_relations
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts and hashes; no fact."""
+        """The counts; no fact."""
         return {
             "added": len(self.added), "removed": self.num_removed, "new_entities": len(self.new_entities),
             "new_relations": self.num_new_relations, "known_already": self.num_known,
-            **{f"{name}_sha256": value for name, value in self.hashes.items()},
         }  # fmt: skip
 
 
@@ -91,8 +88,7 @@ def change_graph(graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedF
         raise DihedralError("no training facts would be left; a graph needs at least one")
     kept["train"] = np.concatenate([kept["train"], added])
     after = graph.replace(entities=entities, relations=relations, **kept)
-    hashes = {"added": _digest(after, added), "removed": _digest(graph, gone)}
-    return Change(graph, after, added, graph.train[is_gone["train"]], len(gone), int(is_known.sum()), hashes)
+    return Change(graph, after, added, graph.train[is_gone["train"]], len(gone), int(is_known.sum()))
 
 
 def _full_names(graph: Graph, facts: Iterable[NamedFact]) -> list[NamedFact]:
@@ -131,9 +127,3 @@ def _among(triples: Triples, others: Triples) -> NDArray[np.bool_]:
     entities, relations = (1 + max(int(each[:, part].max(initial=0)) for each in both) for part in ([0, 2], [1]))
     own, theirs = ((each[:, 0] * relations + each[:, 1]) * entities + each[:, 2] for each in both)
     return np.isin(own, theirs)
-
-
-def _digest(graph: Graph, triples: Triples) -> str:
-    """SHA-256 of facts by name, in any order."""
-    lines = sorted("\t".join(names) for names in graph.names_of(triples))
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -37,7 +37,8 @@ from dihedral.store.manifest import Manifest, holds_model, read_manifest, write_
 from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel
 
 Dtype = Literal["float32", "float16"]
-_LATER = re.compile(r"[a-z]+(-\d{5}-of-\d{5})?(\.labels)?\.save-[0-9a-f]{8}\.(safetensors|arrow|json)")
+_SHARD, _MARK = r"-\d{5}-of-\d{5}", r"\.save-[0-9a-f]{8}"
+_OWN = re.compile(rf"[a-z]+({_SHARD}|({_SHARD})?(\.labels)?{_MARK})\.(safetensors|arrow|json)")  # nobody else's names
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -81,7 +82,6 @@ def save_model(
     with lock_folder(folder, taken):
         remove_partial_files(folder)
         _write(folder, stored, dtype, shard_mb)
-        write_card(folder, stored)
 
 
 def _check_values(stored: TrainedModel, dtype: Dtype) -> None:
@@ -121,7 +121,7 @@ def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | N
         fingerprint=graph.fingerprint, notes=list(graph.notes), prefixes=graph.entities.prefixes,
         shards=new.shards, files=new.files, bytes={},
     )  # fmt: skip
-    _finish(folder, manifest, before)
+    _finish(folder, manifest, before, stored)
 
 
 def _tables(stored: TrainedModel) -> dict[str, Tensor]:
@@ -138,9 +138,8 @@ class _NewFiles:
         self.folder, self.mark = folder, "" if before is None else f".save-{token_hex(4)}"
         self.shards: list[str] = []
         self.files: dict[str, str] = {}
-        used = set() if before is None else before.names
-        for name in {path.name for path in folder.iterdir() if _LATER.fullmatch(path.name)} - used:
-            (folder / name).unlink()  # left by a save that was killed
+        for path in _leftovers(folder, before):
+            path.unlink()
 
     def shard(self, name: str) -> Path:
         self.shards.append(self._free(name))
@@ -194,10 +193,20 @@ def _changing(folder: Path) -> Iterator[tuple[Manifest, _NewFiles]]:
         _finish(folder, replace(before, files=before.files | new.files), before)
 
 
-def _finish(folder: Path, manifest: Manifest, before: Manifest | None) -> None:
-    """Write the manifest, which makes the new files the model's, and remove those that it no longer has."""
+def _leftovers(folder: Path, manifest: Manifest | None) -> list[Path]:
+    """The files that saves which were killed have left: their own ones, or those of the model that they replaced."""
+    used = set() if manifest is None else manifest.names
+    first = {re.sub(_MARK, "", name) for name in used}  # as the first save of a folder names them
+    names = {path.name for path in folder.iterdir() if _OWN.fullmatch(path.name) or path.name in first}
+    return [folder / name for name in names - used]
+
+
+def _finish(folder: Path, manifest: Manifest, before: Manifest | None, trained: TrainedModel | None = None) -> None:
+    """Write the manifest, which makes the new files the model's, and the card, and remove what it no longer has."""
     sizes = {name: (folder / name).stat().st_size for name in sorted(manifest.names)}
     write_manifest(folder, replace(manifest, bytes=sizes))
+    if trained is not None:
+        write_card(folder, trained)
     for name in () if before is None else before.names - manifest.names:
         with suppress(OSError):  # the new model is complete; an old file that stays does no harm
             (folder / name).unlink()
@@ -208,10 +217,18 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> TrainedMo
     while True:
         manifest = read_manifest(folder)
         try:
-            return _load(folder, manifest, device)
+            trained = _load(folder, manifest, device)
         except DihedralError:
             if read_manifest(folder) == manifest:
                 raise
+            continue
+        if _leftovers(folder, manifest):  # they may hold facts that an update has removed
+            with suppress(DihedralError, OSError), lock_folder(folder, "a save is not done"):
+                if read_manifest(folder) == manifest:
+                    write_card(folder, trained)
+                    for path in _leftovers(folder, manifest):
+                        path.unlink()
+        return trained
 
 
 def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> TrainedModel:

@@ -24,12 +24,11 @@ NOT_CALIBRATED = "it was not calibrated; call calibrate()"
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """A model after an update, or as it was trained (version 0, without a parent). It holds counts but no fact."""
+    """A model after an update, or as it was trained (version 0). It holds no hash: facts can be guessed from one."""
 
     version: int
     parent: int | None = None
     time: str = ""  # of the update, in UTC
-    fingerprint: str = ""  # of the graph
     facts: int  # for training
     entities: int | None = None  # in the graph of version 0
     relations: int | None = None
@@ -38,8 +37,6 @@ class Version:
     new_entities: int = 0
     new_relations: int = 0
     known_already: int = 0  # facts to add that the graph held
-    added_sha256: str = ""
-    removed_sha256: str = ""
     rows_changed: int = 0  # of the entities that the parent had
     rows: int = 0
     rows_started_over: int = 0

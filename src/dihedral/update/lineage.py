@@ -28,8 +28,8 @@ def versions_of(trained: TrainedModel) -> tuple[Version, ...]:
         return trained.history.versions
     graph = trained.graph
     first = Version(
-        version=0, fingerprint=graph.fingerprint, facts=len(graph.train), entities=graph.num_entities,
-        relations=graph.num_relations, **_measured(trained),
+        version=0, facts=len(graph.train), entities=graph.num_entities, relations=graph.num_relations,
+        **_measured(trained),
     )  # fmt: skip
     return (first,)
 
@@ -41,8 +41,7 @@ def record_update(parts: UpdateParts, after: TrainedModel, *, epochs: int, secon
     rows = after.model.entities.detach()[: before.graph.num_entities]
     version = Version(
         version=versions[-1].version + 1, parent=versions[-1].version,
-        time=datetime.now(UTC).isoformat(timespec="seconds"), fingerprint=change.after.fingerprint,
-        facts=len(change.after.train), **change.to_dict(),
+        time=datetime.now(UTC).isoformat(timespec="seconds"), facts=len(change.after.train), **change.to_dict(),
         rows_changed=int((rows != before.model.entities.detach()).any(dim=1).sum()), rows=len(rows),
         rows_started_over=int(parts.schedule.fresh[: len(rows)].sum()), trained_again=trained_again,
         relations_trained=parts.relations or trained_again, epochs=epochs, train_seconds=round(seconds, 3),
