@@ -48,7 +48,7 @@ def test_probabilities_keep_the_order_of_values_and_known_answers_are_certain(tr
     for plan, messages in evaluate(draw_queries(trained.graph.train_index, 3, seed=5), rows, Semantics()):
         message = messages[plan]
         order = torch.argsort(message.likely, descending=True)
-        found = np.array(probabilities(model, plan, message, order))
+        found = np.array(probabilities(model, trained.calibration.missing, plan, message, order))
         certain = (message.best[order] == 0).numpy()
         assert (found[certain] == 1).all() and (found[~certain] < 1).all()
         assert (np.diff(found[~certain]) <= 1e-12).all()

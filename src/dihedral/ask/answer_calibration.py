@@ -69,9 +69,9 @@ def probabilities(
 def fit_answers(scorer: Scorer, graph: Graph, seed: int = 0) -> AdditiveModel | None:
     """The model of probabilities; None if too few of the answers are true."""
     count = max(MIN_QUERIES, min(MAX_QUERIES, len(graph.valid) // 10))
-    seen = graph.index.select(graph.index.splits <= 1)
-    plans = draw_queries(seen, count, seed)
-    rows, facts = Transitions(scorer, graph.train_index.to(scorer.device)), KnownSteps(seen.to(scorer.device))
+    plans = draw_queries(graph.evidence_index, count, seed)
+    rows = Transitions(scorer, graph.train_index.to(scorer.device))
+    facts = KnownSteps(graph.evidence_index.to(scorer.device))
     parts, groups, truths = [], [], []
     values, answers = evaluate(plans, rows, Semantics()), evaluate(plans, facts, Semantics(width=1))
     for (plan, messages), (_, known) in zip(values, answers, strict=True):

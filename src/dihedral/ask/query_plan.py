@@ -101,7 +101,7 @@ class _Compiler:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise DihedralError(f"the query has more than {MAX_NODES} steps with its unions joined; use fewer unions")
-        items = list(_flat(patterns))
+        items = list(dict.fromkeys(_flat(patterns)))
         parts: list[Node] = []
         without: list[Node] = []
         for group in _groups(items, variable):
@@ -109,7 +109,7 @@ class _Compiler:
                 without.append(self.at([group[0].part], variable))
             else:
                 parts.append(self.group(group, variable))
-        parts = [part for part in parts if not isinstance(part, Anything)]
+        parts = [part for part in dict.fromkeys(parts) if not isinstance(part, Anything)]
         if not parts and without:
             raise DihedralError(f"{variable} is described only by what does not hold; add a fact that holds")
         if len(parts) == 1 and not without:
@@ -128,7 +128,9 @@ class _Compiler:
                 missing = [part for part in item.parts if variable not in variables(part)]
                 if missing:
                     raise DihedralError(f"a part of a union does not mention {variable}; every part must")
-                return Either(tuple(self.at([part, *rest], variable) for part in item.parts))
+                found = [self.at([part, *rest], variable) for part in item.parts]
+                ways = [way for each in found for way in (each.parts if isinstance(each, Either) else [each])]
+                return Either(tuple(dict.fromkeys(ways))) if len(set(ways)) > 1 else ways[0]
         if len(here) > 1 or isinstance(here[0], Not):
             shared = sorted(str(each) for each in set().union(*map(variables, here)) - {variable})
             cycle = f"the query has a cycle through {variable} and {shared[0]}"

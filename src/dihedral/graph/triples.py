@@ -170,6 +170,11 @@ class Graph:
         return self.index.select(self.index.splits == 0)
 
     @cached_property
+    def evidence_index(self) -> GraphIndex:
+        """The facts of train and valid, on which probabilities rest: those of test must not influence them."""
+        return self.index.select(self.index.splits <= 1)
+
+    @cached_property
     def by_degree(self) -> NDArray[np.int32]:
         """The entities with the most facts first."""
         degrees = np.zeros(self.num_entities, np.int64)

@@ -157,7 +157,7 @@ def missing_facts(
     order = np.zeros((2, 0))  # what they are ordered by, and z, which is the same without a correction
     for done, relation in enumerate(numbers, start=1):
         heads, tails = (predictor.candidates(among, relation, side) for side in SIDES)
-        if len(graph.index.members(relation)):
+        if len(graph.evidence_index.members(relation)):
             triples, scores = propose(predictor.evidence, relation, heads.numpy(), tails.numpy())
             left = is_left(triples)
             triples, scores = triples[left], scores[left]
@@ -194,8 +194,11 @@ def check_share(predictor: Predictor, name: str, value: float | None) -> None:
 def _filter(
     predictor: Predictor, about: NDArray[np.int64] | None, exclude: Sequence[tuple[str, str, str]]
 ) -> Callable[[Tensor], Tensor]:
-    """Which triples [n, 3] may be listed; excluded facts with names that the model does not know do not matter."""
-    entities, relations = predictor.graph.entities, predictor.graph.relations
+    """Which triples [n, 3] may be listed: no known fact, also none of test, which proposals may be.
+
+    Excluded facts with names that the model does not know do not matter.
+    """
+    entities, relations, index = predictor.graph.entities, predictor.graph.relations, predictor.graph.index
     known = [(h, r, t) for h, r, t in exclude if h in entities and r in relations and t in entities]
     gone = np.array([(entities.id(h), relations.id(r), entities.id(t)) for h, r, t in known], np.int32).reshape(-1, 3)
     member = torch.ones(len(entities), dtype=torch.bool)
@@ -205,6 +208,7 @@ def _filter(
 
     def is_left(triples: Tensor) -> Tensor:
         kept = member[triples[:, 0]] | member[triples[:, 2]]
+        kept &= index.locate(*triples.unbind(1)) < 0
         return kept & torch.from_numpy(~is_among(triples, gone, len(entities)))
 
     return is_left

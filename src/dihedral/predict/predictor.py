@@ -144,8 +144,8 @@ class Predictor:
 
     @cached_property
     def signatures(self) -> Signatures:
-        """Which entities fit which side of which relation, by all known facts."""
-        return Signatures(self.graph.index)
+        """Which entities fit which side of which relation, by the facts of train and valid."""
+        return Signatures(self.graph.evidence_index)
 
     def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
         """The same as a mask [N] on the model's device; None if all may answer."""
@@ -384,10 +384,10 @@ class Predictor:
 
     @property
     def evidence(self) -> Evidence:
-        """What the model and all known facts say about a proposed fact; rules only if the model is calibrated."""
+        """What the model and known facts say about a proposed fact; rules only if the model is calibrated."""
         rules = self.calibration.rules if self.calibration else NO_RULES
         if self._evidence is None or self._evidence.rules is not rules:  # it was calibrated since
-            self._evidence = Evidence(self.scorer, self.graph.index, rules, self.signatures)
+            self._evidence = Evidence(self.scorer, self.graph.evidence_index, rules, self.signatures)
         return self._evidence
 
     def probabilities(self, triples: Tensor, scores: Tensor | None = None) -> list[Any]:

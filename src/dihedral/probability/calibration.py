@@ -196,7 +196,9 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[in
     proposals, unseen = fit_additive(
         features, relations, held, graph.num_relations, seed=seed, growth=GROWTH, free=FREE
     )
-    missing = estimate_missing(unseen, held, len(graph.test) / len(graph.valid))
+    # Facts of test are known, but must not influence probabilities, unless the reader drew them from the user's own.
+    known = len(graph.test) / len(graph.valid) if graph.is_divided else 0.0
+    missing = estimate_missing(unseen, held, known)
     likely = np.where(held, 1.0, missing.of_unknown(unseen))
     true, false = false_triples(evidence, graph, (triples.numpy(), likely), seed)
     if len(true) < MIN_TRUE:
@@ -227,7 +229,7 @@ def false_triples(
     One half has one side replaced by an entity that fits it. One half is drawn from the best proposals [n, 3], each
     with the probability that it does not hold; the probabilities [n] that they do are given.
     """
-    rng, known = np.random.default_rng(seed), graph.index.select(graph.index.splits <= 1)
+    rng, known = np.random.default_rng(seed), graph.evidence_index
     order = rng.permutation(len(graph.valid))
     half = len(order) // 2
     true, false = (graph.valid[each] for each in (order[half:], order[half:].copy()))

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from dihedral.graph.patterns import wilson_interval
 
-MIN_BEST = 20  # proposals that the highest share is measured on, at least
+MIN_BEST = 100  # proposals that the highest share is measured on, at least; or half as many as valid holds, from 20
+CHOICE, WIDTH = 4, 3  # standard deviations of the bounds: the highest of many shares is too high by chance
 
 Values = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ class MissingShare:
     """The facts that are in neither train nor valid, as multiples of those in valid."""
 
     ratio: float  # μ, an estimate
-    low: float  # its 95 % confidence interval
+    low: float  # its confidence interval
     high: float
     known: float  # of these, facts that the graph holds all the same, such as those of test
 
@@ -68,9 +69,9 @@ def estimate_missing(shares: Values, held: NDArray[np.bool_], known: float) -> M
     """
     order = np.argsort(-shares, kind="stable")
     counts = np.arange(1, len(order) + 1)
-    low, high = wilson_interval(held[order].cumsum() / counts, counts)
-    best = min(MIN_BEST, len(order)) - 1
-    best += int(np.argmax(low[best:]))
-    share = held[order][: best + 1].mean()
-    ratio, least, most = (float(1 / each - 1) for each in (share, high[best], low[best]))
+    shares = held[order].cumsum() / counts
+    best = min(max(20, min(MIN_BEST, int(held.sum()) // 2)), len(order)) - 1
+    best += int(np.argmax(wilson_interval(shares, counts, CHOICE)[0][best:]))
+    low, high = wilson_interval(shares[best], counts[best], WIDTH)
+    ratio, least, most = (float(1 / each - 1) for each in (shares[best], high, low))
     return MissingShare(ratio, max(least, 0.0), most, known)

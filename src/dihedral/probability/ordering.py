@@ -90,7 +90,8 @@ def compare_orders(
     *, sample: int = SAMPLE, seed: int = 0,
 ) -> OrderReport:  # fmt: skip
     """Filtered MRR of a sample of a split in both orders, and the order to choose."""
-    known, ranker = KnownAnswers(graph, scorer.device), Ranker(scorer, graph, calibration)
+    seen = graph.replace(test=graph.test[:0]) if split == "valid" else graph  # test has no part in the choice
+    known, ranker = KnownAnswers(seen, scorer.device), Ranker(scorer, graph, calibration)
     triples = graph.split(split)
     drawn = np.random.default_rng(seed).permutation(len(triples))[:sample]
     asked = torch.from_numpy(triples[drawn].astype(np.int64)).to(scorer.device)
