@@ -349,12 +349,9 @@ def draw_paths(body: Body, count: int, rng: np.random.Generator) -> tuple[Ids, I
     return heads, ends, again
 
 
-def wilson_interval(shares: Shares, counts: NDArray[Any] | float, width: float = 1.96) -> tuple[Shares, Shares]:
-    """The confidence intervals of shares that were measured on some examples (Wilson, 1927).
-
-    width: on either side, in standard deviations; by default that of 95 %.
-    """
-    squared = width**2
+def wilson_interval(shares: Shares, counts: NDArray[Any] | float) -> tuple[Shares, Shares]:
+    """The 95 % confidence intervals of shares that were measured on some examples (Wilson, 1927)."""
+    squared = 1.96**2
     middle = (shares + squared / (2 * counts)) / (1 + squared / counts)
     half = np.sqrt(squared * (shares * (1 - shares) / counts + squared / (4 * counts**2))) / (1 + squared / counts)
     return (middle - half).clip(0), (middle + half).clip(max=1)

@@ -82,7 +82,7 @@ def fit_additive(
     growth: float = 1.0,
     free: int = 0,
 ) -> tuple[AdditiveModel, Values]:
-    """The model, and the probability of each example from a model that has not seen it.
+    """The model, and the value z of each example from a model that has not seen it.
 
     growth: how much larger each bin of the last curve is than the one above it. Use more than 1 if few examples are
     true, so that those with a high probability have small bins.
@@ -94,9 +94,9 @@ def fit_additive(
     for number in range(FOLDS):
         part = _minimise(examples.of(fold != number), start=weights)
         unseen[fold == number] = examples.of(fold == number).logits(part)
-    z, probability = _last_curve(unseen.round(DIGITS), truth, growth)
-    model = replace(_model(knots, examples, weights, num_relations), z=z, probability=probability)
-    return model, model.at(unseen)
+    unseen = unseen.round(DIGITS)
+    z, probability = _last_curve(unseen, truth, growth)
+    return replace(_model(knots, examples, weights, num_relations), z=z, probability=probability), unseen
 
 
 def fit_curves(

@@ -199,7 +199,8 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[in
     # Facts of test are known, but must not influence probabilities, unless the reader drew them from the user's own.
     known = len(graph.test) / len(graph.valid) if graph.is_divided else 0.0
     missing = estimate_missing(unseen, held, known)
-    likely = np.where(held, 1.0, missing.of_unknown(unseen))
+    shares = proposals.at(unseen)
+    likely = np.where(held, 1.0, missing.of_unknown(shares))
     true, false = false_triples(evidence, graph, (triples.numpy(), likely), seed)
     if len(true) < MIN_TRUE:
         raise DihedralError(f"false triples were found for {len(true)} valid triples; probabilities need {MIN_TRUE}")
@@ -209,8 +210,8 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[in
     judgements, by_others = fit_additive(
         features, judged[:, 1].numpy(), truth, graph.num_relations, seed=seed, free=FREE
     )
-    report = report_judgements(by_others, truth)
-    return Calibration(evidence.rules, proposals, judgements, _cuts(unseen), missing, judged=report)
+    report = report_judgements(judgements.at(by_others), truth)
+    return Calibration(evidence.rules, proposals, judgements, _cuts(shares), missing, judged=report)
 
 
 def _cuts(probabilities: NDArray[np.float64]) -> list[tuple[float, int]]:

@@ -7,8 +7,9 @@ s = V / (V + M + F), and the share of the unknown ones that hold is
     M / (M + F) = μ s / (1 - s),    μ = M / V.
 
 This is learning from positive and unlabelled examples (Elkan & Noto, 2008). Valid is drawn from the true facts at
-random, so μ is the same everywhere. Where no proposal is false, s = 1 / (1 + μ). So the highest share that enough
-proposals have gives μ. If some of the best proposals are false, μ is too high.
+random, so μ is the same everywhere. Where no proposal is false, s = 1 / (1 + μ): the share rises with the evidence up
+to that limit. So the limit of a curve with a limit gives μ. Few proposals may not reach it; then a weak assumption
+decides, that most of the best proposals hold.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dihedral.graph.patterns import wilson_interval
-
-MIN_BEST = 100  # proposals that the highest share is measured on, at least; or half as many as valid holds, from 20
-CHOICE, WIDTH = 4, 3  # standard deviations of the bounds: the highest of many shares is too high by chance
+MIN_BEST = 100  # the curve is fitted to at least so many proposals, and most of so many are assumed to hold
+BEST_TRUE, BEST_FALSE = 5.0, 0.2  # examples that this assumption is worth
+RATIOS = np.geomspace(0.02, 50, 200)  # of missing facts to those of valid
+LIKELY = 1.92  # 95 % confidence: how much less the logarithm of the likelihood may be than the best
 
 Values = NDArray[np.float64]
 
@@ -31,7 +32,7 @@ class MissingShare:
     """The facts that are in neither train nor valid, as multiples of those in valid."""
 
     ratio: float  # μ, an estimate
-    low: float  # its confidence interval
+    low: float  # its 95 % confidence interval
     high: float
     known: float  # of these, facts that the graph holds all the same, such as those of test
 
@@ -39,13 +40,13 @@ class MissingShare:
         """The share of unknown proposals that hold, from the share that is in valid.
 
         ratio: facts that the graph does not hold, as a multiple of those in valid. By default, the mean is taken over
-        the estimate, which counts twice, and its bounds: where nearly all missing facts are known, the estimate of the
-        others may be 0 by chance.
+        the estimate and its bounds, weighted as three points with the deviation of the estimate: where nearly all
+        missing facts are known, the estimate of the others may be 0 by chance.
         """
         if ratio is not None:
             return self._of_unknown(shares, ratio)
         each = [self._of_unknown(shares, each) for each in self._unknown()]
-        found: Values = np.average(each, axis=0, weights=[1, 2, 1])
+        found: Values = np.average(each, axis=0, weights=[1, 6, 1])
         return found
 
     def bounds(self, shares: Values) -> tuple[Values, Values]:
@@ -62,16 +63,34 @@ class MissingShare:
         return np.divide(true, unknown, out=np.zeros_like(true), where=true > 0)
 
 
-def estimate_missing(shares: Values, held: NDArray[np.bool_], known: float) -> MissingShare:
-    """The estimate from fitted shares of proposals [n] and which of them valid holds.
+def estimate_missing(z: Values, held: NDArray[np.bool_], known: float) -> MissingShare:
+    """The estimate from values z of proposals, by a model that has not seen them, and which of them valid holds.
 
-    The best proposals are those with the highest lower confidence bound of the share that valid holds.
+    Valid holds a share σ(k z + b) / (1 + μ) of the proposals with a value z. For each μ of a grid, k and b are fitted
+    to the best proposals. The interval holds each μ that is not much less likely than the best.
     """
-    order = np.argsort(-shares, kind="stable")
-    counts = np.arange(1, len(order) + 1)
-    shares = held[order].cumsum() / counts
-    best = min(max(20, min(MIN_BEST, int(held.sum()) // 2)), len(order)) - 1
-    best += int(np.argmax(wilson_interval(shares, counts, CHOICE)[0][best:]))
-    low, high = wilson_interval(shares[best], counts[best], WIDTH)
-    ratio, least, most = (float(1 / each - 1) for each in (shares[best], high, low))
-    return MissingShare(ratio, max(least, 0.0), most, known)
+    from scipy.optimize import minimize
+
+    order = np.argsort(-z, kind="stable")[: max(MIN_BEST, 2 * int(held.sum()))]
+    top = float(z[order[min(MIN_BEST, len(order)) - 1]])
+    found, start = [], np.zeros(2)
+    for ratio in RATIOS:
+        fitted = minimize(_loss, start, (ratio, z[order], held[order], top), "L-BFGS-B", jac=True)
+        start = fitted.x
+        found.append(fitted.fun)
+    loss = np.array(found)
+    inside = RATIOS[loss - loss.min() < LIKELY]
+    return MissingShare(float(RATIOS[loss.argmin()]), float(inside[0]), float(inside[-1]), known)
+
+
+def _loss(weights: Values, ratio: float, z: Values, held: NDArray[np.bool_], top: float) -> tuple[float, Values]:
+    """The penalised logistic loss of log k and b, and its gradient."""
+    k, b = np.exp(weights[0]), weights[1]
+    true, best = ((1 / (1 + np.exp(-k * each - b))).clip(1e-12, 1 - 1e-12) for each in (z, np.float64(top)))
+    share = true / (1 + ratio)
+    value = -np.log(np.where(held, share, 1 - share)).sum() + weights[0] ** 2 / 2
+    value -= BEST_TRUE * np.log(best) + BEST_FALSE * np.log(1 - best)
+    slope = np.where(held, true - 1, share * (1 - true) / (1 - share))
+    slope_of_best = BEST_FALSE * best - BEST_TRUE * (1 - best)
+    gradient = [k * (slope @ z + slope_of_best * top) + weights[0], slope.sum() + slope_of_best]
+    return float(value), np.array(gradient)
