@@ -104,9 +104,9 @@ def draw_explanation(explanation: Explanation, path: Path, graph: Graph | None =
     _lane(axes, start, end, 0, [step(relation)], None, ORANGE, 0.5)
     for number, chain in enumerate(explanation.paths, start=1):
         between = entity(chain.entities[1]) if len(chain.entities) == 3 else None
-        _lane(axes, start, end, number, list(map(step, chain.relations)), between, BLUE, chain.support)
-        axes.text(3.55, -number, f"{chain.support:.2f}", ha="center", va="center", fontsize=8, color=BLUE)
-    axes.text(3.55, 0, "support", ha="center", va="center", fontsize=8, color=GREY)
+        _lane(axes, start, end, number, list(map(step, chain.relations)), between, BLUE, chain.confidence)
+        axes.text(3.55, -number, f"{chain.confidence:.0%}", ha="center", va="center", fontsize=8, color=BLUE)
+    axes.text(3.55, 0, "holds for", ha="center", va="center", fontsize=8, color=GREY)
     _box(axes, start, entity(head), BLUE)
     _box(axes, end, entity(tail), BLUE)
     if not explanation.paths:

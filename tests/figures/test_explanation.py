@@ -13,9 +13,9 @@ from dihedral.figures import draw_explanation
 from paper.figures import BLUE, GREY, ORANGE
 
 
-def path_of(support, *steps):
-    """A path a, r, b or a, r, b, s, c with its support."""
-    return SimpleNamespace(support=support, entities=steps[::2], relations=steps[1::2])
+def path_of(confidence, *steps):
+    """A path a, r, b or a, r, b, s, c with the share of pairs that it holds for."""
+    return SimpleNamespace(confidence=confidence, entities=steps[::2], relations=steps[1::2])
 
 
 def explanation_of(*paths):
@@ -33,18 +33,18 @@ def boxes(axes):
     return {text.get_text(): text.get_bbox_patch().get_facecolor() for text in axes.texts if text.get_bbox_patch()}
 
 
-def test_every_path_has_a_lane_with_its_relations_and_support(tmp_path, saved):
+def test_every_path_has_a_lane_with_its_relations_and_share(tmp_path, saved):
     two_steps, one_step = path_of(0.75, "ann", "sister", "eve", "child", "bob"), path_of(0.5, "ann", "~niece", "bob")
     draw_explanation(explanation_of(two_steps, one_step), tmp_path / "a.png")
     (figure,) = saved
     (axes,) = figure.axes
     shown = texts(axes)
-    assert set(shown) == {"ann", "bob", "aunt", "sister", "eve", "child", "~niece", "0.75", "0.50", "support"}
+    assert set(shown) == {"ann", "bob", "aunt", "sister", "eve", "child", "~niece", "75%", "50%", "holds for"}
     assert shown["ann"] == ((0, -1), "white") and shown["bob"] == ((3, -1), "white")
     assert shown["aunt"] == ((1.5, 0.08), ORANGE) and shown["~niece"] == ((1.5, -1.92), BLUE)
     assert shown["sister"][0][1] == shown["child"][0][1] == -0.92 and shown["eve"][0] == (1.5, -1)
-    assert shown["0.75"] == ((3.55, -1), BLUE) and shown["0.50"] == ((3.55, -2), BLUE)
-    assert shown["support"] == ((3.55, 0), GREY)
+    assert shown["75%"] == ((3.55, -1), BLUE) and shown["50%"] == ((3.55, -2), BLUE)
+    assert shown["holds for"] == ((3.55, 0), GREY)
     assert set(boxes(axes)) == {"ann", "bob", "eve"}
     assert axes.get_ylim() == (-2.6, 0.6) and figure.get_figheight() == pytest.approx(0.9 + 0.8 * 3)
 
@@ -65,7 +65,7 @@ def test_lines_show_the_triple_dashed_and_stronger_paths_thicker(tmp_path, saved
 def test_triple_without_paths_says_so(tmp_path, saved):
     draw_explanation(explanation_of(), tmp_path / "a.svg")
     assert set(texts(saved[0].axes[0])) == {
-        "ann", "bob", "aunt", "support", "no path of known facts supports this triple"
+        "ann", "bob", "aunt", "holds for", "no path of known facts supports this triple"
     }  # fmt: skip
     assert "</svg>" in (tmp_path / "a.svg").read_text()
 
@@ -79,6 +79,6 @@ def test_long_names_are_shortened(tmp_path, saved):
 def test_explanation_of_a_trained_model_is_drawn(predictor, tmp_path, saved):
     found = dh.explain(predictor, *next(predictor.graph.names_of(predictor.graph.train[:1])), top=3)
     draw_explanation(found, tmp_path / "a.png")
-    supports = [text.get_text() for text in saved[0].axes[0].texts if text.get_position()[0] == 3.55]
-    assert found.paths and supports == [*(f"{path.support:.2f}" for path in found.paths), "support"]
+    shares = [text.get_text() for text in saved[0].axes[0].texts if text.get_position()[0] == 3.55]
+    assert found.paths and shares == [*(f"{path.confidence:.0%}" for path in found.paths), "holds for"]
     assert plt.get_fignums() == []

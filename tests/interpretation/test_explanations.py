@@ -1,17 +1,21 @@
-"""Explanations: paths of training facts, never the triple itself, and a clear message where nothing supports it."""
+"""Explanations: paths of known facts, never the triple itself, and a clear message where nothing supports it."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.interpretation import explanations
+from dihedral.graph.patterns import Reversals, wilson_interval
 from dihedral.interpretation.explanations import explain
+from dihedral.io.display import probability_text
 from dihedral.models import build_model
+from dihedral.probability.evidence import CountedRules
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def predictor():
 
 
 def named_facts(predictor) -> set[tuple[str, str, str]]:
-    return set(predictor.graph.names_of(predictor.graph.train))
+    return set(predictor.graph.names_of(predictor.graph.known))
 
 
 def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
@@ -29,7 +33,7 @@ def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
 
 
 def connections(predictor, triple: tuple[str, str, str]) -> set[tuple[str, ...]]:
-    """The signed relations of one or two training facts, other than the triple, that lead from its head to its tail."""
+    """The signed relations of one or two known facts, other than the triple, that lead from its head to its tail."""
     head, _, tail = triple
     facts = named_facts(predictor) - {triple}
     edges = facts | {(t, f"~{r}", h) for h, r, t in facts}
@@ -39,7 +43,7 @@ def connections(predictor, triple: tuple[str, str, str]) -> set[tuple[str, ...]]
     return direct | {(first[1], last[1]) for first, last in joined}
 
 
-def test_paths_consist_of_training_facts_from_head_to_tail(predictor):
+def test_paths_consist_of_known_facts_from_head_to_tail(predictor):
     facts = named_facts(predictor)
     explained = [explain(predictor, *triple) for triple in list(predictor.graph.names_of(predictor.graph.test))[:10]]
     assert any(found.paths for found in explained)
@@ -49,13 +53,13 @@ def test_paths_consist_of_training_facts_from_head_to_tail(predictor):
             assert (path.entities[0], path.entities[-1]) == (triple[0], triple[2])
             assert len(path.relations) == len(path.entities) - 1 == len(path.facts)
             assert set(path.facts) <= facts
-        supports = [path.support for path in found.paths]
-        assert supports == sorted(supports, reverse=True) and all(0.3 <= s <= 1.0001 for s in supports)
+        least = [float(wilson_interval(np.array(path.confidence), path.pairs)[0]) for path in found.paths]
+        assert least == sorted(least, reverse=True) and all(0 < path.confidence <= 1 for path in found.paths)
 
 
 @torch.no_grad()
-def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor, monkeypatch):
-    monkeypatch.setattr(explanations, "MIN_SUPPORT", -2.0)
+def test_all_connections_that_hold_elsewhere_are_paths_with_the_defined_match_and_counts(predictor, monkeypatch):
+    monkeypatch.setattr(Reversals, "same_steps", lambda self: np.arange(2 * len(self.size)))
     graph, scorer = predictor.graph, predictor.scorer
     units = torch.eye(scorer.entities.shape[1])
     dense = {
@@ -64,33 +68,75 @@ def test_all_connections_are_paths_with_the_defined_support_and_counts(predictor
     }
     dense |= {f"~{name}": matrix.T for name, matrix in dense.items()}
     for triple in list(graph.names_of(graph.train))[:40:10]:
-        facts = named_facts(predictor) - {triple}
+        facts = set(graph.names_of(graph.train)) - {triple}
         pairs = {name: {(h, t) for h, r, t in facts if r == name} for name in graph.relations}
         pairs |= {f"~{name}": {(t, h) for h, t in held} for name, held in pairs.items()}
         h, t = (scorer.entities[graph.entities.id(name)] for name in (triple[0], triple[2]))
         relation = dense[triple[1]]
-        paths = explain(predictor, *triple, top=100).paths
-        assert len(paths) > 1 and {path.relations for path in paths} == connections(predictor, triple)
-        for path in paths:
-            product, joined = dense[path.relations[0]], pairs[path.relations[0]]
+        found = explain(predictor, *triple, top=100)
+        paths = {path.relations: path for path in found.paths}
+        assert len(paths) > 1 and found.kinds == len(connections(predictor, triple))
+        for relations in connections(predictor, triple):
+            joined = pairs[relations[0]]
+            for step in relations[1:]:
+                joined = {(a, d) for (a, b), (c, d) in itertools.product(joined, pairs[step]) if b == c}
+            joined = {(a, b) for a, b in joined if a != b and (a, b) != (triple[0], triple[2])}
+            assert (relations in paths) == bool(joined & pairs[triple[1]])
+            if relations in paths:
+                path = paths[relations]
+                assert path.pairs == len(joined)
+                assert path.confidence == pytest.approx(len(joined & pairs[triple[1]]) / len(joined))
+        for path in paths.values():
+            product = dense[path.relations[0]]
             for step in path.relations[1:]:
                 product = product @ dense[step]
-                joined = {(a, d) for (a, b), (c, d) in itertools.product(joined, pairs[step]) if b == c}
             forwards = torch.cosine_similarity(h @ product, h @ relation, dim=0)
             backwards = torch.cosine_similarity(product @ t, relation @ t, dim=0)
-            assert path.support == pytest.approx(float(forwards + backwards) / 2, abs=1e-4)
-            joined = {(a, b) for a, b in joined if a != b and (a, b) != (triple[0], triple[2])}
-            assert path.pairs == len(joined)
-            expected = pytest.approx(len(joined & pairs[triple[1]]) / len(joined)) if joined else None
-            assert path.confidence == expected
+            assert path.match == pytest.approx(float(forwards + backwards) / 2, abs=1e-4)
 
 
-def test_a_triple_is_not_counted_in_the_confidence_of_its_own_paths(monkeypatch):
-    monkeypatch.setattr(explanations, "MIN_SUPPORT", -2.0)
+def test_a_triple_is_not_counted_in_the_confidence_of_its_own_paths():
     graph = dh.Graph.from_names([("a", "r", "b"), ("a", "s", "b"), ("c", "q", "d"), ("c", "r", "d")])
     found = explain(untrained(graph), "a", "r", "b")
-    assert [(path.relations, path.confidence, path.pairs) for path in found.paths] == [(("s",), None, 0)]
-    assert "joins no other pair" in str(found)
+    assert not found.supported and found.kinds == 1
+    said = "the one kind of path of one or two known facts between the two holds for no other pair"
+    assert said in str(found) and said in found._repr_html_()
+
+
+def test_paths_of_a_symmetric_relation_that_differ_in_direction_are_one():
+    pairs = [(f"a{i}", f"b{i}") for i in range(12)]
+    both_ways = [(x, "knows", y) for pair in pairs for x, y in (pair, pair[::-1])]
+    graph = dh.Graph.from_names([*both_ways, *((a, "likes", b) for a, b in pairs)])
+    found = explain(untrained(graph), "a0", "likes", "b0")
+    assert found.kinds == 2 and [path.relations[0].removeprefix("~") for path in found.paths] == ["knows"]
+    assert "holds for 48 % of 23: a0" in str(found)
+
+
+@pytest.mark.parametrize(("likely", "note"), [(0.02, "is lower"), (0.5, ""), (0.95, "is higher")])
+def test_a_probability_that_differs_from_the_best_path_is_explained(predictor, likely, note):
+    triple = next(t for t in predictor.graph.names_of(predictor.graph.test) if explain(predictor, *t).paths)
+    found = explain(predictor, *triple)
+    best = replace(found.paths[0], confidence=0.5, pairs=100, interval=None)
+    shown = replace(found, paths=(best,), probability=likely)
+    assert note in shown.note and bool(note) == bool(shown.note) and shown.note in str(shown)
+    assert ("rests on the score" in replace(shown, paths=()).note) == (likely > 0.05)
+
+
+@pytest.mark.parametrize("name", ["umls", "family-neural-lp"])
+def test_a_proposal_that_a_counted_rule_implies_shows_its_path(benchmark_graph, name):
+    graph = benchmark_graph(name)
+    predictor = untrained(graph)
+    rules = CountedRules.count(graph.train_index)
+    rng = np.random.default_rng(0)
+    implied = 0
+    for head, relation, _ in graph.train[rng.permutation(len(graph.train))[:15]].tolist():
+        found, values = rules.implied(graph.index, relation, np.array([head]))
+        tails = [tail for tail in found[np.argsort(-values)].tolist() if tail != head]
+        for tail in tails[:2]:
+            triple = next(graph.names_of(np.array([[head, relation, tail]])))
+            assert explain(predictor, *triple).paths, triple
+            implied += 1
+    assert implied >= 20
 
 
 def test_a_triple_is_not_evidence_for_itself(predictor):
@@ -108,7 +154,7 @@ def test_the_split_of_a_known_triple_is_named(predictor):
         assert found.split == split and found.known and f"a known fact ({split})" in str(found)
         assert found.to_dict()["known"] is True and found.to_dict()["split"] == split
     unknown = explain(predictor, "man_0000", "spouse", "man_0001")
-    assert unknown.split is None and not unknown.known and "known fact" not in str(unknown)
+    assert unknown.split is None and not unknown.known and "a known fact" not in str(unknown)
 
 
 def test_similar_facts_have_the_highest_products_of_cosines(predictor):
@@ -126,8 +172,8 @@ def test_similar_facts_have_the_highest_products_of_cosines(predictor):
 def test_a_spouse_is_supported_by_the_same_fact_backwards(predictor):
     facts = named_facts(predictor)
     head, _, tail = next(f for f in sorted(facts) if f[1] == "spouse" and (f[2], "spouse", f[0]) in facts)
-    best = explain(predictor, head, "spouse", tail).paths[0]
-    assert best.relations in (("~spouse",), ("spouse",))
+    paths = explain(predictor, head, "spouse", tail).paths
+    assert paths[0].relations in (("~spouse",), ("spouse",)) and ("spouse",) not in [p.relations for p in paths[1:]]
 
 
 def test_the_elements_add_up_to_the_score(predictor):
@@ -142,20 +188,16 @@ def test_a_triple_without_support_says_so(predictor):
     strangers = next((a, "spouse", b) for a, b in pairs if not connections(predictor, (a, "spouse", b)))
     found = explain(predictor, *strangers)
     assert not found.paths and not found.supported
-    assert "no path of training facts between the two supports it" in str(found)
-    assert "no path of one or two training facts joins the two" in str(found) and "joins the two" in found._repr_html_()
-    assert found.kinds == 0 and found.best_support is None
+    said = "no path of one or two known facts joins the two"
+    assert said in str(found) and said in found._repr_html_() and found.kinds == 0
 
 
-def test_a_triple_with_too_little_support_says_what_was_looked_at(predictor, monkeypatch):
-    triple = next(iter(predictor.graph.names_of(predictor.graph.test)))
-    best = explain(predictor, *triple, top=1000)
-    monkeypatch.setattr(explanations, "MIN_SUPPORT", 1.1)
-    found = explain(predictor, *triple)
-    assert not found.paths and found.best_support == best.paths[0].support
-    assert found.kinds == len(connections(predictor, triple)) > 1
-    said = f"the best of {found.kinds} kinds of paths of one or two training facts between the two has support"
-    assert f"{said} {found.best_support:.2f}, and at least 1.10 is needed" in str(found)
+def test_a_list_of_paths_says_how_many_more_there_are(predictor):
+    found = (explain(predictor, *triple, top=100) for triple in predictor.graph.names_of(predictor.graph.test))
+    every = next(each for each in found if len(each.paths) > 2)
+    short = explain(predictor, *every.triple, top=1)
+    assert short.paths == every.paths[:1] and short.more == len(every.paths) - 1 and every.more == 0
+    assert f"{short.more} more kind" in str(short) and "for other pairs; a higher top shows more" in str(short)
 
 
 def test_models_without_elements_have_no_explanations(family):
@@ -182,6 +224,6 @@ def test_an_explanation_has_the_probability_of_the_prediction(predictor):
     (expected,) = [answer.probability for answer in answers if answer.tail == tail]
     found = explain(predictor, head, relation, tail)
     assert found.probability == pytest.approx(expected)
-    assert f"probability {expected:.2f}, rank" in str(found)
+    assert f"probability {probability_text(expected)}, score" in str(found)
     bare = explain(dh.Predictor(dh.TrainedModel(predictor.model, predictor.graph)), head, relation, tail)
     assert bare.probability is None and "probability" not in str(bare)

@@ -127,7 +127,9 @@ def test_explain_matches_the_library(client, predictor):
         each.fact for each in expected.similar_facts
     ]
     assert found["similar_facts"] and all(-1 <= each["similarity"] <= 1 for each in found["similar_facts"])
-    assert [path["entities"] for path in found["paths"]] == [list(path.entities) for path in expected.paths]
+    shares = [(path["entities"], path["confidence"], path["pairs"]) for path in found["paths"]]
+    assert shares == [(list(path.entities), path.confidence, path.pairs) for path in expected.paths]
+    assert (found["kinds"], found["more"], found["note"]) == (expected.kinds, expected.more, expected.note)
     assert found["elements"].keys() == expected.elements.keys()
     predicted = predictor.predict(head=triple[0], tail=triple[2], top=6)
     same = next(each for each in predicted if each.relation == triple[1])

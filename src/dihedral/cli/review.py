@@ -16,6 +16,7 @@ from dihedral.cli import options as opt
 from dihedral.cli.output import counted_bar, remark, say
 from dihedral.errors import DihedralError
 from dihedral.interpretation.explanations import explain
+from dihedral.io.display import probability_text
 from dihedral.io.iris import BASE
 from dihedral.predict import reviewing
 from dihedral.predict.completion import check_share
@@ -138,7 +139,7 @@ class Session:
                 place += 1
                 continue
             likely = proposal["probability"]
-            value = f"score {proposal['score']:.2f}" if likely is None else f"probability {_shown(likely)}"
+            value = f"score {proposal['score']:.2f}" if likely is None else f"probability {probability_text(likely)}"
             say(f"{place + 1} of {len(proposals)}: {self._text(fact_of(proposal))}, {value}")
             place = self._next_place(proposals, place)
         counts = ", ".join(f"{self.counts[name]} {word}" for name, word in PAST.items())
@@ -183,11 +184,6 @@ class Session:
         self.counts[undone.decision] = max(0, self.counts[undone.decision] - 1)  # it may be of an earlier session
         places = [number for number, each in enumerate(proposals) if fact_of(each) == undone.fact]
         return places[0] if places else place
-
-
-def _shown(probability: float) -> str:
-    """A probability; never as 0 or 1."""
-    return "< 0.01" if probability < 0.01 else "> 0.99" if probability > 0.99 else f"{probability:.2f}"
 
 
 def _read_line() -> str:

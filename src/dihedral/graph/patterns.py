@@ -91,6 +91,16 @@ class Reversals:
         best = [i for i in np.argsort(-counts, kind="stable") if share[i] >= confidence]
         return [(int(first[i]), int(second[i])) for i in best]
 
+    def same_steps(self, confidence: float = 0.8, support: int = 10) -> Counts:
+        """For each step [2R] one that joins the same pairs: that of an inverse, or of a symmetric relation forwards."""
+        relations = len(self.size)
+        same = np.arange(2 * relations)
+        for first, second in self.inverse_pairs(confidence, support):
+            same[[second, second + relations]] = first + relations, first
+        backwards = np.flatnonzero(np.isin(same % relations, self.symmetric(confidence, support)))
+        same[backwards] %= relations
+        return same
+
     def pairs(self, support: int) -> tuple[Counts, Counts, Counts]:
         """Different relations r₁ < r₂ with at least this support, and the support, in order of the relations."""
         entries = self.support.tocoo()
@@ -248,9 +258,9 @@ def _table(*columns: Any) -> Counts:
 # --- single rules ------------------------------------------------------------------------------
 
 
-def count_rule(index: GraphIndex, body: Sequence[int], head: int, *, without: Triple | None = None) -> RuleCount:
-    """Counts of one rule of any length, as `count_rules`."""
-    return count_rules(index, body, [head], without=without)[0]
+def count_rule(index: GraphIndex, body: Sequence[int], head: int, **options: Any) -> RuleCount:
+    """Counts of one rule of any length, with the options of `count_rules`."""
+    return count_rules(index, body, [head], **options)[0]
 
 
 def count_rules(

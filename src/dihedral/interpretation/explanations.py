@@ -1,8 +1,9 @@
-"""Why a triple is predicted: supporting paths in the graph, similar facts, and the components that carry its score.
+"""Why a triple is predicted: paths of known facts, similar facts, and the components that carry its score.
 
-The support of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean of two
-cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt. The confidence of the path is counted in training, without the
-triple in question (`graph.patterns.count_rules`).
+A path counts as a reason by its confidence: of the other pairs that its steps join in training, the share that the
+relation holds (`graph.patterns.count_rules`). Paths are ordered by the lower end of its 95 % confidence interval. The
+match of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean of two cosines,
+of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,17 +20,18 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.joins import Triple, bodies_between
-from dihedral.graph.patterns import Interval, count_rules
+from dihedral.graph.patterns import Interval, count_rule, wilson_interval
 from dihedral.graph.steps import SIDES, Fact, Step, facts_along, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
-from dihedral.io.display import table
+from dihedral.io.display import probability_text, table
 from dihedral.models.dihedral import DiscreteRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
 
-MIN_SUPPORT = 0.3  # paths with less are not shown
+MAX_KINDS = 100  # kinds of paths that are counted: those of the counted rules, then those with the highest match
+CLOSE = 0.05  # a probability that differs by less from what the best path holds for needs no note
 MAX_BODIES = 1_000_000  # pairs of facts between head and tail that are looked at
 MAX_COUNTED = 1 << 22  # paths along the relations of a path that are all counted; of more, a sample
 
@@ -39,18 +42,35 @@ Bodies = dict[Steps, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SupportingPath:
-    """A path of training facts from head to tail."""
+    """A path of known facts from head to tail."""
 
     relations: tuple[str, ...]  # `~name` is walked backwards
     entities: tuple[str, ...]  # from head to tail
-    support: float  # how far the product of the relations acts like the relation, on these entities
-    confidence: float | None  # the share of `pairs` that the relation holds in training; None if there are no pairs
+    confidence: float  # the share of `pairs` that the relation holds in training
     pairs: int  # other pairs that these relations join in training, the explained triple left out
+    match: float  # how far the product of the relations acts like the relation, on these entities
     facts: tuple[Fact, ...]  # along the path, as the graph holds them
     interval: Interval | None = None  # confidence and pairs are estimates from a sample; None if they are exact
 
     def __str__(self) -> str:
         return self.text()
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The 95 % confidence interval of the confidence."""
+        if self.interval is not None:
+            return self.interval.low, self.interval.high
+        low, high = wilson_interval(np.array(self.confidence), self.pairs)
+        return float(low), float(high)
+
+    @property
+    def counted(self) -> str:
+        """What the path holds for."""
+        if self.interval is None:
+            return f"holds for {_percent(self.confidence)} of {self.pairs:,}"
+        sample, low, high = self.interval
+        share = f"{self.confidence:.2%} ({low:.2%} to {high:.2%})"
+        return f"holds for {share} of about {self.pairs:,}, in a sample of {sample:,}"
 
     def text(self, entity: Show = str, relation: Show = str) -> str:
         """The path for people to read, with names as they are to be shown."""
@@ -80,9 +100,9 @@ class Explanation:
     similar_facts: tuple[SimilarFact, ...]
     elements: dict[str, float]  # what the components with each element of D_K add to the score
     labels: dict[str, str] = field(default_factory=dict)  # by name, for all names above that have one
-    complete: bool = True  # whether all paths were looked at: head and tail may have too many facts in common
+    complete: bool = True  # whether all paths were counted: head and tail may have too many facts in common
     kinds: int = 0  # how many sequences of relations the paths between the two have
-    best_support: float | None = None  # the highest support of any kind; None if there are no paths
+    more: int = 0  # kinds of paths that hold for other pairs too, and are not among `paths`
     probability: float | None = None  # that it holds, as if it were not known; None if the model is not calibrated
 
     @property
@@ -97,13 +117,24 @@ class Explanation:
     @property
     def unsupported(self) -> str:
         """What was looked for, of a triple that nothing supports."""
-        if self.best_support is None:
-            return "no path of one or two training facts joins the two"
-        kinds = "the one kind of path" if self.kinds == 1 else f"the best of {self.kinds:,} kinds of paths"
-        return (
-            f"{kinds} of one or two training facts between the two has support {self.best_support:.2f}, and at least "
-            f"{MIN_SUPPORT:.2f} is needed"
-        )
+        if not self.kinds:
+            return "no path of one or two known facts joins the two"
+        kinds = "the one kind of path" if self.kinds == 1 else f"each of the {self.kinds:,} kinds of paths"
+        return f"{kinds} of one or two known facts between the two holds for no other pair"
+
+    @property
+    def note(self) -> str:
+        """Why the probability is not the confidence of the best path; empty if nobody would ask."""
+        low, high = self.paths[0].bounds if self.paths else (0.0, 0.0)
+        if self.probability is None or low - CLOSE <= self.probability <= high + CLOSE:
+            return ""
+        if self.probability < low:
+            return (
+                "the probability is lower, because of the pairs that a path joins, those that the graph does not hold "
+                "are less often right"
+            )
+        why = "is higher, because it also rests" if self.paths else "of the triple rests"
+        return f"the probability {why} on the score and on the facts that each of the two has"
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self) | {"known": self.known, "supported": self.supported}
@@ -113,9 +144,9 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """The score, and the probability if there is one."""
-        likely = "" if self.probability is None else f", probability {self.probability:.2f}"
-        return f"score {self.score:.2f}{likely}"
+        """The probability if there is one, and the score."""
+        likely = "" if self.probability is None else f"probability {probability_text(self.probability)}, "
+        return f"{likely}score {self.score:.2f}"
 
     def __str__(self) -> str:
         return self.text()
@@ -132,14 +163,18 @@ class Explanation:
             f"{self.ranks['head']:g} among heads{known}"
         ]
         if self.paths:
-            lines.append("supporting paths:")
+            lines.append("paths of known facts, and the share of the other pairs joined in this way that it holds for:")
             for path in self.paths:
-                lines.append(f"  {path.support:.2f}  {path.text(entity, relation)}")
-                lines.append(f"        {_counted(path)}")
+                lines.append(f"  {path.counted}: {path.text(entity, relation)} (match of elements {path.match:.2f})")
         else:
-            lines.append(f"no path of training facts between the two supports it: {self.unsupported}")
+            lines.append(self.unsupported)
+        if self.more:
+            kinds = "kind of path holds" if self.more == 1 else "kinds of paths hold"
+            lines.append(f"{self.more:,} more {kinds} for other pairs; a higher top shows more")
+        if self.note:
+            lines.append(self.note)
         if not self.complete:
-            lines.append(f"only {MAX_BODIES:,} of the paths between the two were looked at")
+            lines.append("the two have so many facts in common that not all paths between them were counted")
         lines.append("similar facts:")
         lines += [f"  {each.similarity:.2f}  {shown(each.fact)}" for each in self.similar_facts]
         added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
@@ -151,28 +186,20 @@ class Explanation:
             label = self.labels.get(name.removeprefix("~"))
             return f"{'~' if name.startswith('~') else ''}{label} ({name.removeprefix('~')})" if label else name
 
-        paths = [[path.text(shown, shown), path.support, path.confidence, path.pairs] for path in self.paths]
+        paths = [[path.counted, path.text(shown, shown), path.match] for path in self.paths]
         similar = [[" ".join(map(shown, each.fact)), each.similarity] for each in self.similar_facts]
         title = " ".join(map(shown, self.triple))
         ranks = f"{title}: {self.summary}, rank {self.ranks['tail']:g} among tails"
-        header = ("supporting path", "support", "confidence", "other pairs")
+        header = ("of other pairs", "path of known facts", "match of elements")
         return (
-            table(header, paths or [[f"none: {self.unsupported}"]], ranks)
+            table(header, paths or [[f"none: {self.unsupported}"]], f"{ranks}. {self.note}")
             + table(("similar fact", "similarity"), similar)
             + table(("element", "adds to the score"), list(self.elements.items())[:4])
         )
 
 
-def _counted(path: SupportingPath) -> str:
-    if path.confidence is None:
-        return "joins no other pair"
-    if path.interval is None:
-        return f"holds for {path.confidence:.0%} of the {path.pairs} other pairs joined this way"
-    sample, low, high = path.interval
-    return (
-        f"holds for {path.confidence:.2%} ({low:.2%} to {high:.2%}) of about {path.pairs:,} other pairs joined this "
-        f"way, in a sample of {sample:,}"
-    )
+def _percent(share: float) -> str:
+    return "< 1 %" if 0 < share < 0.01 else "> 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
 
 
 @torch.no_grad()
@@ -192,8 +219,8 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     for side in SIDES:
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
-    bodies, complete = bodies_between(graph.train_index, h, t, without=(h, r, t), max_paths=MAX_BODIES)
-    support = _supports(scorer, bodies, (h, r, t))
+    bodies, complete = bodies_between(graph.index, h, t, without=(h, r, t), max_paths=MAX_BODIES)
+    paths = _paths(predictor, bodies, _matches(scorer, bodies, (h, r, t)), (h, r, t))
     score = scorer.score(triple)
     found = Explanation(
         triple=next(graph.names_of(triple.cpu().numpy())),
@@ -201,35 +228,37 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         score=float(score[0]),
         probability=predictor.probabilities(triple, score)[0],
         ranks=ranks,
-        paths=tuple(_paths(graph, bodies, support, (h, r, t), top)),
+        paths=tuple(paths[:top]),
         similar_facts=tuple(_similar_facts(scorer, graph, (h, r, t), top)),
         elements=_elements(scorer, h, r, t),
-        complete=complete,
+        complete=complete and len(bodies) <= MAX_KINDS,
         kinds=len(bodies),
-        best_support=max(support.values(), default=None),
+        more=len(paths[top:]),
     )
     return replace(found, labels=graph.labels_in(found))
 
 
-def _paths(graph: Graph, bodies: Bodies, support: dict[Steps, float], triple: Triple, top: int) -> list[SupportingPath]:
-    """The paths with the highest support, one for each body."""
-    h, r, t = triple
-    best = [steps for steps in bodies if support[steps] >= MIN_SUPPORT]
-    paths = []
-    for steps in sorted(best, key=lambda steps: (-support[steps], steps))[:top]:
-        (counted,) = count_rules(graph.train_index, steps, [r], without=triple, max_paths=MAX_COUNTED)
+def _paths(predictor: Predictor, bodies: Bodies, match: dict[Steps, float], triple: Triple) -> list[SupportingPath]:
+    """The paths that hold for other pairs, the best one of those whose steps join the same pairs."""
+    (h, r, t), graph, same = triple, predictor.graph, predictor.reversals.same_steps()
+    rules = {tuple(body): confidence for body, confidence in predictor.evidence.rules.of(r)}
+    found: dict[Steps, SupportingPath] = {}
+    for steps in sorted(bodies, key=lambda steps: (-rules.get(steps, 0.0), -match[steps], steps))[:MAX_KINDS]:
+        counted = count_rule(graph.train_index, steps, r, without=triple, max_paths=MAX_COUNTED)
+        if not counted.support:
+            continue
         relations = tuple(Step.from_id(step, graph.num_relations).name(graph.relations) for step in steps)
         entities = tuple(graph.entities[entity] for entity in (h, *bodies[steps], t))
         facts = tuple(facts_along(relations, entities, graph.relations))
-        paths.append(
-            SupportingPath(
-                relations, entities, support[steps], counted.confidence, counted.pairs, facts, counted.interval
-            )
+        path = SupportingPath(
+            relations, entities, counted.support / counted.pairs, counted.pairs, match[steps], facts, counted.interval
         )
-    return paths
+        key = tuple(same[list(steps)].tolist())
+        found[key] = max(found.get(key, path), path, key=lambda path: path.bounds)
+    return sorted(found.values(), key=lambda path: path.bounds, reverse=True)
 
 
-def _supports(scorer: EmbeddingScorer, bodies: Iterable[Steps], triple: Triple) -> dict[Steps, float]:
+def _matches(scorer: EmbeddingScorer, bodies: Iterable[Steps], triple: Triple) -> dict[Steps, float]:
     """How far each body acts on the two entities like the relation."""
     h, r, t = triple
 
@@ -250,8 +279,8 @@ def _supports(scorer: EmbeddingScorer, bodies: Iterable[Steps], triple: Triple) 
         for part in torch.tensor(these, device=scorer.device, dtype=torch.long).view(-1, length).split(CHUNK):
             interruption.check()
             forwards, backwards = both_ends(part)
-            support = 0.5 * (forwards @ right.T + backwards @ left.T)[:, 0]
-            found |= dict(zip(map(tuple, part.tolist()), support.tolist(), strict=True))
+            match = 0.5 * (forwards @ right.T + backwards @ left.T)[:, 0]
+            found |= dict(zip(map(tuple, part.tolist()), match.tolist(), strict=True))
     return found
 
 

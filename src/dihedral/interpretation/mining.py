@@ -333,14 +333,9 @@ class Pruning:
     """
 
     def __init__(self, index: GraphIndex, min_support: int) -> None:
-        self.index, relations = index, index.num_relations
-        self.reversals = find_reversals(index)
-        self.step = np.arange(2 * relations)  # a step that joins the same pairs
-        for first, second in self.reversals.inverse_pairs(SAME, min_support):
-            self.step[[second, second + relations]] = first + relations, first
+        self.index, self.reversals = index, find_reversals(index)
+        self.step = self.reversals.same_steps(SAME, min_support)
         self.symmetric = set(self.reversals.symmetric(SAME, min_support))
-        backwards = np.flatnonzero(np.isin(self.step % relations, list(self.symmetric)))
-        self.step[backwards] %= relations
         self._seen: set[tuple[Steps, int]] = set()
         self._kept: dict[int, list[tuple[Steps, float]]] = {}
         self._bodies: dict[Steps, Body] = {}

@@ -34,6 +34,11 @@ def visible_json(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def probability_text(probability: float) -> str:
+    """A probability; never as 0 or 1."""
+    return "< 0.01" if probability < 0.01 else "> 0.99" if probability > 0.99 else f"{probability:.2f}"
+
+
 class Markup(str):
     """Text that is HTML already."""
 

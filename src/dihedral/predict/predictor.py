@@ -15,6 +15,7 @@ from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_an
 from dihedral.ask.messages import Semantics, Transitions
 from dihedral.errors import DihedralError, check_triples
 from dihedral.graph import Graph, KnownAnswers
+from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, question_steps
 from dihedral.graph.triples import SPLITS
@@ -146,6 +147,11 @@ class Predictor:
     def signatures(self) -> Signatures:
         """Which entities fit which side of which relation, by the facts of train and valid."""
         return Signatures(self.graph.evidence_index)
+
+    @cached_property
+    def reversals(self) -> Reversals:
+        """How often the training pairs of relations are held reversed."""
+        return find_reversals(self.graph.train_index)
 
     def allowed(self, among: Among, relation: str, side: Side) -> Tensor | None:
         """The same as a mask [N] on the model's device; None if all may answer."""

@@ -295,10 +295,11 @@ class ExplainResponse(Fact, ModelResponse):
     ranks: dict[str, float]
     supported: bool
     paths: list[SupportingPath]
-    complete: bool  # whether all paths between head and tail were looked at
+    complete: bool  # whether all paths between head and tail were counted
     kinds: int  # distinct sequences of relations between the two
-    best_support: float | None  # the highest of all kinds; null if there are none
+    more: int  # kinds of paths that hold for other pairs too and are not listed
     unsupported: str | None  # what was looked for, if nothing was found
+    note: str  # why the probability differs from what the best path holds for; empty if it does not
     similar_facts: list[SimilarFact]
     elements: dict[str, float]
 

@@ -18,7 +18,6 @@ from dihedral.ask.tree import Query, check_size
 from dihedral.errors import DihedralError, close_names
 from dihedral.graph import Graph
 from dihedral.graph.name_search import NameSearch
-from dihedral.graph.patterns import Counts, find_reversals
 from dihedral.graph.steps import SIDES
 from dihedral.graph.types import Members, types_of
 from dihedral.interpretation import Algebra, MinedRule
@@ -103,12 +102,6 @@ class ServedModel:
     def types(self) -> Members:
         """The entities of each type."""
         return types_of(self.graph)
-
-    @cached_property
-    def mutual(self) -> tuple[Counts, Counts]:
-        """How many pairs of each relation are also held reversed, and how many pairs it has."""
-        found = find_reversals(self.graph.train_index)
-        return found.mutual, found.size
 
     def mined_rules(self) -> list[MinedRule]:
         """All rules mined from the model; the first call takes seconds for a large graph."""

@@ -78,7 +78,7 @@ def relation(served: ServedModel, name: NameParam, mine: MineParam = True) -> sc
 
 
 def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schemas.RelationSummary:
-    names, a, (both_ways, size) = served.graph.relations, served.algebra, served.mutual
+    names, a, reversals = served.graph.relations, served.algebra, served.predictor.reversals
     shares: list[ComponentShare | None] = [None, None]
     inverses = []
     if a is not None:
@@ -91,7 +91,7 @@ def _summary(served: ServedModel, number: int, nearest: Sequence[int]) -> schema
     return schemas.RelationSummary(
         name=names[number],
         facts=int(served.fact_counts[number]),
-        mutual=RuleCount(int(both_ways[number]), int(size[number]), 0),
+        mutual=RuleCount(int(reversals.support[number, number]), int(reversals.size[number]), 0),
         symmetry=shares[0],
         skewness=shares[1],
         inverses=inverses,

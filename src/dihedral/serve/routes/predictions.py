@@ -133,11 +133,11 @@ def missing(
 
 @endpoint(router, "/explain", methods=("GET", "POST"))
 def explain(served: ServedModel, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
-    """Paths of known facts that support a triple, similar facts, and the elements that contribute to its score."""
+    """Paths of known facts that support a triple, the best first, similar facts, and what elements add to its score."""
     found = dh.explain(served.predictor, body.head, body.relation, body.tail, top=body.top)
     similar = [schemas.named(each.fact) | {"similarity": each.similarity} for each in found.similar_facts]
-    unsupported = None if found.supported else found.unsupported
-    content = found.to_dict() | schemas.named(found.triple) | {"similar_facts": similar, "unsupported": unsupported}
+    texts = {"unsupported": None if found.supported else found.unsupported, "note": found.note}
+    content = found.to_dict() | schemas.named(found.triple) | {"similar_facts": similar} | texts
     return schemas.ExplainResponse(**content)
 
 

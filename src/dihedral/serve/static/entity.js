@@ -1,7 +1,7 @@
 // Pages for entities: facts and predictions of one entity, and the explanation of a prediction.
 
 import { fetchJson } from "./api.js";
-import { PROBABILITY_NOTE, bar, el, formatProbability, idOf, intervalText, number, percent, plural, short, soft } from "./dom.js";
+import { PROBABILITY_NOTE, bar, el, formatProbability, formatShare, idOf, intervalText, number, plural, short, soft } from "./dom.js";
 import { elementTitle, explanationGraph, symmetry } from "./pictures.js";
 import { to } from "./routes.js";
 
@@ -150,15 +150,18 @@ export async function whyPage(triple, model) {
         el("h1", { class: "triple" }, entityLink(head), el("span", { class: found.known ? "via" : "via guess" }, relationLink(relation)), entityLink(tail))),
       el("dl", { class: "numbers" }, numbers.map(([value, label, title]) => el("div", { title }, el("dt", {}, label), el("dd", {}, value)))),
       el("section", { class: "card" },
-        el("h2", {}, found.supported ? "Supporting paths of known facts" : "No supporting path of known facts"),
+        el("h2", {}, found.supported ? "Paths of known facts" : "No supporting path of known facts"),
         el("p", { class: "muted" }, found.supported
-          ? "The support of a path is high if the product of its relations maps the head to the tail as the relation does."
-          : `Looked for: paths of one or two training facts from ${short(head)} to ${short(tail)} whose product acts on both as the relation does. Result: ${found.unsupported}.`),
-        !found.complete && el("p", { class: "muted" }, "The two entities have very many facts in common; not all paths between them were looked at."),
+          ? "Each is shown with the share of the other pairs joined in the same way for which the relation holds, counted in the training facts."
+          : `Looked for: paths of one or two known facts from ${short(head)} to ${short(tail)} that lead to facts of the relation elsewhere. Result: ${found.unsupported}.`),
+        found.note && el("p", {}, `${found.note[0].toUpperCase()}${found.note.slice(1)}.`),
+        !found.complete && el("p", { class: "muted" }, "The two entities have very many facts in common; not all paths between them were counted."),
         explanationGraph(found, (name) => to("entity", name)),
         found.paths.length > 0 && el("ul", { class: "ways" }, found.paths.map((path) => el("li", {},
-          el("span", {}, path.relations.map((step, i) => [i > 0 && " · ", relationStep(step)])),
-          el("span", { class: "muted" }, path.pairs ? `true for ${percent(path.confidence)} of ${path.interval ? "about" : "the"} ${plural(path.pairs, "other pair")} that it connects${intervalText(path)}` : "connects no other pair"))))),
+          el("span", {}, `holds for ${formatShare(path.confidence)} of ${path.interval ? "about " : ""}${plural(path.pairs, "other pair")}${intervalText(path)}: `,
+            path.relations.map((step, i) => [i > 0 && " · ", relationStep(step)])),
+          el("span", { class: "muted", title: "how similarly the elements of the path and of the relation move the two entities" }, `match of elements ${path.match.toFixed(2)}`)))),
+        found.more > 0 && el("p", { class: "muted" }, `${plural(found.more, "more kind of path holds", "more kinds of paths hold")} for other pairs.`)),
       el("div", { class: "two" },
         el("section", {}, el("h2", {}, "Similar facts"),
           found.similar_facts.length === 0 && el("p", { class: "muted" }, "Looked for: other training facts of this relation. There are none."),

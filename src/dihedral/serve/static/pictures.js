@@ -1,6 +1,6 @@
 // SVG figures: the elements of D_K, the paths that support a triple, the facts of an answer, and training curves.
 
-import { el, formatProbability, number, percent, plural, short, svg } from "./dom.js";
+import { el, formatProbability, formatShare, number, percent, plural, short, svg } from "./dom.js";
 
 // --- elements of D_K -------------------------------------------------------------------------------
 
@@ -143,11 +143,11 @@ function graphAt(found, linkOf, width) {
   const drawn = paths.flatMap((path, i) => {
     const at = { x: centre, y: laneY(i + 1) };
     const single = path.relations.length === 1;
-    const support = svg("text", { class: "support", x: at.x, y: at.y + (single ? 18 : 38), "text-anchor": "middle" }, `support ${path.support.toFixed(2)}`);
+    const share = svg("text", { class: "share", x: at.x, y: at.y + (single ? 18 : 38), "text-anchor": "middle" }, `holds for ${formatShare(path.confidence)}`);
     const ends = single ? [[left, right]] : [[left, at], [at, right]];
     const edges = ends.map(([from, to], n) => edge(from, to, single || narrow ? at.y : null,
       stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n], id));
-    return [...edges, support, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
+    return [...edges, share, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
   });
   const description = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
