@@ -9,6 +9,7 @@ import torch
 
 import dihedral as dh
 from dihedral.graph.readers import write_folder
+from dihedral.learn import choose_recipe
 
 QUICK = ("--recipe", "demo/family", "--set", "dimension=8", "--set", "batch_size=32")
 
@@ -149,7 +150,23 @@ def test_training_ends_after_the_given_minutes_and_says_so(cli, data, tmp_path):
     words = ("train", data, "--set", "epochs=100000", "--set", "patience=0", "--minutes", "0.01")
     done = cli(*words, "--out", tmp_path / "run")
     assert done.code == 0 and "at most 100000 epochs and 0.01 minutes" in done.err
-    assert "the time was up: --minutes gives more" in done.err
+    assert "the time was up: --resume --minutes 5 gives 5 more" in done.err
+
+
+def test_a_run_whose_time_was_up_goes_on_if_it_is_resumed(cli, data, tmp_path, monkeypatch):
+    words = ("train", data, "--set", "epochs=3", "--out", tmp_path / "run", "--json")
+    first = json.loads(cli(*words, "--minutes", "1e-9").out)
+    monkeypatch.setattr("dihedral.cli.training.choose_recipe", chosen_for(128))  # for other minutes
+    second = json.loads(cli(*words, "--minutes", "1e-9", "--resume").out)
+    assert (first["epochs"], second["epochs"]) == (1, 2) and first["stopped_by"] == second["stopped_by"] == "minutes"
+    done = cli(*words, "--minutes", 60, "--resume")
+    monkeypatch.undo()
+    assert json.loads(done.out)["stopped_by"] == "epochs" and "complete; nothing" not in done.err
+    assert "complete; nothing was trained" in cli(*words, "--resume").err
+
+
+def chosen_for(batch_size):
+    return lambda *args, **options: choose_recipe(*args, **options).replace(batch_size=batch_size)
 
 
 def test_complex_is_trained_beside_the_model_to_compare(cli, data, tmp_path):

@@ -399,3 +399,31 @@ def test_checkpoints_neither_follow_links_nor_delete_files_of_others(family, tmp
     train(family, tmp_path / "out")
     assert [path.name for path in elsewhere.iterdir()] == ["kept"]
     assert (tmp_path / "out" / "training" / name).is_symlink() == (name == ".profile")
+
+
+def test_a_run_whose_time_was_up_goes_on_like_one_without_a_limit(family, tmp_path):
+    out = tmp_path / "run"
+    settings = {"resume": True, **TO_THE_LAST}
+    first = train(family, out, minutes=1e-9, **TO_THE_LAST)
+    assert first.metrics["epochs"] == 1  # the first epoch is trained whatever the time
+    more = train(family, out, minutes=1e-9, **settings)
+    assert (more.metrics["epochs"], more.metrics["stopped_by"]) == (2, "minutes")
+    with pytest.raises(Stop):  # an epoch after the first stop, interrupted
+        train(family, out, minutes=60, **settings, callback=stop_at(3))
+    last = train(family, out, minutes=60, **settings)
+    straight = train(family, tmp_path / "other", **TO_THE_LAST)
+    assert last.metrics["stopped_by"] == "epochs" and not checkpoint_of(out).exists()
+    assert torch.equal(last.model.entities, straight.model.entities)
+    assert torch.equal(dh.load(out).model.entities, straight.model.entities)
+
+
+def test_the_time_of_a_resume_is_what_the_limit_left_unless_it_stopped_the_run(family, tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr("dihedral.learn.loop.Clock.begin", lambda clock, seconds: begun.append(seconds))
+    with pytest.raises(Stop):
+        train(family, tmp_path / "run", callback=stop_at(3), minutes=60)
+    train(family, tmp_path / "run", resume=True, minutes=60)
+    monkeypatch.setattr("dihedral.learn.loop.Clock.is_up", lambda clock, seconds: True)
+    train(family, tmp_path / "other", minutes=60)
+    train(family, tmp_path / "other", minutes=60, resume=True)
+    assert begun[0] == 0 < begun[1] and begun[2:] == [0, 0]

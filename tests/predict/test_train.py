@@ -193,3 +193,11 @@ def test_a_seed_beyond_what_generators_take_is_refused(family):
 def test_an_unknown_recipe_is_answered_with_close_ones(family):
     with pytest.raises(DihedralError, match=r"recipe 'demo/famly' is unknown; did you mean 'demo/family'"):
         dh.train(family, "demo/famly")
+
+
+@pytest.mark.parametrize(("count", "message"), [(1, "one fact to train on"), (4, "4 facts to train on"), (5, "")])
+def test_training_on_a_handful_of_facts_warns_that_nothing_is_learned(capsys, count, message):
+    graph = dh.Graph.from_names([(f"e{i}", "knows", f"e{i + 1}") for i in range(count)])
+    dh.train(graph, "demo/family", progress=False, epochs=1, dimension=8)
+    printed = capsys.readouterr().err
+    assert (f"warning: {message}; a model needs hundreds" in printed) if message else not printed

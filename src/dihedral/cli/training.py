@@ -22,10 +22,11 @@ from dihedral.graph.labels import count_labels
 from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.interpretation import Algebra
 from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, recipe_names
+from dihedral.learn.checkpoint import RunFolder
 from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
 from dihedral.learn.loggers import Logger, MLflowLogger, TensorBoardLogger
 from dihedral.predict.predictor import Predictor
-from dihedral.predict.train import train
+from dihedral.predict.train import begun_recipe, train
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import rank, world_size
 from dihedral.store.manifest import holds_model
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from dihedral.tune.search import Row, Search
 
 TRIALS = 20  # of a search without another limit
-STOPPED_BY = {"minutes": "; the time was up: --minutes gives more", "patience": "; valid MRR no longer improved"}
+STOPPED_BY = {
+    "minutes": "; the time was up: --resume --minutes 5 gives 5 more",
+    "patience": "; valid MRR no longer improved",
+}
 
 
 def train_command(
@@ -85,9 +89,11 @@ def train_command(
     if named is None:
         minutes = DEFAULT_MINUTES if minutes is None else minutes
     chosen = named or choose_for(graph, settings, device, minutes)
+    if resume and named is None:
+        chosen = begun_recipe(out, chosen, settings)
     remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
     detail(f"{graph!r}, recipe {chosen.name}")
-    finished = resume and holds_model(out) and not overwrite
+    finished = resume and holds_model(out) and not overwrite and not RunFolder(out).checkpoint.exists()
     try:
         with ExitStack() as stack:
             loggers = [stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)]

@@ -68,6 +68,7 @@ class RunState:
     best_epoch: int = -1
     validations_since_best: int = 0
     seconds: float = 0.0
+    limited_from: float = 0.0  # seconds after which the limit on the time counts: where it stopped the run before
     device: str = "cpu"  # a run that stopped within an epoch needs the same random numbers
     history: list[dict[str, Any]] = field(default_factory=list)
 

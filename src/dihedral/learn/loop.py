@@ -153,7 +153,7 @@ class Run:
             write_lines(self.folder.log, self.state.history)  # after a resume it ends where the checkpoint does
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
         self.callback({"event": "start", "epoch": self.state.epoch, "epochs": self.recipe.epochs, **about})
-        self.clock.begin(self.state.seconds)
+        self.clock.begin(self.state.seconds - self.state.limited_from)
         with catch_interrupt() as interrupted:
             while not self.stopped_by:
                 if not self.run_epoch(interrupted):
@@ -161,7 +161,9 @@ class Run:
                     raise Interrupted
                 if any_rank(self.clock.is_due(), self.device):
                     self.save_checkpoint()
-            if self.state.seconds >= self.clock.checkpoint_seconds:
+            if self.out_of_time:
+                self.state.limited_from = self.state.seconds
+            if self.out_of_time or self.state.seconds >= self.clock.checkpoint_seconds:
                 self.save_checkpoint()  # the model has yet to be evaluated and written
         self.interrupted = interrupted.is_set()
         self.callback({"event": "end", "epoch": self.state.epoch})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import torch
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.learn.checkpoint import RunFolder, find_difference, run_identity
+from dihedral.io.files import read_json
+from dihedral.learn.checkpoint import MAY_CHANGE_ON_RESUME, RunFolder, find_difference, run_identity
 from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, num_threads
 from dihedral.learn.finish import finish, try_to_fit_probabilities
 from dihedral.learn.loop import Callback, Event, Run
@@ -26,9 +27,11 @@ from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
 from dihedral.runtime.threads import at_most
 from dihedral.scoring.path_scorer import PathScorer
-from dihedral.store.folder import check_options, save_model
+from dihedral.store.folder import check_options, describe, save_model
 from dihedral.store.manifest import holds_model
 from dihedral.store.trained import TrainedModel
+
+FEW_FACTS = 5  # nothing can be learned from fewer
 
 
 def train(
@@ -55,8 +58,9 @@ def train(
     recipe: a name, a TOML file or a Recipe; by default one is chosen by the size of the graph.
     settings: replace single settings of the recipe.
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
-    resume: resume from the last checkpoint in `out`.
-    minutes: limit on the time of training; by default 10 without a recipe, and none with one.
+    resume: resume from the last checkpoint in `out`, also of a run whose time was up.
+    minutes: limit on the time of training; by default 10 without a recipe, and none with one. If the time was up, a
+    resume gets it anew.
     keep_optimiser: store the state of the optimiser with the model, so that an update continues with it.
     progress: show a progress bar in a terminal, and elsewhere print a line per validation.
     callback: one or several functions that are called with every event, such as `dihedral.learn.loggers`.
@@ -69,6 +73,7 @@ def train(
         wanted = load_recipe(recipe).changed(settings)
     else:
         wanted = choose_recipe(graph, settings, minutes=minutes, device=choose_device(device))
+        wanted = begun_recipe(out, wanted, settings) if resume and out else wanted
         if progress:
             print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
     check_options(dtype, shard_mb)
@@ -89,9 +94,9 @@ def train(
         here = stack.enter_context(joined(choose_device(device)))
         is_restart = folder is not None and any_rank(_was_begun(folder), here)
         if folder is not None and holds_model(folder) and not overwrite:
-            if resume or is_restart:
-                return _finished(folder, graph, wanted, seed, here)
-            raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
+            finished, overwrite = _finished(folder, graph, wanted, seed, here, resume or is_restart), True
+            if not RunFolder(folder).checkpoint.exists():  # otherwise its time was up
+                return finished
         if progress:
             from dihedral.learn.loggers import show_progress
 
@@ -115,6 +120,16 @@ def train(
     return Predictor(trained) if trainer.shard.is_single or folder is None else load(folder, device=here)
 
 
+def begun_recipe(out: str | Path, chosen: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """The recipe that the run in a folder was begun with, if there is one: the choice depends on the time to train."""
+    folder = Path(out)
+    with suppress(DihedralError, KeyError, TypeError):  # what is wrong is reported when the run is resumed
+        is_model = holds_model(folder)
+        begun = describe(folder) if is_model else read_json(RunFolder(folder).checkpoint)["identity"]
+        chosen = chosen.replace(**begun["recipe"]).replace(**settings)
+    return chosen
+
+
 def _was_begun(folder: Path) -> bool:
     """Whether this is rank zero after a restart by torchrun, and the run in the folder belongs to the same launch."""
     return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
@@ -122,7 +137,11 @@ def _was_begun(folder: Path) -> bool:
 
 def _begin(trainer: Run, stack: ExitStack, *, resume: bool, is_restart: bool, overwrite: bool, progress: bool) -> None:
     """Lock and prepare the run's folder, if there is one, and restore its checkpoint on a resume."""
-    run = trainer.folder
+    run, facts = trainer.folder, len(trainer.graph.train)
+    if facts < FEW_FACTS and rank() == 0:
+        few = "one fact" if facts == 1 else f"{facts} facts"
+        print(f"warning: {few} to train on; a model needs hundreds, and the answers of this one mean nothing",
+              file=sys.stderr)  # fmt: skip
     if run is not None:
         resume = resume or any_rank(is_restart and run.checkpoint.exists(), trainer.device)
         on_rank_zero(lambda: _prepare(run, stack, resume, overwrite), trainer.device)
@@ -148,7 +167,10 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
 
 
 def _store(trainer: Run, trained: TrainedModel, **options: Any) -> None:
-    """Save the model, gathered from all ranks, in the run's folder, if there is one, and delete its checkpoint."""
+    """Save the model, gathered from all ranks, in the run's folder, if there is one.
+
+    Its checkpoint is deleted unless the time was up: then the run can be resumed.
+    """
     run = trainer.folder
     if run is None:
         return
@@ -163,18 +185,22 @@ def _store(trainer: Run, trained: TrainedModel, **options: Any) -> None:
         if not trainer.shard.is_single:
             try_to_fit_probabilities(whole, trainer.seed)
         save_model(run.folder.parent, whole, **options)
-        run.drop_checkpoint()
+        if not trainer.out_of_time:
+            run.drop_checkpoint()
 
     on_rank_zero(save, trainer.device)
 
 
-def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int, device: torch.device) -> Predictor:
+def _finished(folder: Path, graph: Graph, recipe: Recipe, seed: int, device: torch.device, resume: bool) -> Predictor:
     """The model of a finished run, if it is the run that was requested."""
+    if not resume:
+        raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     predictor = load(folder, device=device)
     part: str | None = "recipe"
     if predictor.recipe is not None:
         found = run_identity(predictor.recipe, predictor.metrics.get("seed", -1), predictor.graph.fingerprint)
-        part = find_difference(found, run_identity(recipe, seed, graph.fingerprint))
+        ignore = MAY_CHANGE_ON_RESUME if RunFolder(folder).checkpoint.exists() else ()
+        part = find_difference(found, run_identity(recipe, seed, graph.fingerprint), ignore)
     if part:
         raise DihedralError(
             f"folder {str(folder)!r} holds a finished model with another {part}, which cannot be resumed; "
