@@ -6,18 +6,21 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
 from dihedral.ask.tree import path_query
+from dihedral.graph.name_search import NameSearch
 from dihedral.graph.patterns import count_rule
 from dihedral.graph.steps import parse_steps
 from dihedral.graph.triples import Graph
+from dihedral.graph.vocabulary import Vocabulary
 from dihedral.predict.completion import missing_facts
 from dihedral.serve.app import STATIC, create_app
 from dihedral.serve.schemas import MAX_BATCH_ITEMS, MAX_STEPS, MAX_TOP
-from dihedral.serve.served_model import ServedModel, read_models
+from dihedral.serve.served_model import ServedModel, _unknown_name, read_models
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +296,15 @@ def test_a_label_of_several_entities_is_422_with_their_names(labelled_client):
     rejected = labelled_client.get("/v1/predict", params={"head": "José", "relation": "spouse"})
     assert rejected.status_code == 422 and "is the label of 2 entities: man_0001, man_0002" in rejected.json()["detail"]
     assert rejected.json()["suggestions"] == ["man_0001", "man_0002"]
+
+
+def test_an_unknown_name_suggests_labels_and_names_that_begin_otherwise(labelled_client):
+    for name, suggested in (("Yürgen Muller", "Jürgen Müller"), ("wan_0001", "man_0001")):
+        found = labelled_client.get("/v1/predict", params={"head": name, "relation": "spouse"})
+        assert found.status_code == 404 and found.json()["suggestions"][0] == suggested
+    names = Vocabulary([f"{letter}_{number}" for number in range(150) for letter in ("ann", "bea", "eve")])
+    search = NameSearch(names, np.arange(len(names), dtype=np.int32))
+    assert _unknown_name(search, "xea_149").suggestions[0] == "bea_149"
 
 
 def test_a_search_finds_entities_and_relations(labelled_client):

@@ -137,7 +137,7 @@ class Vocabulary(StringArray, Sequence[str]):
 
     def unknown_name(self, name: str) -> DihedralError:
         """The error for an unknown name. The server replaces this by an error that takes less time."""
-        hint = close_matches(name, self._similar(name))
+        hint = close_matches(name, self.similar(name))
         return DihedralError(f"{self.kind} {name!r} is not among the {len(self)} known to the graph{hint}")
 
     def find(self, name: str) -> int | None:
@@ -166,9 +166,9 @@ class Vocabulary(StringArray, Sequence[str]):
             names,
         )
 
-    def _similar(self, name: str) -> Iterable[str]:
-        """The names and labels that a misspelled one is compared with: all, or its neighbours in a large vocabulary."""
-        if len(self) <= MAX_COMPARED:
+    def similar(self, name: str, limit: int = MAX_COMPARED) -> Iterable[str]:
+        """The names and labels that a misspelled one is compared with: all, or its neighbours if there are too many."""
+        if len(self) <= limit:
             return self if self.labels is None else chain(self, self.labels.distinct())
         spellings = {name, name.lower(), name.upper(), name.capitalize(), name.title(), expand(name, self.prefixes)}
         texts: list[StringArray] = [self] if self.labels is None else [self, self.labels.texts["label"]]

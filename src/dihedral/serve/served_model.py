@@ -31,7 +31,7 @@ from dihedral.store.folder import describe
 from dihedral.store.graph_files import load_words
 from dihedral.store.reviews import Reviews
 
-MAX_COMPARED = 300  # names compared with an unknown name: an invalid request must stay cheap
+MAX_COMPARED = 5000  # names compared with an unknown name: an invalid request must stay cheap
 MAX_RULES = 200  # per kind
 MAX_VALUES = 50_000_000  # per query: about 1 GB
 Response = TypeVar("Response", bound=BaseModel)
@@ -157,13 +157,13 @@ def _count_loops(graph: Graph) -> NDArray[np.int64]:
 
 
 def _unknown_name(search: NameSearch, name: str) -> UnknownNameError:
-    """An error whose suggestions cost little: names near it in the sorted order, and those with its words."""
+    """An error that suggests names and labels: of all, or of those near it in the sorted order or with its words."""
     names, wanted = search.names, name[:200]
-
-    def similar() -> list[str]:
-        return [names[i] for i in (*names.around(wanted, MAX_COMPARED), *search.search(wanted, 3))]
-
-    return UnknownNameError(names.kind, name, similar)
+    return UnknownNameError(
+        names.kind,
+        name,
+        lambda: (*names.similar(wanted, MAX_COMPARED), *(names[i] for i in search.search(wanted, 3))),
+    )
 
 
 def read_models(folders: list[str]) -> dict[str, ServedModel]:
