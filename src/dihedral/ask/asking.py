@@ -48,11 +48,17 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one query, and how they were found."""
+    """The answers of one query, and how they were found; it iterates over the answers."""
 
     answers: list[Answer]
     plan: list[str]  # a line per step, with its number of candidates
     exact: bool  # no variable had more entities than predictions were followed from
+
+    def __iter__(self) -> Iterator[Answer]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
 
 
 @dataclass(frozen=True)
