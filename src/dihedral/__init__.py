@@ -26,52 +26,25 @@ if TYPE_CHECKING:
 __version__ = package_version()
 
 __all__ = [
-    "DihedralError",
-    "DihedralGroup",
-    "Evaluation",
-    "Evaluator",
-    "GradedMonoid",
-    "Graph",
-    "Prediction",
-    "Predictor",
-    "Recipe",
-    "TrainedModel",
-    "algebra",
-    "complete",
-    "evaluate",
-    "explain",
-    "find_rules",
-    "load",
-    "load_graph",
-    "load_recipe",
-    "make_family",
-    "missing_facts",
-    "train",
-]
+    "DihedralError", "DihedralGroup", "Evaluation", "Evaluator", "GradedMonoid", "Graph", "Prediction", "Predictor",
+    "Recipe", "TrainedModel", "algebra", "complete", "evaluate", "explain", "find_rules", "load", "load_graph",
+    "load_recipe", "make_family", "missing_facts", "train",
+]  # fmt: skip
 
-_MODULES = {
-    "DihedralError": "errors",
-    "DihedralGroup": "elements.group",
-    "Evaluation": "evaluation",
-    "Evaluator": "evaluation",
-    "GradedMonoid": "elements.group",
-    "Graph": "graph",
-    "Prediction": "predict.predictor",
-    "Predictor": "predict.predictor",
-    "Recipe": "objectives.recipe",
-    "TrainedModel": "store.trained",
-    "algebra": "interpretation",
-    "complete": "predict.completion",
-    "evaluate": "predict.evaluate",
-    "explain": "interpretation",
-    "find_rules": "interpretation",
-    "load": "predict.predictor",
-    "load_graph": "graph",
-    "load_recipe": "objectives.recipe",
-    "make_family": "graph",
-    "missing_facts": "predict.completion",
-    "train": "predict.train",
+_NAMES = {
+    "elements.group": "DihedralGroup GradedMonoid",
+    "errors": "DihedralError",
+    "evaluation": "Evaluation Evaluator",
+    "graph": "Graph load_graph make_family",
+    "interpretation": "algebra explain find_rules",
+    "objectives.recipe": "Recipe load_recipe",
+    "predict.completion": "complete missing_facts",
+    "predict.evaluate": "evaluate",
+    "predict.predictor": "Prediction Predictor load",
+    "predict.train": "train",
+    "store.trained": "TrainedModel",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _PACKAGES = ("evaluation", "graph", "interpretation", "learn", "models", "predict", "store")
 
 

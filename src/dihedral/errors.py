@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 MAX_COMPARED = 50_000  # names that a misspelled one is compared with
 
@@ -14,6 +16,14 @@ class DihedralError(ValueError):
 
 class TrainingError(DihedralError):
     """Training cannot continue; the last checkpoint is kept."""
+
+
+def optional_module(name: str, need: str) -> Any:
+    """Import a module that a plain install may lack; need: the error message then."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise DihedralError(need) from None
 
 
 def check_seed(seed: int) -> int:

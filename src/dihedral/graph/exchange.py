@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, optional_module
 from dihedral.graph.triples import SPLITS, Graph, Split
 
 if TYPE_CHECKING:
@@ -117,10 +117,7 @@ def _pykeen_table(factory: Any) -> pa.Table:
 
 def to_networkx(graph: Graph) -> MultiDiGraph:
     """A MultiDiGraph with nodes in the order of their ids; a fact in two splits keeps the first."""
-    try:
-        import networkx
-    except ImportError:
-        raise DihedralError("to_networkx needs networkx: pip install networkx") from None
+    networkx = optional_module("networkx", "to_networkx needs networkx: pip install networkx")
     result = networkx.MultiDiGraph(name=graph.name)
     result.add_nodes_from(graph.entities)
     entities, relations = list(graph.entities), list(graph.relations)
@@ -134,12 +131,8 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
 
 def to_pykeen(graph: Graph) -> dict[Split, TriplesFactory]:
     """One TriplesFactory per split, with the ids of this graph."""
-    try:
-        from pykeen.triples import TriplesFactory
-    except ImportError:
-        raise DihedralError("to_pykeen needs PyKEEN: pip install 'dihedral[pykeen]'") from None
+    factory = optional_module("pykeen.triples", "to_pykeen needs PyKEEN: pip install 'dihedral[pykeen]'").TriplesFactory
     import torch
 
-    entities = {name: i for i, name in enumerate(graph.entities)}
-    relations = {name: i for i, name in enumerate(graph.relations)}
-    return {split: TriplesFactory(torch.from_numpy(graph.split(split)).long(), entities, relations) for split in SPLITS}
+    numbers = [{name: i for i, name in enumerate(names)} for names in (graph.entities, graph.relations)]
+    return {split: factory(torch.from_numpy(graph.split(split)).long(), *numbers) for split in SPLITS}

@@ -48,16 +48,14 @@ def ranges(first: Ids, counts: Ids) -> tuple[Ids, Ids]:
 def distinct(values: Ids) -> Ids:
     """The distinct numbers, sorted. `np.unique` may hash, which is slower and holds up all other threads."""
     values = np.sort(values)
-    found: Ids = values[np.concatenate([[True], values[1:] != values[:-1]])] if len(values) else values
-    return found
+    return values[np.concatenate([[True], values[1:] != values[:-1]])] if len(values) else values
 
 
 def contains(ascending: Ids, wanted: Ids) -> Mask:
     """Whether each number [n] is in a sorted array."""
     if not len(ascending):
         return np.zeros(len(wanted), bool)
-    found: Mask = ascending[np.searchsorted(ascending, wanted).clip(max=len(ascending) - 1)] == wanted
-    return found
+    return ascending[np.searchsorted(ascending, wanted).clip(max=len(ascending) - 1)] == wanted
 
 
 # --- one step ----------------------------------------------------------------------------------
@@ -81,8 +79,7 @@ class IndexedStep:
 
     def has(self, heads: Ids, tails: Ids) -> Mask:
         """Whether the step leads from each head [n] to its tail [n]."""
-        found: Mask = (self.index.locate(*self._questions(heads), torch.from_numpy(tails)) >= 0).numpy()
-        return found
+        return (self.index.locate(*self._questions(heads), torch.from_numpy(tails)) >= 0).numpy()
 
     def _questions(self, heads: Ids) -> tuple[torch.Tensor, torch.Tensor]:
         entities = torch.from_numpy(heads)
@@ -115,8 +112,7 @@ class StepPairs:
     @cached_property
     def codes(self) -> Ids:
         """head · N + tail, which ascends: [n]."""
-        codes: Ids = self.heads * self.num_entities + self.tails
-        return codes
+        return self.heads * self.num_entities + self.tails
 
     def places(self, heads: Ids) -> tuple[Ids, Ids]:
         """Where the pairs of each head start and end."""
@@ -124,8 +120,7 @@ class StepPairs:
 
     def degrees(self, heads: Ids) -> Ids:
         first, last = self.places(heads)
-        degrees: Ids = last - first
-        return degrees
+        return last - first
 
     def follow(self, heads: Ids) -> tuple[Ids, Ids]:
         first, last = self.places(heads)
@@ -262,16 +257,15 @@ class Body:
         from_head, to_tail = self._loops
         starts, ends = first.has(heads, tails), third.has(heads, tails)
         both = starts & ends & second.has(tails, heads)
-        found: Ids = starts * to_tail[tails] + ends * from_head[heads] - both
-        return found
+        return starts * to_tail[tails] + ends * from_head[heads] - both
 
     @cached_property
     def _loops(self) -> tuple[Ids, Ids]:
         """The paths from each entity back to itself along the first two steps, and along the last two: [N] each."""
         both = ((self.forwards[i], self.backwards[i + 1]) for i in (0, 1))
         returning = (np.intersect1d(there.codes, back.codes, assume_unique=True) for there, back in both)
-        counts = (np.bincount(codes // self.num_entities, minlength=self.num_entities) for codes in returning)
-        from_head, to_tail = counts
+        size = self.num_entities
+        from_head, to_tail = (np.bincount(codes // size, minlength=size) for codes in returning)
         return from_head, to_tail
 
 
@@ -357,18 +351,14 @@ def facts_among(index: GraphIndex, entities: Ids, *, max_edges: int) -> tuple[Id
     steps = index.keys.numpy()[place] % (2 * index.num_relations)
     forwards = steps < index.num_relations
     heads, tails = np.where(forwards, sources, ends), np.where(forwards, ends, sources)
-    complete = not len(left) or (len(left) == 1 and not _has_loops(index, int(entities[left[0]])))
+    complete = not len(left)
+    if len(left) == 1:  # all but its facts with itself were looked at
+        relations = torch.arange(index.num_relations)
+        hub = torch.full_like(relations, int(entities[left[0]]))
+        complete = bool((index.locate(hub, relations, hub) < 0).all())
     facts, kept = np.unique(np.stack([heads, steps % index.num_relations, tails], axis=1), axis=0, return_index=True)
     return facts, index.splits.numpy()[edges[kept]], complete
 
 
-def _has_loops(index: GraphIndex, entity: int) -> bool:
-    """Whether any fact is about an entity and itself."""
-    steps = torch.arange(index.num_relations)
-    there = torch.full_like(steps, entity)
-    return bool((index.locate(there, steps, there) >= 0).any())
-
-
 def _numpy(tensor: torch.Tensor) -> Ids:
-    array: Ids = tensor.numpy()
-    return array
+    return tensor.numpy()

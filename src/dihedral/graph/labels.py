@@ -147,8 +147,7 @@ def _language_ranks(table: pa.Table, languages: Sequence[str]) -> NDArray[np.int
         return np.zeros(len(table), np.int64)
     encoded = table["language"].combine_chunks().fill_null("").dictionary_encode()
     by_code = np.array([language_rank(each.strip(), languages) for each in encoded.dictionary.to_pylist()], np.int64)
-    ranks: NDArray[np.int64] = by_code[encoded.indices.to_numpy()]
-    return ranks
+    return by_code[encoded.indices.to_numpy()]
 
 
 def count_labels(*vocabularies: Vocabulary) -> str:

@@ -80,8 +80,7 @@ class StringArray:
             import pyarrow.compute as pc  # on first use: it takes a tenth of this package's import
 
             self._order = pc.sort_indices(self.array).to_numpy().astype(np.int32)
-        order: Order = self._order
-        return order
+        return self._order
 
     @property
     def has_order(self) -> bool:

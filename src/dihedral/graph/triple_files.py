@@ -205,14 +205,10 @@ def _read_parquet(source: Source, columns: Sequence[str] | None, numbering: Numb
     return collector.finish(source.name)
 
 
-def _read_rdf(source: Source, columns: Sequence[str] | None, numbering: Numbering) -> NumberedTriples:
-    return NumberedTriples(read_rdf(source, columns, numbering))
-
-
 Reader = Callable[[Source, Sequence[str] | None, Numbering], NumberedTriples]
 READERS: dict[str, Reader] = {
     **dict.fromkeys(TEXT_SUFFIXES, _read_text),
     ".parquet": _read_parquet,
-    **dict.fromkeys(RDF_SUFFIXES, _read_rdf),
+    **dict.fromkeys(RDF_SUFFIXES, lambda *asked: NumberedTriples(read_rdf(*asked))),
     **dict.fromkeys(JSON_SUFFIXES, _read_json_lines),
 }

@@ -23,7 +23,8 @@ def types_of(graph: Graph) -> Members:
         kinds, which = np.unique(texts[entities], return_inverse=True)
         names = kinds.tolist()
     else:
-        wanted = [number for number, name in enumerate(graph.relations) if _is_type(name)]
+        short = [re.sub(r"[\W_]", "", re.split(r"[/#:]", name)[-1].lower()) for name in graph.relations]
+        wanted = [number for number, name in enumerate(short) if name in RELATIONS]
         facts = graph.known[np.isin(graph.known[:, 1], wanted)]
         entities = facts[:, 0].astype(np.int64)
         tails, which = np.unique(facts[:, 2], return_inverse=True)
@@ -32,10 +33,6 @@ def types_of(graph: Graph) -> Members:
     parts = np.split(entities[order], np.cumsum(sizes)[:-1]) if names else []
     found = {name: np.unique(part) for name, part in zip(names, parts, strict=True)}
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
-
-
-def _is_type(name: str) -> bool:
-    return re.sub(r"[\W_]", "", re.split(r"[/#:]", name)[-1].lower()) in RELATIONS
 
 
 def members_of(graph: Graph, name: str, types: Members | None = None) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dihedral.errors import DihedralError
+from dihedral.errors import optional_module
 
 MAX_ROWS = 20  # of a table in HTML
 # C0 and C1 controls, line and paragraph separators, marks that change the direction of text, and half characters
@@ -80,15 +80,10 @@ class Tabular:
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame."""
-        try:
-            return self.to_arrow().to_pandas()
-        except ModuleNotFoundError:
-            raise DihedralError("to_pandas needs pandas: pip install pandas") from None
+        optional_module("pandas", "to_pandas needs pandas: pip install pandas")
+        return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         """The same as a polars DataFrame."""
-        try:
-            import polars
-        except ModuleNotFoundError:
-            raise DihedralError("to_polars needs polars: pip install polars") from None
+        polars = optional_module("polars", "to_polars needs polars: pip install polars")
         return polars.from_arrow(self.to_arrow())

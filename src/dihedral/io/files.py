@@ -44,7 +44,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         yield partial
         with partial.open("rb") as done:
             os.fsync(done.fileno())
-        os.chmod(partial, 0o666 & ~_umask())  # temporary files are private to their owner
+        os.umask(mask := os.umask(0))
+        os.chmod(partial, 0o666 & ~mask)  # temporary files are private to their owner
         os.replace(partial, path)
         sync_folder(path.parent)
     except (OSError, SafetensorError) as error:
@@ -73,12 +74,6 @@ def remove_partial_files(folder: Path) -> None:
             path.unlink()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def write_text(path: Path, text: str) -> None:
     with atomic_path(path) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -90,7 +85,11 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = parse_json(read_bounded(path, MAX_JSON_BYTES))
+        with open(path, "rb", opener=open_file) as stream:
+            text = stream.read(MAX_JSON_BYTES + 1)
+        if len(text) > MAX_JSON_BYTES:
+            raise ValueError(f"it has more than {MAX_JSON_BYTES >> 20} MiB")
+        content = parse_json(text)
     except (OSError, ValueError, RecursionError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
     if not isinstance(content, dict):
@@ -110,15 +109,6 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file")
     return descriptor
-
-
-def read_bounded(path: Path, limit: int) -> bytes:
-    """The content of a regular file; a ValueError if it is longer than `limit` bytes."""
-    with open(path, "rb", opener=open_file) as stream:
-        content = stream.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"it has more than {limit >> 20} MiB")
-    return content
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -149,21 +139,15 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Any = None) 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     """Read all tensors of a safetensors file and the metadata that `write_tensors` stored."""
     try:
-        check_header(path)
+        with open(path, "rb", opener=open_file) as stream:  # the header, which is JSON, claims its own length
+            if int.from_bytes(stream.read(8), "little") > MAX_JSON_BYTES:
+                raise ValueError(f"its header has more than {MAX_JSON_BYTES >> 20} MiB")
         with safe_open(path, framework="pt") as stream:
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
             metadata = stream.metadata() or {}
         return tensors, parse_json(metadata.get("dihedral", "null"))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
-
-
-def check_header(path: Path) -> None:
-    """A ValueError if the header of a safetensors file, which is JSON, is too long; it claims its own length."""
-    with open(path, "rb", opener=open_file) as stream:
-        size = int.from_bytes(stream.read(8), "little")
-    if size > MAX_JSON_BYTES:
-        raise ValueError(f"its header has more than {MAX_JSON_BYTES >> 20} MiB")
 
 
 def path_within(folder: Path, *parts: str) -> Path:

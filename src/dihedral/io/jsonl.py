@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import MAX_JSON_BYTES, atomic_path, open_file, parse_json, sync_folder
+from dihedral.io.files import MAX_JSON_BYTES, open_file, parse_json, sync_folder, write_text
 
 MAX_LINE_BYTES = 64 << 10
 MAX_BYTES = 256 << 20
@@ -46,8 +46,7 @@ def append_line(path: Path, row: dict[str, Any]) -> None:
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Replace a log."""
-    with atomic_path(path) as partial:
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 class Journal:

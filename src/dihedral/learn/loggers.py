@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, optional_module
 from dihedral.learn.loop import Callback, Event
 
 LOGGED = ("loss", "valid_mrr", "triples_per_second", "temperature")  # from epoch events
@@ -41,7 +41,10 @@ class Logger(AbstractContextManager[Any]):
         elif event["event"] == "epoch":
             self.log({name: event[name] for name in LOGGED if name in event}, event["epoch"])
         elif event["event"] == "measured":
-            self.measured(_final(event["metrics"]))
+            found = {split: each["both"] for split, each in event["metrics"].items() if split in ("valid", "test")}
+            # MLflow does not allow @ in names
+            short = {name: name.replace("@", "_at_") for name in METRICS}
+            self.measured({f"{split}/{short[name]}": both[name] for split, both in found.items() for name in METRICS})
 
     def __exit__(self, *failure: Any) -> None:
         self.close(failure[1])  # the exception, between its type and its traceback
@@ -55,11 +58,8 @@ class TensorBoardLogger(Logger):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ModuleNotFoundError:
-            raise DihedralError("TensorBoardLogger needs tensorboard: pip install 'dihedral[tracking]'") from None
-        self.folder, self.open = Path(folder), SummaryWriter
+        need = "TensorBoardLogger needs tensorboard: pip install 'dihedral[tracking]'"
+        self.folder, self.open = Path(folder), optional_module("torch.utils.tensorboard", need).SummaryWriter
         self.writer: Any = None  # opened when a run starts
 
     def start(self, settings: dict[str, Any], epoch: int) -> None:
@@ -88,17 +88,14 @@ class MLflowLogger(Logger):
 
     def __init__(self, experiment: str, tracking_uri: str | None = None) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before the import, which starts it
-        try:
-            from mlflow.exceptions import MlflowException
-            from mlflow.tracking import MlflowClient
-        except ModuleNotFoundError:
-            raise DihedralError("MLflowLogger needs mlflow: pip install 'dihedral[tracking]'") from None
+        mlflow = optional_module("mlflow.tracking", "MLflowLogger needs mlflow: pip install 'dihedral[tracking]'")
+        errors = optional_module("mlflow.exceptions", "")
         self.run: Any = None  # the id of the run, once it has started
         try:
-            self.client = MlflowClient(tracking_uri)
+            self.client = mlflow.MlflowClient(tracking_uri)
             found = self.client.get_experiment_by_name(experiment)
             self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
-        except (MlflowException, ImportError) as error:  # a database needs sqlalchemy, which mlflow-skinny lacks
+        except (errors.MlflowException, ImportError) as error:  # a database needs sqlalchemy, which mlflow-skinny lacks
             reason = str(error).strip().split(". ")[0]
             raise DihedralError(f"MLflow cannot open experiment {experiment!r}: {reason}") from None
 
@@ -120,12 +117,6 @@ class MLflowLogger(Logger):
         if self.run is not None:
             stopped = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
             self.client.set_terminated(self.run, stopped if error else "FINISHED")
-
-
-def _final(metrics: dict[str, Any]) -> Scalars:
-    """Metrics by name, such as test/hits_at_10: MLflow does not allow @ in names."""
-    found = {split: metrics[split]["both"] for split in ("valid", "test") if split in metrics}
-    return {f"{split}/{name.replace('@', '_at_')}": both[name] for split, both in found.items() for name in METRICS}
 
 
 # --- progress -----------------------------------------------------------------------------------------

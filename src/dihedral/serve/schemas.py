@@ -5,15 +5,7 @@ from __future__ import annotations
 from inspect import getdoc
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, field_validator, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from dihedral.ask import asking
@@ -58,10 +50,8 @@ class RequestModel(BaseModel):
         if isinstance(content, dict):
             unknown = next((name for name in content if name not in cls.model_fields), None)
             if unknown is not None:
-                known = ", ".join(cls.model_fields)
-                raise PydanticCustomError(
-                    "plain", "{text}", {"text": f"field {unknown!r:.100} is not known; {known} are"}
-                )
+                text = f"field {unknown!r:.100} is not known; {', '.join(cls.model_fields)} are"
+                raise PydanticCustomError("plain", "{text}", {"text": text})
         return content
 
 
@@ -239,17 +229,8 @@ Interval = Annotated[patterns.Interval, Fields()]
 Counted = Annotated[
     patterns.RuleCount, Fields("Counted", confidence=float | None, interval=Interval | None, pca_pairs=None)
 ]
-Share = Annotated[
-    shares.ComponentShare,
-    # a share is a float, whose real part is the share itself
-    Fields(
-        "Share",
-        share=Annotated[float, Field(validation_alias="real")],
-        kappa=float,
-        significant=bool,
-        comparisons=None,
-    ),
-]
+_Real = Annotated[float, Field(validation_alias="real")]  # a share is a float, whose real part is the share itself
+Share = Annotated[shares.ComponentShare, Fields("Share", share=_Real, kappa=float, significant=bool, comparisons=None)]
 Rule = Annotated[MinedRule, Fields("Rule", agreement=Share, interval=Interval | None)]
 SupportingPath = Annotated[explanations.SupportingPath, Fields(interval=Interval | None, facts=None)]
 ReviewDecision = Annotated[

@@ -38,14 +38,14 @@ class BusyError(DihedralError):
 class Workers:
     """Threads for one class of work, with a bounded queue."""
 
-    def __init__(self, slots: int, max_waiting: int = MAX_WAITING) -> None:
-        self.limiter, self.slots, self.max_waiting = anyio.CapacityLimiter(slots), slots, max_waiting
+    def __init__(self, slots: int) -> None:
+        self.limiter, self.slots = anyio.CapacityLimiter(slots), slots
         self.admitted = 0  # requests that wait or work
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Call in a thread, when it is this request's turn."""
-        if self.admitted >= self.slots + self.max_waiting:
-            raise BusyError(f"{self.max_waiting} requests of this kind are waiting; try again later")
+        if self.admitted >= self.slots + MAX_WAITING:
+            raise BusyError(f"{MAX_WAITING} requests of this kind are waiting; try again later")
 
         def work() -> Result:
             interruption.check()

@@ -13,7 +13,7 @@ from torch import Tensor
 from dihedral.graph import Graph
 from dihedral.graph.triples import SPLITS
 from dihedral.io.display import visible
-from dihedral.io.files import atomic_path
+from dihedral.io.files import write_text
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
 from dihedral.scoring.path_scorer import PathScorer
@@ -27,15 +27,9 @@ METRICS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hit
 def write_card(folder: Path, trained: TrainedModel) -> None:
     """Write the card, unless the folder has a README.md that dihedral did not write."""
     path = folder / CARD
-    if path.is_symlink() or (path.exists() and not _is_own(path)):
-        return
-    with atomic_path(path) as partial:
-        partial.write_text(model_card(trained), encoding="utf-8")
-
-
-def _is_own(path: Path) -> bool:
-    with path.open("rb") as text:
-        return text.read(len(MARK.encode())) == MARK.encode()
+    is_own = path.is_file() and not path.is_symlink() and path.read_bytes().startswith(MARK.encode())
+    if is_own or not (path.exists() or path.is_symlink()):
+        write_text(path, model_card(trained))
 
 
 def model_card(trained: TrainedModel) -> str:

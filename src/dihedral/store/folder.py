@@ -17,14 +17,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.io.files import (
-    make_folder,
-    read_json,
-    read_tensors,
-    remove_partial_files,
-    write_json,
-    write_tensors,
-)  # fmt: skip
+from dihedral.io.files import make_folder, read_json, read_tensors, remove_partial_files, write_json, write_tensors
 from dihedral.io.locks import lock_folder
 from dihedral.models import STORED_MODELS, BlockRelations, Model, restore_relations
 from dihedral.models.path_model import PathModel
@@ -318,17 +311,12 @@ def _load_entities(folder: Path, manifest: Manifest) -> Tensor:
     shards = [read_tensors(folder / name)[0]["entities"] for name in manifest.shards]
     for name, shard in zip(manifest.shards, shards, strict=True):
         if shard.dtype != dtype or shard.ndim != 2 or shard.shape[1] != width:
-            raise DihedralError(
-                f"{str(folder / name)!r} holds {_kind(shard)}; expected {manifest.dtype:.20} [rows, {width}]"
-            )
+            found = f"{str(shard.dtype).removeprefix('torch.')} {list(shard.shape)}"
+            raise DihedralError(f"{str(folder / name)!r} holds {found}; expected {manifest.dtype:.20} [rows, {width}]")
     rows = sum(map(len, shards))
     if rows != manifest.entities:
         raise DihedralError(f"{str(folder)!r} holds the rows of {rows} entities; expected {manifest.entities}")
     return (shards[0] if len(shards) == 1 else torch.cat(shards)).float()
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def describe(folder: Path) -> dict[str, Any]:

@@ -37,13 +37,11 @@ def write_graph(graph: Graph, new_file: NewFile) -> None:
 
 def write_labels(graph: Graph, new_file: NewFile) -> None:
     """Write the labels, if there are any, and the words of names and labels for the search."""
-    for names, kind in ((graph.entities, "entity"), (graph.relations, "relation")):
+    for names, plural in ((graph.entities, "entities"), (graph.relations, "relations")):
         if names.labels is not None:
-            plural = "entities" if kind == "entity" else "relations"
             texts = {name: each.array for name, each in names.labels.texts.items()}
-            write_table(
-                new_file(f"{plural}.labels.arrow", f"{kind}_labels"), texts | {"order": pa.array(names.labels.order)}
-            )
+            file = new_file(f"{plural}.labels.arrow", f"{names.kind}_labels")
+            write_table(file, texts | {"order": pa.array(names.labels.order)})
     write_table(new_file("words.arrow", "words"), WordIndex.build(graph.entities, graph.by_degree).to_arrow())
 
 

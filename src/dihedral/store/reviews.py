@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -235,9 +235,8 @@ def _checked(decision: Decision) -> Decision:
     note = clean(decision.note)
     if len(note) > MAX_NOTE:
         raise DihedralError(f"the note has {len(note):,} characters; it may have at most {MAX_NOTE:,}")
-    shown, uncorrected = decision.probability, decision.uncorrected
-    reviewer = check_reviewer(decision.reviewer)
-    return Decision(decision.fact, decision.decision, reviewer, utc(decision.time) or now(), note, shown, uncorrected)
+    reviewer, time = check_reviewer(decision.reviewer), utc(decision.time) or now()
+    return replace(decision, reviewer=reviewer, time=time, note=note)
 
 
 def _latest(decisions: Iterable[Decision]) -> dict[tuple[Fact, str], Decision]:

@@ -223,7 +223,8 @@ def _train_trial(task: Search, stop: threading.Event, callback: Callback | None,
     def on_event(event: Event) -> None:
         if callback:
             callback(event)
-        if stop.is_set() or _orphaned():
+        parent = multiprocessing.parent_process()
+        if stop.is_set() or (parent is not None and not parent.is_alive()):  # this worker's parent was killed
             raise KeyboardInterrupt
         if event["event"] == "epoch" and "valid_mrr" in event:
             trial.report(event["valid_mrr"], event["epoch"])
@@ -297,12 +298,6 @@ def _worker(task: Search, number: int, trials: int, deadline: float, threads: in
     torch.set_num_threads(threads)
     with suppress(KeyboardInterrupt):
         _work(task, open_study(task), trials, deadline, threading.Event(), worker=number)
-
-
-def _orphaned() -> bool:
-    """Whether this process is a worker whose parent was killed."""
-    parent = multiprocessing.parent_process()
-    return parent is not None and not parent.is_alive()
 
 
 # --- settings ---------------------------------------------------------------------------------------

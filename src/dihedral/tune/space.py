@@ -15,14 +15,14 @@ Values = list[Any] | tuple[float, float]  # a list holds choices, a pair the bou
 Space = dict[str, Values]
 
 # the grids of Xu & Li (ACL 2019), from their section on the experimental setup
-_SAMPLING = {"batch_size": [512, 1024, 2048], "negatives": [1, 6, 10]}
+_SHARED = {"batch_size": [512, 1024, 2048], "negatives": [1, 6, 10]}
 PAPER_GRIDS: dict[str, dict[str, list[Any]]] = {
-    "gumbel": {"K": [4, 6, 8], "regulariser_weight": [1e-5, 1e-4, 1e-3], "lr": [0.5, 1.0], **_SAMPLING},
+    "gumbel": {"K": [4, 6, 8], "regulariser_weight": [1e-5, 1e-4, 1e-3], "lr": [0.5, 1.0], **_SHARED},
     "ste": {
         "K": [4, 6],
-        "regulariser_weight": [0.001, 0.01, 0.1, 0.2],
+        "regulariser_weight": [1e-3, 0.01, 0.1, 0.2],
         "lr": [0.01, 0.02, 0.03, 0.05, 0.1],
-        **_SAMPLING,
+        **_SHARED,
     },
 }
 

@@ -105,10 +105,7 @@ class UpdateParts:
         """In a softmax over all entities, rows with facts of new relations do without the sample, which slows them."""
         schedule, recipe, added = self.schedule, self.recipe, self.change.added
         scorer = EmbeddingScorer(Model(table, self.old.relations).requires_grad_(False))
-        rows, fresh = (
-            torch.from_numpy(schedule.rows).to(table.device),
-            torch.from_numpy(schedule.fresh).to(table.device),
-        )
+        rows, fresh = (torch.from_numpy(each).to(table.device) for each in (schedule.rows, schedule.fresh))
         known, count = ~fresh, int(schedule.rows.sum())
         of_new = in_facts(added[added[:, 1] >= self.old.num_relations], len(table))
         degrees = np.bincount(self.trained.graph.train[:, [0, 2]].ravel(), minlength=len(table))

@@ -39,7 +39,7 @@ from dihedral.scoring.embedding import need_embeddings
 from dihedral.store.folder import load_model, save_model, saved_options
 from dihedral.store.manifest import MANIFEST, holds_model
 from dihedral.store.reviews import FILE as REVIEWS
-from dihedral.store.reviews import Decision, Fact, Reviews
+from dihedral.store.reviews import Decision, Reviews
 from dihedral.store.trained import History, TrainedModel
 from dihedral.update.lineage import record_update, versions_of
 from dihedral.update.parts import UpdateParts
@@ -214,7 +214,9 @@ def update_folder(
             removed = set(decisions.pending(updated.graph)) - set(decisions.pending(trained.graph))
             if moves:
                 decisions.copy_to(target)
-            _reject(Reviews(target), sorted(removed))
+            # an accepted fact that is removed is not to be added again, nor listed as missing
+            rejected = (Decision(fact, "reject", "update", "", "removed from the graph") for fact in sorted(removed))
+            Reviews(target).add(*rejected)
             if updated.history.latest.trained_again:
                 RunFolder(checkpoints).log.replace(run.log)
             remove_tree(checkpoints)
@@ -228,8 +230,3 @@ def update_folder(
                     empty.rmdir()
             raise
     return updated
-
-
-def _reject(decisions: Reviews, removed: Sequence[Fact]) -> None:
-    """An accepted fact that is removed is not to be added again, nor listed as missing."""
-    decisions.add(*(Decision(fact, "reject", "update", "", "removed from the graph") for fact in removed))

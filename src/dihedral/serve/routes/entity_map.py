@@ -79,13 +79,13 @@ def available_methods() -> list[Method]:
 
 
 @torch.no_grad()
-def project(vectors: Tensor, method: Method = "pca", *, seed: int = 0) -> Projection:
+def project(vectors: Tensor, method: Method = "pca") -> Projection:
     """Two coordinates for each row of `vectors` [n, d]. The same vectors give the same points."""
     if method not in available_methods():
         raise DihedralError(f"method is {method!r}, which needs the package umap-learn; install it, or use 'pca'")
     centred = vectors.float().cpu()
     centred = centred - centred.mean(dim=0)
-    points, variance = _pca(centred) if method == "pca" else (_umap(centred, seed), ())
+    points, variance = _pca(centred) if method == "pca" else (_umap(centred), ())
     return Projection((points / max(float(np.abs(points).max(initial=0)), 1e-12)).astype(np.float32), variance)
 
 
@@ -100,8 +100,8 @@ def _pca(centred: Tensor) -> tuple[NDArray[Any], tuple[float, ...]]:
     return points.numpy(), tuple(float(value) / total for value in values[:2])
 
 
-def _umap(centred: Tensor, seed: int) -> NDArray[Any]:
+def _umap(centred: Tensor) -> NDArray[Any]:
     import umap
 
-    points: NDArray[Any] = umap.UMAP(n_components=2, metric="cosine", random_state=seed).fit_transform(centred.numpy())
+    points: NDArray[Any] = umap.UMAP(n_components=2, metric="cosine", random_state=0).fit_transform(centred.numpy())
     return points - points.mean(axis=0)

@@ -8,14 +8,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from dihedral.errors import DihedralError
 from dihedral.predict.completion import check_share
-from dihedral.predict.reviewing import (
-    Proposal,
-    at_least,
-    fact_of,
-    find_proposals,
-    left_open,
-    make_decision,
-)
+from dihedral.predict.reviewing import Proposal, at_least, fact_of, find_proposals, left_open, make_decision
 from dihedral.serve import schemas
 from dihedral.serve.routes.common import ERROR_RESPONSES, ModelParam, RelationParam, TopParam, endpoint, find_batcher
 from dihedral.serve.served_model import ServedModel, UnknownNameError
@@ -41,10 +34,7 @@ def review(
     relation: RelationParam = None,
     type: Annotated[str | None, Query(min_length=1, description="Only facts with an entity of this type.")] = None,
     min_probability: Annotated[float | None, Query(ge=0, le=1)] = None,
-    state: Annotated[
-        Literal["open", "accept", "reject", "skip"],
-        Query(description="Facts to decide about, or those with a decision."),
-    ] = "open",
+    state: Annotated[State, Query(description="Facts to decide about, or those with a decision.")] = "open",
     reviewer: Annotated[str, Query(description="Facts that this reviewer has skipped are not open.")] = "",
     find: Annotated[bool, Query(description="Look for missing facts if none are open, which may take long.")] = False,
     skip: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
