@@ -308,8 +308,9 @@ def test_gumbel_operators_and_gradients_are_those_of_equation_3(K, tau, model):
     np.testing.assert_allclose(relations.logits.grad, gradient, atol=1e-5)
 
 
-def test_gumbel_noise_has_the_mean_and_spread_of_a_gumbel_distribution():
-    noise = gumbel_noise(torch.empty(400_000), seeded(0))
+@pytest.mark.parametrize("generator", [seeded(0), np.random.default_rng(0)], ids=["torch", "numpy"])
+def test_gumbel_noise_has_the_mean_and_spread_of_a_gumbel_distribution(generator):
+    noise = gumbel_noise(torch.empty(400_000), generator)
     assert noise.isfinite().all()
     assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
     assert noise.var().item() == pytest.approx(math.pi**2 / 6, abs=0.02)

@@ -52,6 +52,7 @@ class Adagrad:
         self.parameter = parameter.detach()  # shares memory with the parameter
         self.lr = lr
         self.sum = torch.zeros_like(self.parameter)
+        self.root = self.parameter.new_empty(0)  # of the sum; kept, because new memory takes longer than the root
         self.last = torch.empty(0)  # of the compiled form: the last use of each row, -1 between steps
 
     def step(self, gradient: Tensor) -> None:
@@ -60,7 +61,8 @@ class Adagrad:
             cuda.kernels().adagrad(self.parameter, self.sum, gradient.contiguous(), self.lr, EPSILON)
             return
         self.sum.addcmul_(gradient, gradient)
-        self.parameter.addcdiv_(gradient, self.sum.sqrt().add_(EPSILON), value=-self.lr)
+        root = torch.sqrt(self.sum, out=self.root).add_(EPSILON)
+        self.parameter.addcdiv_(gradient, root, value=-self.lr)
 
     def step_rows(self, gradients: RowGradients) -> None:
         """Update the rows in use, after adding up the gradients of repeated uses."""

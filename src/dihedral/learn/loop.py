@@ -82,7 +82,7 @@ class Run:
 
     parameters: Parameters
     triples: Tensor  # [n, 3]: what the next epoch trains on
-    questions: Tensor | None = None  # [Q, 4]: what it goes through instead, in as many steps
+    questions: Tensor | None = None  # [Q]: what it goes through instead, in as many steps
     shard: Shard  # the entities of this process
     uses_kernels = False  # steps run on the compiled kernels, which need torch's threads
     epoch_size: int | None = None  # triples of an epoch, drawn at random; None is all

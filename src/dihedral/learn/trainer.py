@@ -15,12 +15,12 @@ from torch import Tensor
 from dihedral.engine.adagrad import Adagrad, RowGradients
 from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError
-from dihedral.graph import Graph
+from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.triples import Triples
 from dihedral.learn.loop import Parameters, Run
 from dihedral.models import Model, Relations, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
-from dihedral.objectives.base import Objective, QuestionGroups
+from dihedral.objectives.base import Objective, grouped
 from dihedral.objectives.logistic import LogisticLoss, SkewNegatives
 from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
@@ -94,14 +94,14 @@ class Trainer(Run):
         self.temperature = torch.ones((), device=self.device)
         self.rows = None if self.start.rows is None else torch.from_numpy(self.start.rows).to(self.device)
         self.triples = torch.from_numpy(self.start.facts).to(self.device).long()
-        self.groups: QuestionGroups | None = None
+        self.index: GraphIndex | None = None  # of the facts, if questions are grouped
         self.captured: CapturedStep | None = None
         self.steps_before_capture = math.inf  # steps that are not captured, of all that could be
         full_batches = recipe.epochs * (len(self.triples) // recipe.batch_size)
         capturable = self.device.type == "cuda" and self.shard.is_single and full_batches >= MIN_CAPTURED
         if recipe.group_questions:
-            self.groups = QuestionGroups.build(self.triples, graph.num_relations)
-            self.questions = self.groups.questions
+            index = GraphIndex.build([self.start.facts], graph.num_entities, graph.num_relations)
+            self.index, self.questions = index.to(self.device), index.keys.to(self.device)
         elif capturable and not recipe.candidates:  # the size of a sample varies
             self.steps_before_capture = STEPS_BEFORE_CAPTURE
         self.objective = build_objective(recipe, self.model, graph)
@@ -138,15 +138,18 @@ class Trainer(Run):
         return self.captured(batch)
 
     def step(self, batch: Tensor) -> Tensor:
-        """One plain step on a batch [B, 3], or on questions [Q, 4]; returns its loss."""
-        asked, used = (batch, batch[:, 1]) if self.groups is None else self.groups.ask(batch)
+        """One plain step on a batch [B, 3], or on questions [Q]; returns its loss."""
+        asked, used = (batch, batch[:, 1]) if self.index is None else grouped(self.index, batch)
         relations, table = self.model.relations, self.model.entities.detach()
         needs_all = self.recipe.relation_weight or self.recipe.paths
         if self.device.type == "cpu" and not needs_all:
             which, index = torch.unique(used, return_inverse=True)
         else:  # on a GPU, counting the relations in use would wait for the device
             which, index = None, used
-        operators = relations.operators(which, self.generator, self.temperature)
+        noise: Any = self.generator
+        if self.index is not None and self.device.type == "cpu":
+            noise = np.random.default_rng(int(torch.randint(2**62, (), generator=self.generator)))
+        operators = relations.operators(which, noise, self.temperature)
         found = self.objective(table, operators, index, asked, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
         entities = found.entities

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dihedral.engine.adagrad import RowGradients
 from dihedral.engine.blocks import Questions
+from dihedral.graph import GraphIndex
 from dihedral.models import Relations
 
 
@@ -31,33 +32,16 @@ def both_sides(batch: Tensor) -> Asked:
     return Asked(batch, torch.cat([head, tail]), len(batch), torch.cat([tail, head]), None, None, len(batch))
 
 
-@dataclass(frozen=True)
-class QuestionGroups:
-    """The distinct questions of facts, each with all of its answers."""
-
-    questions: Tensor  # int64 [Q, 4]: entity, signed step, place of the first answer, number of answers
-    answers: Tensor  # int64 [2n], by question
-    num_relations: int
-
-    @classmethod
-    def build(cls, facts: Tensor, num_relations: int) -> QuestionGroups:
-        """From facts [n, 3]; one that is listed twice counts twice."""
-        head, relation, tail = facts.unbind(1)
-        keys = torch.cat([head, tail]) * (2 * num_relations) + torch.cat([relation, relation + num_relations])
-        keys, order = torch.sort(keys, stable=True)
-        distinct, counts = torch.unique_consecutive(keys, return_counts=True)
-        columns = distinct // (2 * num_relations), distinct % (2 * num_relations), counts.cumsum(0) - counts, counts
-        return cls(torch.stack(columns, dim=1), torch.cat([tail, head])[order], num_relations)
-
-    def ask(self, questions: Tensor) -> tuple[Asked, Tensor]:
-        """Some of the questions [Q, 4], and the relation of each."""
-        for_heads = questions[:, 1] >= self.num_relations
-        entities, steps, first, counts = questions[torch.argsort(for_heads, stable=True)].unbind(1)
-        owners = torch.repeat_interleave(counts)
-        places = torch.arange(len(owners), device=owners.device) + (first - counts.cumsum(0) + counts)[owners]
-        half, size = int((~for_heads).sum()), len(self.answers) / 2 * len(questions) / len(self.questions)
-        asked = Asked(questions[:0, :3], entities, half, self.answers[places], owners, counts, size)
-        return asked, steps % self.num_relations
+def grouped(index: GraphIndex, keys: Tensor) -> tuple[Asked, Tensor]:
+    """Questions with all of their answers, by their keys in an index [Q], and the relation of each."""
+    steps = keys % (2 * index.num_relations)
+    order = torch.argsort(steps >= index.num_relations, stable=True)
+    anchors, steps = keys[order] // (2 * index.num_relations), steps[order]
+    owners, answers = index.answers(anchors, steps)
+    half, size = int((steps < index.num_relations).sum()), len(index.ends) / 2 * len(keys) / len(index.keys)
+    facts = keys.new_empty(0, 3)
+    asked = Asked(facts, anchors, half, answers, owners, torch.bincount(owners, minlength=len(keys)), size)
+    return asked, steps % index.num_relations
 
 
 @dataclass(frozen=True)
