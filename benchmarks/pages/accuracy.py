@@ -128,13 +128,17 @@ def evidence() -> str:
 
 
 def judgements() -> str:
-    """Accuracy and calibration error of judgements of the default model."""
-    rows = [
-        [row["graph"], f"{row['triples']:,}", number(row["accuracy"]), number(row["expected_calibration_error"]),
-         number(row["error_by_chance"])]
-        for row in read("judgements")["rows"] if row["model"] == "default"
-    ]  # fmt: skip
-    return markdown(["graph", "triples", "accuracy", "error", "error by chance"], rows) + source("judgements")
+    """Accuracy and calibration error of judgements of missing facts, by the kind of the false triples among them."""
+    rows = []
+    for row in read("missing")["rows"]:
+        kinds = [row["judgements"][name] for name in ("both kinds", "an entity replaced", "proposals")]
+        errors = (number(each["expected_calibration_error"]) for each in kinds)
+        both = kinds[0]
+        rows.append(
+            [row["graph"], f"{both['triples']:,}", number(both["accuracy"]), *errors, number(both["error_by_chance"])]
+        )
+    header = ["graph", "triples", "accuracy", "error", "with an entity replaced", "proposals", "error by chance"]
+    return markdown(header, rows) + source("missing")
 
 
 def missing() -> str:
@@ -142,10 +146,40 @@ def missing() -> str:
     cuts = ("20", "100", "500", "1000")
     rows = []
     for row in read("missing")["rows"]:
-        cells = (f"{row['precision'][cut]:.2f} / {row['claimed'][cut]:.2f}" if cut in row["precision"] else ""
-                 for cut in cuts)  # fmt: skip
-        rows.append([row["graph"], f"{row['held_out']:,}", *cells, f"{row['rules']['100']:.2f}"])
-    header = ["graph", "held-out facts", *(f"best {cut}" for cut in cuts), "rules alone, best 100"]
+        listed, estimate = row["list"], row["estimate"]
+        cells = (f"{listed[cut]['holds']:.2f} / {listed[cut]['claimed']:.2f}" if cut in listed else "" for cut in cuts)
+        found = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**estimate)
+        name = row["graph"] + (" (fresh)" if row["fresh"] else "")
+        rows.append([name, f"{row['missing']:,}", f"{row['ratio']:.2f}", found, *cells, f"{row['rules']:.2f}"])
+    best = (f"best {cut}" for cut in cuts)
+    header = ["graph", "missing facts", "ratio", "estimate", *best, "rules alone, best 100"]
+    return markdown(header, rows) + source("missing")
+
+
+def hold_outs() -> str:
+    """Lists of missing facts over other random hold-outs: how often the interval held what was found."""
+    cuts, rows = ("100", "500", "1000"), []
+    for row in read("missing")["rows"]:
+        if found := row["hold_outs"]:
+            cells = (
+                f"{found[cut]['holds']:.2f} / {found[cut]['claimed']:.2f}, {found[cut]['inside']:.0%}"
+                for cut in cuts if cut in found
+            )  # fmt: skip
+            rows.append([row["graph"], found["hold_outs"], *cells])
+    return markdown(["graph", "hold-outs", *(f"best {cut}" for cut in cuts)], rows) + source("missing")
+
+
+def answers() -> str:
+    """Probabilities of the ten best answers to the questions of missing facts, by the number of known facts."""
+    rows = []
+    for row in read("missing")["rows"]:
+        by_facts = {each["facts"]: each for each in row["answers"]}
+        cells = (
+            f"{each['holds']:.3f} / {each['claimed']:.3f}, {each['error']:.3f}" if each else ""
+            for each in map(by_facts.get, (1, 2, 4, 11))
+        )
+        rows.append([row["graph"], *cells])
+    header = ["graph", "1 fact", "2 or 3", "4 to 10", "more"]
     return markdown(header, rows) + source("missing")
 
 

@@ -108,7 +108,8 @@ def classify_command(
 ) -> None:
     """Judge triples as true or false; a known fact is judged as if it were not known.
 
-    The probability is that of a triple being true if true and false are equally likely.
+    The probability is that of a triple being true among as many true as false ones, of which half are random and
+    half are proposals of the model.
 
     Example: dihedral classify out/umls virus causes disease_or_syndrome
     """

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 MIN_BEST = 100  # the curve is fitted to at least so many proposals, and most of so many are assumed to hold
 BEST_TRUE, BEST_FALSE = 5.0, 0.2  # examples that this assumption is worth
 RATIOS = np.geomspace(0.02, 50, 200)  # of missing facts to those of valid
-LIKELY = 1.92  # 95 % confidence: how much less the logarithm of the likelihood may be than the best
+LIKELY = 3.32  # how much less than the best the logarithm of the likelihood may be: 99 % confidence, as the curve is rough
 
 Values = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class MissingShare:
     """The facts that are in neither train nor valid, as multiples of those in valid."""
 
     ratio: float  # μ, an estimate
-    low: float  # its 95 % confidence interval
+    low: float  # its confidence interval
     high: float
     known: float  # of these, facts that the graph holds all the same, such as those of test
 
@@ -46,7 +46,7 @@ class MissingShare:
         if ratio is not None:
             return self._of_unknown(shares, ratio)
         each = [self._of_unknown(shares, each) for each in self._unknown()]
-        found: Values = np.average(each, axis=0, weights=[1, 6, 1])
+        found: Values = np.average(each, axis=0, weights=[1, 11, 1])
         return found
 
     def bounds(self, shares: Values) -> tuple[Values, Values]:

@@ -57,7 +57,7 @@ export const percent = (share) => `${Math.round(100 * share)} %`;
 // Probabilities are never shown as 0 % or 100 %. PROBABILITY_NOTE says what they mean.
 export const formatProbability = (probability) => probability > 0.99 ? "> 99 %" : probability < 0.01 ? "< 1 %" : percent(probability);
 export const formatShare = (share) => share === 0 || share === 1 ? percent(share) : formatProbability(share); // a counted one may be
-export const PROBABILITY_NOTE = "the share of such proposals that hold, if as many facts are missing as were held out";
+export const PROBABILITY_NOTE = "the share of such proposals that are estimated to hold";
 export const number = (value) => value.toLocaleString("en");
 export const plural = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 
