@@ -176,3 +176,23 @@ def test_any_json_is_read_or_refused(content):
     for each in (content, {"select": "x", "where": content}):
         with suppress(DihedralError):
             assert isinstance(Query.from_dict(each), Query)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "plain"),
+    [
+        (Fact("a", "r", X) & Fact("a", "r", X), Fact("a", "r", X)),
+        (Or((Fact("a", "r", X), Fact("a", "r", X))), Fact("a", "r", X)),
+        (Fact("a", "r", Y) & Fact(X, "s", Y) & Fact("a", "r", Y), Fact("a", "r", Y) & Fact(X, "s", Y)),
+        (
+            Or((Fact("a", "r", X), Or((Fact("b", "s", X), Fact("a", "r", X))))),
+            Or((Fact("a", "r", X), Fact("b", "s", X))),
+        ),
+        (
+            Or((Fact("a", "r", Y), Fact("a", "r", Y))) & Fact(X, "s", Y),
+            Fact("a", "r", Y) & Fact(X, "s", Y),
+        ),
+    ],
+)
+def test_what_is_repeated_counts_once(repeated, plain):
+    assert plan_of(repeated) == plan_of(plain)

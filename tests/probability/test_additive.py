@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -63,3 +67,27 @@ def test_a_model_survives_a_round_trip(fitted, examples):
     for content in ({**model.to_dict(), "offsets": [0.0]}, {**model.to_dict(), "z": []}):
         with pytest.raises(ValueError, match="expected curves for 2 features and offsets for 3 relations"):
             AdditiveModel.from_dict(content, 2, 3)
+
+
+FIT = """
+import sys
+import numpy as np
+from dihedral.probability.additive import fit_additive
+rng = np.random.default_rng(0)
+features = rng.normal(size=(20_000, 8)).astype(np.float32)
+relations = rng.integers(9, size=20_000)
+truth = rng.random(20_000) < 1 / (1 + np.exp(3 - features[:, 0]))
+model, _ = fit_additive(features, relations, truth, 9)
+np.save(sys.argv[1], model.probabilities(features, relations))
+"""
+
+
+def test_probabilities_do_not_depend_on_the_number_of_threads(tmp_path):
+    found = []
+    for threads in ("1", "2"):
+        path, names = tmp_path / f"{threads}.npy", ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        subprocess.run(
+            [sys.executable, "-c", FIT, str(path)], check=True, env=os.environ | dict.fromkeys(names, threads)
+        )
+        found.append(np.load(path))
+    assert found[1] == pytest.approx(found[0], abs=1e-6)

@@ -131,9 +131,7 @@ def test_a_probability_is_shown_with_its_meaning(open_page, models):
     shown = page.locator(".numbers div").first
     percent = f"{answer.probability:.0%}".replace("%", " %")
     expect(shown.locator("dd")).to_have_text("< 1 %" if answer.probability < 0.01 else percent)
-    expect(shown).to_have_attribute(
-        "title", "the share of such proposals that hold, if as many facts are missing as were held out"
-    )
+    expect(shown).to_have_attribute("title", "the share of such proposals that are estimated to hold")
 
 
 def test_a_model_without_elements_links_to_no_empty_page(open_page):
