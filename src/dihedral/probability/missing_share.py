@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 MIN_BEST = 100  # the curve is fitted to at least so many proposals, and most of so many are assumed to hold
 BEST_TRUE, BEST_FALSE = 5.0, 0.2  # examples that this assumption is worth
 RATIOS = np.geomspace(0.02, 50, 200)  # of missing facts to those of valid
-LIKELY = 3.32  # how much less than the best the logarithm of the likelihood may be: 99 % confidence, as the curve is rough
+LIKELY = 3.32  # 99 % confidence, because the curve is rough: how much less than the best the log likelihood may be
 
 Values = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class MissingShare:
     """The facts that are in neither train nor valid, as multiples of those in valid."""
 
     ratio: float  # μ, an estimate
-    low: float  # its confidence interval
+    low: float  # its 99 % confidence interval
     high: float
     known: float  # of these, facts that the graph holds all the same, such as those of test
 
