@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import dihedral as dh
 
 
@@ -57,3 +59,18 @@ def test_a_file_of_rules_is_counted_in_a_graph_without_a_model(cli, tmp_path):
     assert out.read_text() == "<http://example.org/fred> <http://example.org/spouse> <http://example.org/eve> .\n"
     refused = cli("materialise", rules, tmp_path / "graph.tsv", "--out", tmp_path / "new.xml")
     assert refused.code == 2 and "its name must end in .tsv, .csv, .parquet, .nt or .nq" in refused.err
+
+
+def test_rules_are_sorted_and_left_out_as_asked(cli, model_folder):
+    options = ("rules", model_folder, "--kind", "composition", "--min-support", 1, "--json")
+    sure = cli(*options, "--min-confidence", 0.8).rows
+    assert sure and all(rule["confidence"] >= 0.8 for rule in sure)
+    believed = [rule["score"] for rule in cli(*options, "--sort", "belief").rows]
+    assert len(believed) > 5 and believed == sorted(believed, reverse=True)
+    refused = cli(*options, "--sort", "score")
+    assert refused.code == 2 and "sort is 'score'; choose confidence, belief, support" in refused.err
+    options = (*options[:2], "--constants", "tail", "--min-support", 1, "--min-confidence", 0.5, "--sort", "support")
+    of_constants = json.loads(cli(*options, "--json").out)
+    assert of_constants and all(rule["confidence"] >= 0.5 for rule in of_constants)
+    supports = [rule["support"] for rule in of_constants]
+    assert supports == sorted(supports, reverse=True)

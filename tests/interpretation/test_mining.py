@@ -11,9 +11,10 @@ from scipy import sparse
 
 import dihedral as dh
 from dihedral import DihedralError, DihedralGroup
+from dihedral.graph.patterns import wilson_interval
 from dihedral.interpretation import find_rules
 from dihedral.interpretation.beliefs import Beliefs
-from dihedral.models import Model
+from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.store.trained import TrainedModel
@@ -99,7 +100,7 @@ def test_scores_do_not_depend_on_the_number_of_threads(kin, bodies, set_threads)
 
 
 def test_rules_that_hold_exactly_have_the_best_scores(kin):
-    rules = find_rules(kin, min_support=5, inverses=False)
+    rules = find_rules(kin, min_support=5, inverses=False, sort="belief")
     chains = [rule for rule in rules if rule.kind == "composition" and len({*rule.body, rule.head}) == 3]
     best = {(rule.body, rule.head): rule for rule in chains[:4]}  # in-laws and spouses make four such rules
     assert all(rule.agreement.kappa == 1.0 and rule.agreement.significant for rule in best.values())
@@ -213,6 +214,8 @@ def test_chains_whose_steps_never_meet_are_not_proposed(kin):
         ({"min_support": 0}, "min_support is 0; it must be 1 or more"),
         ({"top": 0}, "top is 0; it must be 1 or more"),
         ({"min_score": 2}, "min_score is 2; it must be between 0 and 1"),
+        ({"min_confidence": -1}, "min_confidence is -1; it must be between 0 and 1"),
+        ({"sort": "score"}, "sort is 'score'; choose confidence, belief, support"),
         ({"kinds": ("foo",)}, "kind is 'foo'; choose symmetric"),
         ({"length": 4}, "length is 4; bodies have 2 or 3 steps"),
     ],
@@ -234,6 +237,36 @@ def test_rules_below_the_minimum_score_are_left_out(kin):
     rules, fewer = (find_rules(kin, min_support=1, min_score=score) for score in (0.5, 0.9))
     assert fewer == [rule for rule in rules if rule.score >= 0.9]
     assert 0 < len(fewer) < len(rules)
+
+
+def test_rules_below_the_minimum_confidence_are_left_out(kin):
+    rules, fewer = (find_rules(kin, min_support=1, min_confidence=least, top=10_000) for least in (0.0, 0.8))
+    assert 0 < len(fewer) < len(rules) and all(rule.confidence >= 0.8 for rule in fewer)
+    longer = find_rules(kin, kinds="composition", min_support=1, min_confidence=0.9, length=3)
+    assert any(len(rule.body) == 3 for rule in longer) and all(rule.confidence >= 0.9 for rule in longer)
+
+
+@pytest.mark.parametrize(("sort", "length"), [("confidence", 2), ("belief", 2), ("support", 2), ("confidence", 3)])
+def test_rules_come_in_the_order_asked_for(kin, sort, length):
+    rules = find_rules(kin, min_support=1, sort=sort, length=length)
+    low = {id(rule): wilson_interval(np.array(rule.confidence), rule.body_pairs)[0] for rule in rules}
+    value = {"confidence": lambda rule: low[id(rule)], "belief": lambda rule: rule.score}
+    values = [value.get(sort, lambda rule: rule.support)(rule) for rule in rules if rule.kind != "skew-symmetric"]
+    assert len(values) > 10 and values == sorted(values, reverse=True)
+    kinds = [rule.kind == "skew-symmetric" for rule in rules]
+    assert kinds == sorted(kinds)  # what they exclude comes last
+    few, every = (find_rules(kin, kinds="composition", min_support=1, sort=sort, top=top) for top in (5, 10_000))
+    same = [(rule.body, rule.head) for rule in few] == [(rule.body, rule.head) for rule in every[:5]]
+    assert same or sort == "belief"  # whose last digits depend on what is scored together
+
+
+@pytest.mark.parametrize("name", ["umls", "family-neural-lp"])
+def test_the_first_rules_of_a_real_graph_hold(benchmark_graph, name):
+    graph = benchmark_graph(name)
+    model = build_model("dihedral-ste", graph.num_entities, graph.num_relations, dimension=16)
+    rules = find_rules(Predictor(TrainedModel(model, graph)), min_score=0.0, top=20)
+    implied = [rule for rule in rules if rule.kind != "skew-symmetric"]
+    assert np.mean([rule.confidence for rule in implied[:20]]) >= 0.8
 
 
 def test_a_single_kind_may_be_given_as_a_string(kin):

@@ -217,6 +217,12 @@ def test_rules_match_the_library(client, predictor):
     found = client.get("/v1/rules", params={"kind": "composition", "top": 3}).json()["rules"]
     expected = dh.find_rules(predictor, kinds=("composition",), top=3)
     assert found == json.loads(json.dumps([rule.to_dict() for rule in expected]))
+    query = {"kind": "composition", "sort": "support", "min_confidence": 0.5}
+    rules = client.get("/v1/rules", params=query).json()["rules"]
+    supports = [rule["support"] for rule in rules]
+    assert len(rules) > 1 and supports == sorted(supports, reverse=True)
+    assert all(rule["confidence"] >= 0.5 for rule in rules)
+    assert client.get("/v1/rules", params={"sort": "score"}).status_code == 422
 
 
 def test_a_model_without_elements_predicts_but_has_no_algebra(client):

@@ -35,6 +35,10 @@ def rules_command(
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
     length: Annotated[int, typer.Option(help="Maximum number of relations in the body of a composition: 2 or 3.")] = 2,
     min_score: Annotated[float, typer.Option(help="Leave out rules that the model scores lower.")] = MIN_SCORE,
+    min_confidence: Annotated[float, typer.Option(help="Leave out rules with a lower confidence.")] = 0.0,
+    sort: Annotated[str, typer.Option(help="confidence (its lower 95 % bound), belief of the model, or support.")] = (
+        "confidence"
+    ),
     constants: Annotated[
         str | None, typer.Option(help="head or tail: mine rules with constants, h(c,Y) <= r(Y,d) or h(X,c) <= r(X,d).")
     ] = None,
@@ -64,6 +68,7 @@ def rules_command(
             raise DihedralError(f"--constants is given with {'--kind' if kind else '--csv'}; leave one of the two out")
         found = find_constant_rules(
             predictor, graph, side=constants, inverses=inverses, min_support=min_support, top=top, min_score=min_score,  # type: ignore[arg-type]
+            min_confidence=min_confidence, sort=sort,  # type: ignore[arg-type]
         )  # fmt: skip
         _print_constants(found, format or ("json" if json else None), base, predictor.graph)
         return
@@ -71,7 +76,7 @@ def rules_command(
     with counted_bar("scoring bodies") as on_progress:
         rules = find_rules(
             predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length,
-            min_score=min_score, on_progress=on_progress,
+            min_score=min_score, min_confidence=min_confidence, sort=sort, on_progress=on_progress,  # type: ignore[arg-type]
         )  # fmt: skip
     if format is not None:
         counted = predictor.graph if graph is None else predictor.align(graph)
@@ -119,12 +124,12 @@ def _print_kind(title: str, rules: list[MinedRule], graph: Graph) -> None:
         say(f"no {title}")
         return
     ordered, sampled = rules[0].kind == "composition", any(rule.interval for rule in rules)
-    header = ["rule", "score", "kappa", "support", "head cov.", "confidence", "PCA conf."]
+    header = ["rule", "confidence", "support", "belief", "PCA conf.", "head cov.", "kappa"]
     header += ["order matters"] * ordered + ["95 % interval"] * sampled
     rows = []
     for rule in rules:
-        row = [rule.text(graph.relations.shown), rule.score, rule.agreement, rule.support]
-        row += [rule.head_coverage, rule.confidence, rule.pca_confidence]
+        row = [rule.text(graph.relations.shown), rule.confidence, rule.support, rule.score]
+        row += [rule.pca_confidence, rule.head_coverage, rule.agreement]
         row += ["yes" if rule.order_matters else "no"] * ordered
         interval = "exact" if rule.interval is None else f"{rule.interval.low:.4f} to {rule.interval.high:.4f}"
         rows.append(row + [interval] * sampled)
@@ -137,10 +142,10 @@ def _print_constants(rules: list[HornRule], format: str | None, base: str, graph
     if format is not None:
         sys.stdout.write(write_rules(rules, format, base=base, graph=graph))
         return
-    header = ["rule", "score", "support", "head cov.", "confidence", "PCA conf."]
+    header = ["rule", "confidence", "support", "belief", "PCA conf.", "head cov."]
     rows = [
-        [rule.text(graph.entities.shown, graph.relations.shown), rule.score, rule.counts and rule.counts.support,
-         rule.head_coverage, rule.confidence, rule.pca_confidence]
+        [rule.text(graph.entities.shown, graph.relations.shown), rule.confidence, rule.counts and rule.counts.support,
+         rule.score, rule.pca_confidence, rule.head_coverage]
         for rule in rules
     ]  # fmt: skip
     print_table("\nrules with constants", header, rows, graph, LEAST)

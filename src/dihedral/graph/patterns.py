@@ -55,6 +55,12 @@ class RuleCount(NamedTuple):
     def confidence(self) -> float | None:
         return self.support / self.pairs if self.pairs else None
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The 95 % confidence interval of the confidence."""
+        low, high = wilson_interval(np.array(self.confidence or 0.0), max(self.pairs, 1))
+        return (float(low), float(high)) if self.interval is None else self.interval[1:]
+
 
 # --- reversed pairs ----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from dihedral.graph.joins import TILE, ones, tiles
 from dihedral.graph.steps import SIDES, Fact, Side, Step
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
-from dihedral.interpretation.mining import MIN_SCORE, Pruning, check_limits
+from dihedral.interpretation.mining import MIN_SCORE, Pruning, Sort, check_limits, sort_value
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 
@@ -38,9 +38,11 @@ def find_constant_rules(
     min_support: int = 10,
     top: int = 100,
     min_score: float = MIN_SCORE,
+    min_confidence: float = 0.0,
+    sort: Sort = "confidence",
     examples: int = 2,
 ) -> list[HornRule]:
-    """The best rules with constants, by descending score.
+    """The best rules with constants, in the order of `find_rules`.
 
     graph: count rules in the training triples of this graph instead of the model's own.
     side: the argument of the head that is a constant.
@@ -48,21 +50,23 @@ def find_constant_rules(
     """
     if side not in SIDES:
         raise DihedralError(f"constants is {side!r}; choose head or tail")
-    check_limits(min_support, top, min_score)
+    check_limits(min_support, top, min_score, min_confidence, sort)
     facts = predictor.graph if graph is None else predictor.align(graph)
     properties = Properties.of(facts, min_support)
     heads = (properties.step < facts.num_relations) == (side == "tail")
     bodies = (properties.step < facts.num_relations) | inverses
     body, head = properties.pairs(np.flatnonzero(bodies), np.flatnonzero(heads), min_support, CANDIDATES * top)
     scores = _beliefs(predictor, properties, body, head, side)
-    order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] >= min_score][:top]
+    kept = np.flatnonzero(scores >= min_score)  # by descending confidence
+    order = kept[np.argsort(-scores[kept], kind="stable")] if sort == "belief" else kept
     counter, found = RuleCounter(facts), []
-    for i in order.tolist():
-        rule = properties.rule(int(body[i]), int(head[i]), side)
-        shown = properties.examples(int(body[i]), int(head[i]), examples)
-        found.append(replace(counter.count(rule), score=float(scores[i]), examples=shown))
-    return found
+    for i in order[:top].tolist():
+        rule = counter.count(properties.rule(int(body[i]), int(head[i]), side))
+        if rule.counts and rule.confidence >= min_confidence:
+            shown = properties.examples(int(body[i]), int(head[i]), examples)
+            value = sort_value(sort, scores[i], rule.counts)
+            found.append((value, replace(rule, score=float(scores[i]), examples=shown)))
+    return [rule for _, rule in sorted(found, key=lambda each: -each[0])]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,7 +19,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.joins import Triple, bodies_between
-from dihedral.graph.patterns import Interval, count_rule, wilson_interval
+from dihedral.graph.patterns import Interval, RuleCount, count_rule
 from dihedral.graph.steps import SIDES, Fact, Step, facts_along, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
@@ -58,10 +57,7 @@ class SupportingPath:
     @property
     def bounds(self) -> tuple[float, float]:
         """The 95 % confidence interval of the confidence."""
-        if self.interval is not None:
-            return self.interval.low, self.interval.high
-        low, high = wilson_interval(np.array(self.confidence), self.pairs)
-        return float(low), float(high)
+        return RuleCount(round(self.confidence * self.pairs), self.pairs, 0, self.interval).bounds
 
     @property
     def counted(self) -> str:

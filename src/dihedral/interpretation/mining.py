@@ -1,7 +1,8 @@
-"""Rules ranked by belief score, with their counts in the graph.
+"""Rules that the graph's counts confirm and the model believes in.
 
-A body is scored by the model's belief in it (`interpretation.beliefs`); no path or chain is counted for a score.
-Counts (`graph.patterns`) check a rule: one that fewer than `min_support` pairs of the graph support is not proposed.
+Rules are ordered by the lower end of the 95 % confidence interval of their confidence (`graph.patterns`). A rule that
+fewer than `min_support` pairs support, or that the model believes in too little (`interpretation.beliefs`), is not
+proposed. No path or chain is counted for a belief score.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
+from itertools import islice
 from operator import matmul
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,15 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.joins import TILE, Body, Ids, ones, paths_between, ranges, tiles
-from dihedral.graph.patterns import Interval, RuleCount, count_rule, draw_paths, find_chains, find_reversals
+from dihedral.graph.patterns import (
+    Interval,
+    RuleCount,
+    count_rule,
+    draw_paths,
+    find_chains,
+    find_reversals,
+    wilson_interval,
+)
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.interpretation.beliefs import Beliefs
@@ -35,6 +45,7 @@ Matrix = NDArray[np.float32]
 Steps = tuple[int, ...]
 Kind = Literal["symmetric", "skew-symmetric", "inverse", "composition"]
 KINDS: tuple[Kind, ...] = ("symmetric", "skew-symmetric", "inverse", "composition")
+Sort = Literal["confidence", "belief", "support"]
 BATCH = 256  # relations or facts looked at together
 MAX_SCORES = 1 << 23  # scores in memory; many bodies together take less time
 MAX_LONGER = 20_000  # bodies of three steps that get a rough score: those that join most
@@ -79,9 +90,19 @@ class MinedRule:
             return f"{relation(self.head)} is {self.kind}"
         return f"{' · '.join(map(relation, self.body))} ⇒ {relation(self.head)}"
 
+    def sort_key(self, sort: Sort) -> tuple[bool, float]:
+        """What rules are ordered by; what a skew-symmetric relation excludes comes after what others imply."""
+        counts = RuleCount(self.support, self.body_pairs, self.pca_pairs, self.interval)
+        return self.kind == "skew-symmetric", -sort_value(sort, self.score, counts)
+
     def to_dict(self) -> dict[str, Any]:
         interval = self.interval and self.interval._asdict()
         return asdict(self) | {"agreement": self.agreement.to_dict(), "interval": interval}
+
+
+def sort_value(sort: Sort, belief: float, counts: RuleCount) -> float:
+    """What rules are ordered by, the highest first."""
+    return {"belief": belief, "support": counts.support, "confidence": counts.bounds[0]}[sort]
 
 
 def find_rules(
@@ -94,17 +115,20 @@ def find_rules(
     inverses: bool = True,
     length: int = 2,
     min_score: float = MIN_SCORE,
+    min_confidence: float = 0.0,
+    sort: Sort = "confidence",
     examples: int = 2,
     on_progress: OnProgress | None = None,
 ) -> Results[MinedRule]:
-    """The best rules of each kind, by descending score.
+    """The best rules of each kind, in one order.
 
     graph: count rules in the training triples of this graph instead of the model's own.
     min_support: the minimum support: pairs that the body joins and the head relation holds. Of a skew-symmetric
     relation it is the minimum number of pairs that are not reversed.
     inverses: the body of a composition may walk relations backwards.
     length: steps of the longest bodies, 2 or 3.
-    min_score: leave out rules with a lower score.
+    min_score, min_confidence: leave out rules with a lower belief score or confidence.
+    sort: by "confidence", which is its lower bound so that few pairs count less, by the model's "belief" or "support".
     on_progress: called with the number of bodies scored so far and the total.
     """
     kinds = (kinds,) if isinstance(kinds, str) else kinds
@@ -113,26 +137,30 @@ def find_rules(
     for kind in kinds:
         if kind not in KINDS:
             raise DihedralError(f"kind is {kind!r}; choose {', '.join(KINDS)}")
-    check_limits(min_support, top, min_score)
+    check_limits(min_support, top, min_score, min_confidence, sort)
     facts = predictor.graph if graph is None else predictor.align(graph)
     miner = RuleMiner(
-        predictor, facts, min_support, top, examples, min_score, on_progress or (lambda done, total: None)
-    )
+        predictor, facts, min_support, top, examples, min_score, min_confidence, sort,
+        on_progress or (lambda done, total: None),
+    )  # fmt: skip
     rules: list[MinedRule] = []
     if set(kinds) & {"symmetric", "skew-symmetric", "inverse"}:
         rules += miner.of_reversals(kinds)
     if "composition" in kinds:
         rules += miner.compositions(inverses, length)
     compared = (replace(rule, agreement=rule.agreement.among(len(rules))) for rule in rules)
-    return Results(compared, facts)
+    return Results(sorted(compared, key=lambda rule: rule.sort_key(sort)), facts)
 
 
-def check_limits(min_support: int, top: int, min_score: float) -> None:
+def check_limits(min_support: int, top: int, min_score: float, min_confidence: float, sort: str) -> None:
+    if sort not in get_args(Sort):
+        raise DihedralError(f"sort is {sort!r}; choose {', '.join(get_args(Sort))}")
     for name, value in (("min_support", min_support), ("top", top)):
         if value < 1:
             raise DihedralError(f"{name} is {value}; it must be 1 or more")
-    if not 0 <= min_score <= 1:
-        raise DihedralError(f"min_score is {min_score}; it must be between 0 and 1")
+    for name, share in (("min_score", min_score), ("min_confidence", min_confidence)):
+        if not 0 <= share <= 1:
+            raise DihedralError(f"{name} is {share}; it must be between 0 and 1")
 
 
 @dataclass(eq=False)
@@ -145,6 +173,8 @@ class RuleMiner:
     top: int
     examples: int
     min_score: float
+    min_confidence: float
+    sort: Sort
     on_progress: OnProgress
 
     def __post_init__(self) -> None:
@@ -158,6 +188,13 @@ class RuleMiner:
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
 
+    def _values(self, belief: Any, support: Any, pairs: Any) -> NDArray[np.float64]:
+        """What rules [n] are ordered by; -inf for those of too little belief or confidence."""
+        pairs = np.maximum(pairs, 1)
+        low, _ = wilson_interval(support / pairs, pairs)
+        value: Any = {"belief": belief, "support": support, "confidence": low}[self.sort]
+        return np.where((belief >= self.min_score) & (support >= self.min_confidence * pairs), value, -np.inf)
+
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
     def of_reversals(self, kinds: tuple[Kind, ...]) -> list[MinedRule]:
@@ -169,15 +206,14 @@ class RuleMiner:
             ("skew-symmetric", 1 - own, self.size - mutual),
         )
         for kind, share, support in of_one:
-            enough = np.flatnonzero((support >= self.min_support) & (share >= max(0.5, self.min_score)))
-            best = enough[np.argsort(-share[enough], kind="stable")][: self.top if kind in kinds else 0]
-            rules += [self._reversal(kind, r, r, float(share[r])) for r in best.tolist()]
+            enough = (support >= self.min_support) & (share >= 0.5) & (kind in kinds)
+            best = _descending(np.where(enough, self._values(share, support, self.size), -np.inf))[: self.top]
+            rules += [self._reversal(kind, r, r, float(share[r])) for r in best]
         if "inverse" in kinds:
-            first, second, _ = self.pruning.reversals.pairs(self.min_support)
+            first, second, support = self.pruning.reversals.pairs(self.min_support)
             both = self._mutual_beliefs(first, second)
-            best = np.argsort(-both, kind="stable")[: self.top]
-            found = zip(first[best].tolist(), second[best].tolist(), both[best].tolist(), strict=True)
-            rules += [self._reversal("inverse", r1, r2, score) for r1, r2, score in found if score >= self.min_score]
+            best = _descending(self._values(both, support, self.size[second]))[: self.top]
+            rules += [self._reversal("inverse", int(first[i]), int(second[i]), float(both[i])) for i in best]
         return rules
 
     def _mutual_beliefs(self, first: Ids, second: Ids) -> Matrix:
@@ -205,25 +241,41 @@ class RuleMiner:
 
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
         chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
-        confidence = dict(zip(map(tuple, chains.rules.tolist()), chains.confidence.tolist(), strict=True))
-        bodies, row = np.unique(chains.rules[:, :2].astype(np.int64), axis=0, return_inverse=True)
-        heads_of = ones(row.reshape(-1), chains.rules[:, 2].astype(np.int64), (len(bodies), self.num_relations))
-        found: list[tuple[float, Steps, int]] = []
-        for body, head, score in self._best(bodies, heads_of):
-            if len(found) < self.top and self.pruning.is_new(body, head):
-                self.pruning.keep(body, head, confidence[*body, head])
-                found.append((score, body, head))
+        rules = [(tuple(rule[:2]), rule[2]) for rule in chains.rules.tolist()]
+        values = self._values(np.ones(len(rules)), chains.support, chains.body)
+        kept = iter(_descending(values))
+        if self.sort != "belief":  # otherwise all are scored, and then the best are looked at
+            kept = islice((i for i in kept if self.pruning.is_new(*rules[i])), CONSIDERED * self.top)
+        place = {rules[i]: i for i in kept}
+        wanted = np.array([body for body, _ in place], np.int64).reshape(-1, 2)
+        bodies, row = np.unique(wanted, axis=0, return_inverse=True)
+        heads = np.array([head for _, head in place], np.int64)
+        heads_of = ones(row.reshape(-1), heads, (len(bodies), self.num_relations))
+        scores = {(body, head): score for body, head, score in self._best(bodies, heads_of)}
+        found: list[tuple[float, float, Steps, int]] = []
+        for body, head in scores if self.sort == "belief" else [rule for rule in place if rule in scores]:
+            if len(found) < self.top and (self.sort != "belief" or self.pruning.is_new(body, head)):
+                i, score = place[body, head], scores[body, head]
+                self.pruning.keep(body, head, chains.confidence[i])
+                found.append((score if self.sort == "belief" else values[i], score, body, head))
         longer = self._best(self._promising(self._longer(chains.joined)), None) if length == 3 else []
+        full = len(found) + self.top
         for body, head, score in longer:
-            if len(found) >= self.top and score <= sorted(found, reverse=True)[self.top - 1][0]:
+            if len(found) == full or (self.sort == "belief" and score <= self._least(found)):
                 break  # the list is full, and what follows scores less
             if not self.pruning.is_new(body, head):
                 continue
             numbers = count_rule(self.index, body, head)
-            if numbers.support >= self.min_support and self.pruning.adds(body, head, numbers.support / numbers.pairs):
-                found.append((score, body, head))
+            value = float(self._values(score, numbers.support, numbers.pairs))
+            enough = numbers.support >= self.min_support and value > -np.inf
+            if enough and self.pruning.adds(body, head, numbers.support / numbers.pairs):
+                found.append((value, score, body, head))
         found = sorted(found, key=lambda rule: -rule[0])[: self.top]
-        return [self._composition(body, head, score) for score, body, head in found]
+        return [self._composition(body, head, score) for _, score, body, head in found]
+
+    def _least(self, found: list[tuple[float, float, Steps, int]]) -> float:
+        """What a further rule must exceed to be among the best."""
+        return sorted(found, reverse=True)[self.top - 1][0] if len(found) >= self.top else -np.inf
 
     def _longer(self, joined: Any) -> Ids:
         """Bodies of three steps whose parts join enough pairs; those that join most.
@@ -321,6 +373,12 @@ class RuleMiner:
                 break
         names = self.facts.entities
         return tuple(tuple(names[i] for i in path) for path in list(found.values())[: self.examples])
+
+
+def _descending(values: NDArray[np.float64]) -> list[int]:
+    """The places of values in descending order, without those of -inf."""
+    places: list[int] = np.argsort(-values, kind="stable")[: np.count_nonzero(values > -np.inf)].tolist()
+    return places
 
 
 class Pruning:

@@ -14,7 +14,7 @@ from dihedral.elements.shares import ComponentShare
 from dihedral.graph.patterns import RuleCount, count_rule, count_rules
 from dihedral.graph.steps import parse_steps, split_step
 from dihedral.interpretation import Match, MinedRule, Row
-from dihedral.interpretation.mining import Kind
+from dihedral.interpretation.mining import Kind, Sort
 from dihedral.runtime import interruption
 from dihedral.serve import schemas
 from dihedral.serve.routes.common import ERROR_RESPONSES, NameParam, TopParam, endpoint
@@ -128,12 +128,18 @@ def _counted_rules(served: ServedModel, row: Row, matches: list[Match]) -> Seque
 
 @endpoint(router, "/rules", queue=_queue)
 def rules(
-    served: ServedModel, kind: Kind | None = None, top: TopParam = 100, mine: MineParam = True
+    served: ServedModel,
+    kind: Kind | None = None,
+    top: TopParam = 100,
+    min_confidence: Annotated[float, Query(ge=0, le=1, description="Leave out rules with a lower confidence.")] = 0.0,
+    sort: Annotated[Sort, Query(description="The order; confidence is its lower 95 % bound.")] = "confidence",
+    mine: MineParam = True,
 ) -> schemas.RulesResponse:
-    """Rules read off the group elements, with their counts in the graph. The first request mines them and is slow."""
+    """The surest rules that the model believes in, with their counts. The first request mines them and is slow."""
     if not mine and served.rules is None:
         return schemas.RulesResponse(mined=False, rules=[])
-    found = [rule for rule in served.mined_rules() if kind is None or rule.kind == kind]
+    every = (rule for rule in served.mined_rules() if kind is None or rule.kind == kind)
+    found = sorted((r for r in every if r.confidence >= min_confidence), key=lambda rule: rule.sort_key(sort))
     return schemas.RulesResponse(mined=True, rules=_compared(found[:top]))
 
 

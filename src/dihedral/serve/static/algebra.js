@@ -18,7 +18,7 @@ const COLUMNS = [
   { key: "symmetry", title: "Symmetric", value: (row) => -rank(row.symmetry, row.mutual), cell: (row) => shareCell(row.symmetry, row.mutual) },
   { key: "skewness", title: "Skew", value: (row) => -rank(row.skewness, oneWay(row.mutual)), cell: (row) => shareCell(row.skewness, oneWay(row.mutual)) },
   { key: "inverse", title: "Inverse", value: (row) => -rank(row.inverses[0]?.agreement, row.inverses[0]?.counted), cell: inverseCell },
-  { key: "composition", title: "Composition", value: (row) => -(row.composition?.score ?? -1), cell: compositionCell },
+  { key: "composition", title: "Composition", value: (row) => -(row.composition?.confidence ?? -1), cell: compositionCell },
 ];
 
 // A share is shown if it is significant and the graph has at least one pair for it, with the count in the graph.
@@ -51,10 +51,10 @@ function inverseCell(row) {
 function compositionCell(row) {
   if (row.symmetry === null) return null;
   const rule = row.composition;
-  return rule && el("span", { title: ruleTitle(rule) }, formula(rule.body), el("small", {}, rule.score.toFixed(2)));
+  return rule && el("span", { title: ruleTitle(rule) }, formula(rule.body), el("small", {}, percent(rule.confidence)));
 }
 
-const ruleTitle = (rule) => `model score ${percent(rule.score)}; true for ${percent(rule.confidence)} of ${rule.body_pairs} pairs${intervalText(rule)}`;
+const ruleTitle = (rule) => `holds for ${percent(rule.confidence)} of ${rule.body_pairs} pairs${intervalText(rule)}; belief of the model ${rule.score.toFixed(2)}`;
 
 export async function relationsPage(_, model, info) {
   const { relations, total } = await fetchJson("/v1/relations", { model });
@@ -154,7 +154,7 @@ function nearestList(matches) {
 
 export const ruleItem = (rule) => el("li", { title: ruleTitle(rule) },
   el("span", { class: "name" }, formula(rule.body), " ⇒ ", relationLink(rule.head)),
-  el("span", { class: "muted" }, `${rule.score.toFixed(2)} · true for ${percent(rule.confidence)} of ${rule.interval ? "about " : ""}${number(rule.body_pairs)} `,
+  el("span", { class: "muted" }, `holds for ${percent(rule.confidence)} of ${rule.interval ? "about " : ""}${number(rule.body_pairs)}, belief ${rule.score.toFixed(2)} `,
     rule.kind === "composition" && el("a", { href: to("compose", ...rule.body) }, "multiply")));
 
 // --- calculator --------------------------------------------------------------------------------
