@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import dihedral as dh
 from dihedral import DihedralError, Evaluation, Evaluator, Graph
 from dihedral.evaluation import Ranks, summarise
 from dihedral.evaluation.metrics import relation_categories
@@ -70,6 +71,20 @@ def test_ranks_are_filtered_by_all_three_splits(evaluation):
     # (?, knows, c): new, d, c, b, a → 5; (?, likes, new): new, d, c, b → 4
     assert evaluation.ranks["head"].realistic.tolist() == [5, 4]
     assert evaluation.mrr == pytest.approx((1 / 2 + 1 + 1 / 5 + 1 / 4) / 4)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_ranks_of_the_other_splits_do_not_depend_on_test(split):
+    entities = torch.tensor([[PLACES[name], 0.0] for name in GRAPH.entities])
+    scorer = EmbeddingScorer(Model(entities, CodeRelations(torch.zeros(2, 1), 4)))
+    parts = {"train": GRAPH.train, "valid": GRAPH.train[:0]} | {split: GRAPH.train}
+    with_test, without = (GRAPH.replace(**parts, test=test) for test in (GRAPH.test, GRAPH.test[:0]))
+    one, other = (Evaluator(graph, split)(scorer) for graph in (with_test, without))
+    assert one.both.realistic.tolist() == other.both.realistic.tolist()
+    # (a, knows, b): new, [d known], c of test, b → rank 3; (a, knows, d): new, d → 2; (b, likes, c): new, d, c → 3
+    assert one.ranks["tail"].realistic.tolist() == [3, 2, 3]
+    alone = dh.Predictor(dh.TrainedModel(scorer.model, without))
+    assert dh.evaluate(alone, with_test, split=split).both.realistic.tolist() == one.both.realistic.tolist()
 
 
 def test_the_report_has_these_parts(evaluation):

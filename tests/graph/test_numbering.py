@@ -131,3 +131,39 @@ def test_the_memory_for_reading_grows_less_than_two_and_a_half_times_as_fast_as_
     paths = [folder / "train.tsv" if form == "file" else folder for folder in large]
     small, full = map(json.loads, python("-c", READ, *paths).stdout.splitlines())
     assert full["peak"] - small["peak"] < 2.5 * (full["final"] - small["final"]), (small, full)
+
+
+TRAIN = [("a", "r", "b"), ("c", "s", "a")]
+VALID = [("d", "r", "c")]
+TEST = [("x", "t", "y"), ("d", "s", "b"), ("z", "r", "x")]
+
+
+def in_one_table(rows):
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return dh.load_graph(pa.table(dict(zip(("head", "relation", "tail", "split"), columns, strict=True))))
+
+
+def test_ids_do_not_depend_on_the_places_of_test_in_a_table_of_all_splits():
+    train, valid, test = ([(*fact, split) for fact in part] for part, split in (
+        (TRAIN, "train"), (VALID, "valid"), (TEST, "test"),
+    ))  # fmt: skip
+    known, expected = [*train, *valid], in_one_table([*train, *valid])
+    assert list(expected.entities) == ["a", "c", "b", "d"] and list(expected.relations) == ["r", "s"]
+    for rows in ([*test, *known], [*known, *test], [test[1], *train, test[2], *valid, test[0]]):
+        found = in_one_table(rows)
+        assert list(found.entities)[:4] == list(expected.entities)
+        assert list(found.relations) == [*expected.relations, "t"]
+        assert sorted(found.names_of(found.test)) == sorted(TEST)
+        assert (found.train == expected.train).all() and (found.valid == expected.valid).all()
+    assert list(in_one_table([*test, *known]).entities)[4:] == ["x", "z", "y"]  # in the order of their first use
+
+
+def test_the_spelling_in_test_does_not_count_when_similar_names_are_merged():
+    train, test = [("Ann", "r", "b"), ("c", "r", "b")], [("ann", "r", "b"), ("ann", "r", "c"), ("c", "r", "ann")]
+    parts = {"train": pa.table(dict(zip("hrt", map(list, zip(*train, strict=True)), strict=True))),
+             "test": pa.table(dict(zip("hrt", map(list, zip(*test, strict=True)), strict=True)))}  # fmt: skip
+    assert list(dh.load_graph(parts, merge_similar=True).entities) == ["Ann", "c", "b"]
+    rows = [*((*fact, "test") for fact in test), *((*fact, "train") for fact in train)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    table = pa.table(dict(zip(("head", "relation", "tail", "split"), columns, strict=True)))
+    assert list(dh.load_graph(table, merge_similar=True).entities) == ["Ann", "c", "b"]

@@ -203,7 +203,7 @@ class _Sum:
             enough = likely >= likely.max() + math.log(semantics.share)
             followed, likely = followed[enough], likely[enough]
         if len(followed) > semantics.width:
-            order = torch.argsort(likely, descending=True, stable=True)  # equal ones: the most frequent entity first
+            order = torch.argsort(likely, descending=True, stable=True)  # equal ones: the lowest id first
             followed = followed[order[: semantics.width]].sort().values
         self.followed, self.rest = followed, followed[:0]
         self.exact = len(followed) == num_alive

@@ -15,7 +15,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError, check_seed
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import SIDES, Side
-from dihedral.graph.triples import SPLITS, Triples
+from dihedral.graph.triples import Triples
 from dihedral.io.display import Tabular, table
 from dihedral.probability.ordering import Ranker
 from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, Scorer
@@ -170,6 +170,7 @@ class Evaluation(Tabular):
 class Evaluator:
     """Ranks the answers of one split; everything that does not depend on the model is prepared once.
 
+    The facts that `Graph.filtered` gives are filtered out, so that ranks of valid do not depend on test.
     triples: rank these instead of the split's own. also_known: facts to filter out besides those of the graph.
     sample: rank only this many triples, drawn with `seed`; 0 ranks all.
     """
@@ -192,10 +193,9 @@ class Evaluator:
             raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise DihedralError(f"sample is {sample!r}; give the number of triples to rank, or 0 for all")
-        index, more = graph.index, [each for each in (also_known, triples) if each is not None]
+        index, more = graph.filter_index(split), [each for each in (also_known, triples) if each is not None]
         if any(bool((index.locate(*torch.from_numpy(each).unbind(1)) < 0).any()) for each in more):
-            parts = [*(graph.split(name) for name in SPLITS), *more]
-            index = GraphIndex.build(parts, graph.num_entities, graph.num_relations)
+            index = GraphIndex.build([*graph.filtered(split), *more], graph.num_entities, graph.num_relations)
         self.drawn_from = None
         if 0 < sample < len(self.triples):
             self.drawn_from = len(self.triples)

@@ -135,11 +135,16 @@ class Numbering:
         self.entities.settle()
         self.relations.settle()
 
-    def vocabularies(self, parts: Sequence[Triples]) -> tuple[Vocabulary, Vocabulary]:
-        """The vocabularies of entities and relations of these triples; ends the numbering and frees its memory."""
-        entities, relations = narrow(self.entities.settle()), narrow(self.relations.settle())
-        entities = self._compare(entities, [part[:, place] for part in parts for place in (0, 2)], "entities")
-        relations = self._compare(relations, [part[:, 1] for part in parts], "relations")
+    def vocabularies(self, parts: Sequence[Triples], mixed: bool = False) -> tuple[Vocabulary, Vocabulary]:
+        """The vocabularies of entities and relations of these triples; ends the numbering and frees its memory.
+
+        mixed: the splits were read together. They are numbered in their order, so that no id depends on a later split.
+        """
+        found = []
+        for table, places, kind in ((self.entities, (0, 2), "entities"), (self.relations, (1,), "relations")):
+            columns, texts = [part[:, place] for part in parts for place in places], narrow(table.settle())
+            found.append(self._compare(_in_order(texts, columns) if mixed else texts, columns, kind))
+        entities, relations = found
         self.entities, self.relations = NameTable(), NameTable()
         pa.default_memory_pool().release_unused()
         names = Vocabulary(entities, prefixes=self.prefixes), Vocabulary(relations, "relation", self.prefixes)
@@ -154,8 +159,12 @@ class Numbering:
         group = plain(names).dictionary_encode().indices.to_numpy()
         if not len(group) or group.max() + 1 == len(group):
             return names
-        counts = np.sum([np.bincount(column, minlength=len(names)) for column in columns], axis=0)
-        order = np.lexsort((-counts, group))  # of equal counts, the first name
+        counts = [np.bincount(column, minlength=len(names)) for column in columns]
+        end = len(columns) - len(columns) // 3  # without those of test, which count for its own names only
+        seen, tested = np.sum(counts[:end], axis=0), np.sum(counts[end:], axis=0)
+        order = np.lexsort(
+            (-np.where(seen > 0, seen + np.sum(tested), tested), group)
+        )  # of equal counts, the first name
         best = order[np.append(True, np.diff(group[order]) > 0)][group]
         is_best = best == np.arange(len(best))
         self._similar.append(f"{np.sum(~is_best):,} {kind}")
@@ -167,6 +176,19 @@ class Numbering:
         for column in columns:
             column[...] = ids[column]
         return names.filter(pa.array(is_best))
+
+
+def _in_order(names: pa.Array, columns: Sequence[NDArray[np.int32]]) -> pa.Array:
+    """The names in the order in which columns of ids, which change in place, use them."""
+    first, end = np.empty(len(names), np.int64), sum(map(len, columns))
+    for column in reversed(columns):  # the last write wins
+        end -= len(column)
+        first[column[::-1]] = np.arange(end, end + len(column))[::-1]
+    order = np.argsort(first)
+    ids = np.argsort(order).astype(np.int32)
+    for column in columns:
+        column[...] = ids[column]
+    return names.take(pa.array(order))
 
 
 def distinct_names(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:

@@ -128,10 +128,10 @@ def _graph(found: NumberedTriples, numbering: Numbering, name: str, valid: float
     """The graph of one file or table: split by its split column, or at random."""
     triples, splits = found
     del found
-    entities, relations = numbering.vocabularies([triples])
     if splits is not None:
         parts = [triples[splits == i] for i in range(len(SPLITS))]
-        return build_graph(entities, relations, parts, name, numbering.notes)
+        return build_graph(*numbering.vocabularies(parts, mixed=True), parts, name, numbering.notes)
+    entities, relations = numbering.vocabularies([triples])
     notes = [f"{DIVIDED} {seed}", *numbering.notes]
     read = len(triples)
     triples = drop_duplicates(triples)  # frees the original array

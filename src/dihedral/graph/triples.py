@@ -146,8 +146,16 @@ class Graph:
 
     @property
     def known(self) -> Triples:
-        """train ∪ valid ∪ test: the triples that filtered ranking excludes."""
+        """train ∪ valid ∪ test."""
         return np.concatenate([self.train, self.valid, self.test])
+
+    def filtered(self, split: str) -> list[Triples]:
+        """The parts whose facts filtered ranking of a split leaves out; only ranks of test depend on test."""
+        return [self.split(name) for name in (SPLITS[:2] if split in SPLITS[:2] else SPLITS)]
+
+    def filter_index(self, split: str) -> GraphIndex:
+        """The facts that filtered ranking of a split leaves out, by entity and signed step."""
+        return self.index if len(self.filtered(split)) == len(SPLITS) else self.evidence_index
 
     @property
     def index(self) -> GraphIndex:
@@ -171,14 +179,14 @@ class Graph:
 
     @cached_property
     def evidence_index(self) -> GraphIndex:
-        """The facts of train and valid, on which probabilities rest: those of test must not influence them."""
+        """The facts of train and valid, on which probabilities and choices rest: test must not influence them."""
         return self.index.select(self.index.splits <= 1)
 
     @cached_property
     def by_degree(self) -> NDArray[np.int32]:
-        """The entities with the most facts first."""
+        """The entities with the most facts in train and valid first."""
         degrees = np.zeros(self.num_entities, np.int64)
-        for name in SPLITS:
+        for name in SPLITS[:2]:
             for column in (0, 2):
                 degrees += np.bincount(self.split(name)[:, column], minlength=self.num_entities)
         return np.argsort(-degrees, kind="stable").astype(np.int32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dihedral.evaluation.metrics import Evaluation, Evaluator
 from dihedral.graph import Graph
 from dihedral.predict.predictor import Predictor
@@ -25,7 +27,8 @@ def evaluate(
     """Rank the answers of one split among all entities, with known answers filtered out.
 
     graph: another graph to evaluate on; by default the one the model was trained on. Known answers are those of
-    both graphs. "Seen" entities are those of the model's own training triples.
+    both graphs; those of test count for the split test only. "Seen" entities are those of the model's own training
+    triples.
     sample: rank only this many triples, drawn with `seed`, against all entities; 0 ranks all. The result then has
     `standard_errors`.
     order: "score" ranks by score, as published metrics do. "probability" ranks the best answers again, as they are
@@ -40,7 +43,7 @@ def evaluate(
     options: dict[str, Any] = {"device": predictor.device, "memory_mb": memory_mb, "sample": sample, "seed": seed}
     if graph is not None:
         graph = predictor.align(graph)
-        options |= {"triples": graph.split(split), "also_known": graph.known}
+        options |= {"triples": graph.split(split), "also_known": np.concatenate(graph.filtered(split))}
     ranker = None
     if predictor.resolve_order(order) == "probability":
         assert predictor.calibration is not None

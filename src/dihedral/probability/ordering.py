@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph import Graph
-from dihedral.graph.index import KnownAnswers
 from dihedral.graph.steps import SIDES, Side, anchors_and_targets, question_steps
 from dihedral.probability.calibration import Calibration, OrderReport
 from dihedral.probability.evidence import Evidence
@@ -90,8 +89,7 @@ def compare_orders(
     *, sample: int = SAMPLE, seed: int = 0,
 ) -> OrderReport:  # fmt: skip
     """Filtered MRR of a sample of a split in both orders, and the order to choose."""
-    seen = graph.replace(test=graph.test[:0]) if split == "valid" else graph  # test has no part in the choice
-    known, ranker = KnownAnswers(seen, scorer.device), Ranker(scorer, graph, calibration)
+    known, ranker = graph.filter_index(split).to(scorer.device).answers, Ranker(scorer, graph, calibration)
     triples = graph.split(split)
     drawn = np.random.default_rng(seed).permutation(len(triples))[:sample]
     asked = torch.from_numpy(triples[drawn].astype(np.int64)).to(scorer.device)

@@ -64,7 +64,7 @@ def _compared(before: TrainedModel, after: TrainedModel, change: Change) -> dict
     Facts with new names have no MRR before, so that those with known names also have an MRR after of their own.
     """
     graph = change.before.replace(**{split: _rankable(change, change.after.split(split)) for split in SPLITS})
-    measured = {f"{split}_mrr": _mrr(before, graph, graph.split(split)) for split in ("valid", "test")}
+    measured = {f"{split}_mrr": _mrr(before, graph, graph.split(split), split=split) for split in ("valid", "test")}
     known = _rankable(change, change.added)
     drift = {
         "added_mrr_before": _mrr(before, graph, known, SAMPLE),
@@ -80,12 +80,12 @@ def _rankable(change: Change, facts: Triples) -> Triples:
     return facts[(facts[:, [0, 2]] < before.num_entities).all(axis=1) & (facts[:, 1] < before.num_relations)]
 
 
-def _mrr(trained: TrainedModel, graph: Graph, triples: Triples, sample: int = 0) -> float | None:
+def _mrr(trained: TrainedModel, graph: Graph, triples: Triples, sample: int = 0, split: str = "facts") -> float | None:
     """MRR of facts, or of a sample of them; None if there are none."""
     if not len(triples):
         return None
     triples = np.ascontiguousarray(triples)
-    found = Evaluator(graph, "facts", triples=triples, device=trained.device, sample=sample)(trained.scorer)
+    found = Evaluator(graph, split, triples=triples, device=trained.device, sample=sample)(trained.scorer)
     return round(found.mrr, 5)
 
 
