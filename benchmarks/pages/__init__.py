@@ -1,4 +1,4 @@
-"""The generated parts of README.md and docs/, made from the records in results/: `python -m benchmarks.pages`.
+"""The generated parts of docs/, made from the records in results/: `python -m benchmarks.pages`.
 
 A region stands between `<!-- begin: MODULE.FUNCTION -->` and `<!-- end -->`; FUNCTION of benchmarks.pages.MODULE
 returns it.
@@ -19,8 +19,7 @@ REGION = re.compile(r"(<!-- begin: (\w+)\.(\w+) -->\n).*?(<!-- end -->)", flags=
 
 def pages() -> list[Path]:
     """The pages with generated regions."""
-    found = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    return [page for page in found if REGION.search(page.read_text(encoding="utf-8"))]
+    return [page for page in sorted(DOCS.rglob("*.md")) if REGION.search(page.read_text(encoding="utf-8"))]
 
 
 def rewritten(text: str) -> str:

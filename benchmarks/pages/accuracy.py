@@ -1,22 +1,17 @@
-"""Tables of accuracy, for README.md and docs/results.md: models, order of answers, judgements, queries, updates."""
+"""Tables of accuracy, for docs/results.md: models, order of answers, judgements, queries, updates."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.pages.records import Row, number, ratio, read, read_rows, source, spread
-from benchmarks.record import RESULTS
 from dihedral.learn import load_recipe, recipe_names
 from dihedral.learn.checkpoint import run_identity
-from paper.reported import REPORTED
 from paper.tables import markdown
 
-GRAPHS = ("WN18", "FB15k", "WN18RR", "FB15k-237", "umls", "family-neural-lp")
 CQD = {  # quoted: Hits@3 of CQD-Beam (Arakelyan et al. 2021) on the test part of the query set
     "1p": 0.512, "2p": 0.279, "3p": 0.219, "2i": 0.352, "3i": 0.457, "ip": 0.129, "pi": 0.249, "2u": 0.284, "up": 0.128,
 }  # fmt: skip
@@ -24,26 +19,6 @@ GRAPH_NETWORKS = {  # quoted: test MRR of WN18RR and FB15k-237 in the papers
     "NBFNet": (0.551, 0.415), "AdaProp": (0.562, 0.417), "RED-GNN": (0.533, 0.374),
 }  # fmt: skip
 PATHS = "*`results/paths.jsonl`.*"
-
-
-def overview() -> str:
-    """The table of README.md: the paper, the recipes `best/*`, and the order by probability."""
-    rows = []
-    for graph in GRAPHS:
-        runs = RESULTS / "runs/best"
-        graded = list(runs.glob(f"{graph.lower()}-d[0-9]*-graded-s*.json"))
-        strict = [path for path in runs.glob(f"{graph.lower()}-d[0-9]*-s*.json") if path not in graded]
-        baseline = list(runs.glob(f"{graph.lower()}-complex-s*.json"))
-        paper = [REPORTED[graph][name][3] / 100 for name in ("D4-STE", "D4-Gumbel")] if graph in REPORTED else []
-        by_score = [test_mrr(paths) for paths in (strict, graded)]
-        rows.append([graph, number(max(paper, default=None)), *by_score, by_probability(graph), test_mrr(baseline)])
-    return markdown(["graph", "paper", "D_K", "graded D_K", "graded, by probability", "ComplEx"], rows)
-
-
-def test_mrr(paths: list[Path]) -> str:
-    """Mean and standard deviation of the test MRR of runs."""
-    found = [json.loads(path.read_text(encoding="utf-8"))["test"]["both"]["mrr"] for path in paths]
-    return spread(found) if found else ""
 
 
 def choose() -> str:
@@ -85,12 +60,6 @@ def estimates(found: list[Row]) -> list[float]:
     """Test MRR in order of probability, per seed: that of all facts by score, plus the difference on the sample."""
     tests = [row["test"] for row in found]
     return [test["score, all triples"] + test["probability"]["mrr"] - test["score"]["mrr"] for test in tests]
-
-
-def by_probability(graph: str) -> str:
-    """Test MRR of the graded model in order of probability."""
-    found = [rows for (name, recipe), rows in runs_by_recipe().items() if name == graph and "graded" in recipe]
-    return spread(estimates(found[0])) if found else ""
 
 
 def is_current(row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, and the table of times in README.md."""
+"""The tables of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -26,17 +26,6 @@ def cpu_rows(libraries: tuple[str, ...]) -> list[list[str]]:
         [graph, shown, *(seconds(taken.get((graph, task, library))) for library in libraries)]
         for graph in ("WN18RR", "FB15k-237") for task, shown in CPU_TASKS.items()
     ]  # fmt: skip
-
-
-def speed() -> str:
-    """The table of README.md: seconds on a CPU, ours and others."""
-    content = read("cpu-engine")
-    settings, processor = content["settings"], content["environment"]["cpu"]
-    text = (
-        f"Seconds on {processor}. Every library runs {settings['model']} with 2L = {settings['dimension']} and batches "
-        f"of\n{settings['batch_size']}. Slow tasks are scaled up from a part of the questions."
-    )
-    return f"{text}\n\n{markdown(['graph', 'task', 'dihedral', *PEERS], cpu_rows((OURS, *PEERS)))}"
 
 
 def cpu() -> str:
