@@ -50,18 +50,18 @@ def other_entities(graph: Graph, folder: Path) -> Graph:
 def measure(name: str, recipe: Recipe, seed: int, folder: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     """Train on a graph, and rank its test facts, or those of the graph of other entities."""
     graph = dh.load_graph(name if folder is None else folder / name)
-    started = time.process_time()
     run = PathTrainer(graph, recipe, seed=seed, **options)
+    started = time.process_time()
     run.run()
+    cpu_seconds = round(time.process_time() - started, 1)
     trained = finish(run)
     row = {split: trained.metrics[split]["both"]["mrr"] for split in ("valid", "test")}
     row |= {key: trained.metrics[key] for key in ("best_epoch", "train_seconds", "epochs", "stopped_by", "device")}
-    row["cpu_seconds"] = round(time.process_time() - started, 1)
-    row["settings"] = recipe.to_dict()
+    row["train_cpu_seconds"], row["settings"] = cpu_seconds, recipe.to_dict()
     if folder is not None:
         other = other_entities(graph, folder / f"{name}_ind")
         scorer = PathScorer(run.path_scorer.model, other.train_index)
-        row["inductive_test"] = Evaluator(other, "test")(scorer).mrr
+        row |= {f"inductive_{split}": Evaluator(other, split)(scorer).mrr for split in ("valid", "test")}
         row["red_gnn"] = RED_GNN.get(name)
     return row
 
