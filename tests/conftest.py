@@ -28,8 +28,9 @@ from tests.forks import ForkServer
 from tests.small_graphs import small_probabilities
 
 torch.set_num_threads(1)
-settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)  # the same examples in every run
-settings.register_profile("thorough", deadline=None, max_examples=200)  # of `make test-all`
+# the same examples in every run: a test that fails today failed yesterday
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=200)  # of `make test-all`
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 FIXTURES = Path(__file__).parent / "fixtures"

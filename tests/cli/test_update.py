@@ -114,7 +114,7 @@ def test_ctrl_c_after_the_model_was_replaced_says_so(cli, folder, new, monkeypat
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dihedral.update.update._reject", interrupt)  # follows the save
+    monkeypatch.setattr("dihedral.store.reviews.Reviews.add", interrupt)  # follows the save
     done = cli("update", folder, "--add", new)
     assert done.code == 1 and "is already updated" in done.err and "as it was" not in done.err
     assert dh.load(folder).history.latest.version == 1

@@ -49,7 +49,7 @@ def test_a_large_graph_has_its_entities_with_the_most_facts(family_folder, monke
     served = ServedModel("few", family_folder)
     found = entity_map.map_(served, "pca")
     assert found.total == 80 and len(found.names) == len(found.x) == len(found.y) == len(found.type) == 10
-    assert found.names == [served.graph.entities[i] for i in served.busiest[:10]]
+    assert found.names == [served.graph.entities[i] for i in served.graph.by_degree[:10].tolist()]
     assert entity_map.map_(served, "pca") is found  # computed once
 
 
