@@ -10,6 +10,7 @@ path score. Each run is added to results/fused.jsonl.
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,13 @@ from dihedral.graph import Graph
 from dihedral.graph.index import GraphIndex, KnownAnswers
 from dihedral.graph.steps import SIDES, Side, anchors_and_targets, question_steps
 from dihedral.io.jsonl import append_line
+from dihedral.learn.path_trainer import PathTrainer
+from dihedral.learn.trainer import Trainer
+from dihedral.objectives.recipe import Recipe, load_recipe
 from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import as_triples
+from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.scoring.scorer import AnswerLookup, Scorer
 
@@ -96,22 +101,33 @@ def measure(fusion: Fusion, graph: Graph, models: list[AdditiveModel]) -> dict[s
     return {name: float(torch.cat(parts).double().mean()) for name, parts in inverse.items()}
 
 
+def train(graph: Graph, recipe: Recipe, seed: int, options: dict[str, Any]) -> Scorer:
+    run = (PathTrainer if recipe.objective == "paths" else Trainer)(graph, recipe, seed=seed, **options)
+    run.run()
+    return run.result().scorer
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fused", description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--paths", help="by default paths/NAME")
     parser.add_argument("--embedding", required=True)
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the path model")
+    parser.add_argument("--set-embedding", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="of training of each model")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    graph = dh.load_graph(options.name)
-    recipes = options.paths or f"paths/{options.name.lower()}", options.embedding
+    graph, limits = dh.load_graph(options.name), {"minutes": options.minutes, "device": choose_device(options.device)}
+    names = options.paths or f"paths/{options.name.lower()}", options.embedding
+    changes = [dict(word.split("=", 1) for word in words) for words in (options.set, options.set_embedding)]
+    recipes = [load_recipe(name).changed(change) for name, change in zip(names, changes, strict=True)]
     for seed in range(options.seeds):
-        limits: dict[str, Any] = {"minutes": options.minutes, "device": options.device, "progress": False}
-        paths, embedding = (dh.train(graph, recipe, seed=seed, **limits).scorer for recipe in recipes)
+        started = time.process_time()
+        paths, embedding = (train(graph, recipe, seed, limits) for recipe in recipes)
         fusion = Fusion(paths, embedding, graph.train_index)
-        row = {"graph": options.name, "recipes": recipes, "seed": seed, "minutes": options.minutes}
+        row = {"graph": options.name, "recipes": names, "changes": changes, "seed": seed, "minutes": options.minutes}
+        row |= {"train_cpu_seconds": round(time.process_time() - started, 1), "device": str(limits["device"])}
         row["test"] = measure(fusion, graph, fit(fusion, graph, seed))
         print(row, flush=True)
         append_line(RESULTS / "fused.jsonl", row | {"environment": environment()})
