@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import pytest
@@ -23,6 +25,12 @@ def test_answers_are_written_as_a_table(cli, model_folder, tmp_path, suffix):
 def test_missing_facts_are_printed(cli, model_folder):
     done = cli("missing", model_folder, "--relation", "spouse", "--top", 3)
     assert done.code == 0 and done.out.count("spouse") == 3 and "precision" in done.out
+
+
+def test_missing_facts_may_be_limited_per_relation(cli, model_folder):
+    done = cli("missing", model_folder, "--per-relation", 2, "--json")
+    counts = Counter(row["relation"] for row in done.rows)
+    assert done.code == 0 and len(counts) > 3 and set(counts.values()) <= {1, 2} and max(counts.values()) == 2
 
 
 def test_queries_with_unknown_names_are_left_out_on_request(cli, model_folder, tmp_path):

@@ -211,6 +211,28 @@ def test_a_relation_by_name_and_by_label_is_listed_once(predictor):
     assert twice.equals(missing_facts(labelled, relations=["sibling"], top=10))
 
 
+def test_missing_facts_per_relation_are_the_best_of_each(predictor, family):
+    limited = missing_facts(predictor, top=1000, per_relation=3).to_pylist()
+    own = {each: missing_facts(predictor, relations=[each], top=3).to_pylist() for each in family.relations}
+    expected = {(row["head"], row["relation"], row["tail"]) for rows in own.values() for row in rows}
+    assert {(row["head"], row["relation"], row["tail"]) for row in limited} == expected and len(expected) > 6
+    assert [row["rank"] for row in limited] == list(range(1, len(limited) + 1))
+    likely = [row["probability"] for row in limited]
+    assert likely == sorted(likely, reverse=True) and limited[0]["precision_low"] is None
+    assert missing_facts(predictor, top=4, per_relation=3).to_pylist() == limited[:4]
+    with pytest.raises(DihedralError, match="per_relation is 0"):
+        missing_facts(predictor, per_relation=0)
+
+
+def test_tables_of_facts_have_columns_of_labels(predictor):
+    trained = TrainedModel(predictor.model, predictor.graph.with_labels({"spouse": "married to", "man_0000": "Abe"}))
+    labelled = Predictor(trained)
+    (row,) = missing_facts(labelled, relations=["spouse"], top=1).to_pylist()
+    assert row["relation_label"] == "married to" and "head_label" in row
+    found = complete(labelled, [("man_0000", "spouse", None)], top=1).to_pylist()
+    assert found[0]["head_label"] == "Abe"
+
+
 # --- files of questions ---------------------------------------------------------------------------
 
 

@@ -111,6 +111,9 @@ def test_missing_facts_match_the_library(client, predictor):
                 assert each[name] == pytest.approx(row[name], abs=1e-5)
     limited = client.get("/v1/missing", params={"top": 7, "min_precision": 1.0}).json()
     assert limited["facts"] == []
+    found = client.get("/v1/missing", params={"top": 500, "per_relation": 1}).json()
+    relations = [each["relation"] for each in found["facts"]]
+    assert len(relations) == len(set(relations)) > 3
 
 
 def test_missing_facts_of_all_relations_are_rejected_above_the_limit(client, models, monkeypatch):

@@ -121,7 +121,7 @@ def classify_command(
     predictor = dh.load(model)
     facts = [(given[0], given[1], given[2])] if triples is None else _read_triples(triples)
     scores = predictor.scorer.score(predictor.triple_ids(facts)).cpu().numpy()
-    found = pa.Table.from_pylist([each._asdict() for each in predictor.classify(facts)])
+    found = predictor.classify(facts).to_arrow()
     print_answers(found.append_column("score", pa.array(scores)), predictor.graph, out, spreadsheet_safe, json)
 
 
@@ -186,11 +186,12 @@ def missing_command(
     model: opt.ModelFolder,
     relation: opt.Relations = None,
     top: Annotated[
-        int | None, typer.Option(help="Number of facts (default: 10, or 1000 with --min-precision).")
+        int | None, typer.Option(help="Number of facts (default: 10, or 1000 with either of the next two limits).")
     ] = None,
-    among: opt.Among = "signature",
+    per_relation: Annotated[int | None, typer.Option(help="At most so many facts of each relation.")] = None,
     min_precision: Annotated[float | None, typer.Option(help="Minimum share of facts expected to hold.")] = None,
-    missing: Annotated[int | None, typer.Option(help="Number of missing facts (default: the size of valid).")] = None,
+    among: opt.Among = "signature",
+    missing: Annotated[int | None, typer.Option(help="Number of missing facts (default: an estimate).")] = None,
     out: opt.TableFile = None,
     spreadsheet_safe: opt.SpreadsheetSafe = False,
     wide: opt.Wide = False,
@@ -203,13 +204,13 @@ def missing_command(
 
     Example: dihedral missing out/umls --relation causes --top 20
     """
-    top = top if top is not None else 10 if min_precision is None else 1000
+    top = top if top is not None else 10 if min_precision is None and per_relation is None else 1000
     predictor = dh.load(model)
     reviews, candidates = Reviews(model), read_among(predictor, among)
     with counted_bar("relations") as on_progress:
         found = completion.missing_facts(
-            predictor, relations=relation or (), top=top, among=candidates, min_precision=min_precision,
-            missing=missing, exclude=reviews.facts("reject"), on_progress=on_progress,
+            predictor, relations=relation or (), top=top, per_relation=per_relation, among=candidates,
+            min_precision=min_precision, missing=missing, exclude=reviews.facts("reject"), on_progress=on_progress,
         )  # fmt: skip
     if min_precision is not None and len(found) in (0, top):
         nothing = f"no list is expected to have a precision of {min_precision}; leave out --min-precision"

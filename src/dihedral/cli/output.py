@@ -24,7 +24,6 @@ from dihedral.graph.triples import SPLITS
 from dihedral.io.display import visible, visible_json
 from dihedral.io.table_files import write_table
 from dihedral.predict.predictor import Prediction
-from dihedral.predict.results import with_labels
 
 console = Console()
 notes = Console(stderr=True)
@@ -190,11 +189,12 @@ def print_found(
 
 
 def print_answers(found: pa.Table, graph: Graph, out: Path | None, spreadsheet_safe: bool, as_json: bool) -> None:
-    """Print a table of triples, or write it to a file with the labels of its names."""
+    """Print a table of triples, with labels beside names, or write it to a file with its columns of labels."""
     if out is not None:
-        write_table(with_labels(found, graph), out, spreadsheet_safe=spreadsheet_safe)
+        write_table(found, out, spreadsheet_safe=spreadsheet_safe)
         remark(f"wrote {len(found)} rows to {out}")
         return
+    found = found.drop_columns([name for name in found.column_names if name.endswith("_label")])
     rows = found.to_pylist()
     cells = [["no" if name == "true" and not value else value for name, value in row.items()] for row in rows]
     print_found(as_json, rows, found.column_names, cells, graph, LEAST)

@@ -20,6 +20,7 @@ from dihedral.graph.steps import SIDES
 from dihedral.io.sources import Source
 from dihedral.io.table_files import BLANKS, Columns, read_table
 from dihedral.predict.predictor import Predictor
+from dihedral.predict.results import with_labels
 from dihedral.probability.calibration import Calibration
 from dihedral.probability.proposals import is_among, propose, select
 from dihedral.scoring.questions import (
@@ -116,7 +117,8 @@ def complete(
         if on_progress:
             on_progress(len(rows), len(questions) - len(skipped))
     schema = pa.schema([("question", pa.int64()), *COLUMNS, ("known", pa.bool_())])
-    return pa.Table.from_pylist([row for number in sorted(rows) for row in rows[number]], schema=schema)
+    found = pa.Table.from_pylist([row for number in sorted(rows) for row in rows[number]], schema=schema)
+    return with_labels(found, predictor.graph)
 
 
 @torch.no_grad()
@@ -125,6 +127,7 @@ def missing_facts(
     *,
     relations: Sequence[str] = (),
     top: int = 100,
+    per_relation: int | None = None,
     among: Among = "signature",
     min_precision: float | None = None,
     missing: int | None = None,
@@ -134,7 +137,8 @@ def missing_facts(
 ) -> pa.Table:
     """The most probable facts that the graph does not hold, best first; by score if the model is not calibrated.
 
-    relations: only facts of these. among: which entities may stand on either side (`Predictor.predict`).
+    relations: only facts of these. per_relation: at most so many facts of each relation.
+    among: which entities may stand on either side (`Predictor.predict`).
     min_precision: end the list where fewer than this share of its facts are expected to hold.
     missing: how many facts are missing from the graph, instead of the estimate (`probability.missing_share`).
     about: only facts with one of these entities, by id, as head or as tail. exclude: facts to leave out, such as those
@@ -145,6 +149,8 @@ def missing_facts(
     """
     check_options(top, "exclude")
     check_share(predictor, "min_precision", min_precision)
+    if per_relation is not None and per_relation < 1:
+        raise DihedralError(f"per_relation is {per_relation}; ask for at least 1 fact per relation")
     if missing is not None and missing < 1:
         raise DihedralError(f"missing is {missing}; give the number of facts that are missing, 1 or more")
     graph, calibration = predictor.graph, predictor.calibration
@@ -166,8 +172,9 @@ def missing_facts(
                 least = order[1].min() if len(best) == top and calibration.offsets is None else -np.inf
                 triples, scores, _, z = select(predictor.evidence, calibration.proposals, triples, scores, least)
                 value = calibration.sort_keys(z, relation)
-            best, best_scores = torch.cat([best, triples]), torch.cat([best_scores, scores])
-            order = np.concatenate([order, np.stack([value, z])], axis=1)
+            own = np.argsort(-value, kind="stable")[:per_relation]
+            best, best_scores = torch.cat([best, triples[own]]), torch.cat([best_scores, scores[own]])
+            order = np.concatenate([order, np.stack([value, z])[:, own]], axis=1)
             kept = np.argsort(-order[0], kind="stable")[:top]
             best, best_scores, order = best[kept], best_scores[kept], order[:, kept]
         if on_progress:
@@ -179,8 +186,9 @@ def missing_facts(
     schema = pa.schema(COLUMNS)
     rows = [(rank, *triple, score, p) for rank, (triple, score, p) in enumerate(columns, start=1)]
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
-    with_interval = not relations and missing is None and about is None
-    return _with_precision(calibration, table, order[1] if with_interval else None, min_precision)
+    is_all = not relations and per_relation is None and missing is None and about is None
+    found = _with_precision(calibration, table, order[1] if is_all else None, min_precision)
+    return with_labels(found, graph)
 
 
 def check_share(predictor: Predictor, name: str, value: float | None) -> None:

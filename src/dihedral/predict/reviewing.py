@@ -26,6 +26,7 @@ def find_proposals(
     type: str | None = None,
     types: Members | None = None,
     top: int = 100,
+    per_relation: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Proposal]:
     """The most probable missing facts that nobody has accepted or rejected, and that the reviewer has not skipped.
@@ -35,8 +36,9 @@ def find_proposals(
     about = None if type is None else members_of(predictor.graph, type, types)
     decided = [*reviews.standing(), *(reviews.opinions(reviewer) if reviewer is not None else ())]
     found = missing_facts(
-        predictor, relations=relations, top=top, about=about, exclude=decided, on_progress=on_progress
-    )
+        predictor, relations=relations, top=top, per_relation=per_relation, about=about, exclude=decided,
+        on_progress=on_progress,
+    )  # fmt: skip
     return found.select(["head", "relation", "tail", "score", "probability"]).to_pylist()
 
 

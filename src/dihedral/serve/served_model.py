@@ -60,7 +60,7 @@ class ServedModel:
         self.graph = graph = self.predictor.graph
         self.has_labels = any(names.labels is not None for names in (graph.entities, graph.relations))
         self.reviews = Reviews(folder)
-        self.proposals: dict[tuple[str | None, str | None], list[Proposal]] = {}  # to review, by relation and type
+        self.proposals: dict[tuple[str | None, str | None, int | None], list[Proposal]] = {}  # to review, by search
         self.relation_summaries: dict[int, RelationSummary] = {}  # by id; every page needs them
         self.maps: dict[str, MapResponse] = {}  # the maps of entities, by method
         self.rules: list[MinedRule] | None = None  # None until they are mined
@@ -127,13 +127,11 @@ class ServedModel:
         (found,) = self.predictor.ask_many([planned], top=top, **options)
         return query, found
 
-    def missing(self, relation: str | None, top: int, among: str, min_precision: float | None) -> list[dict[str, Any]]:
+    def missing(self, relation: str | None, among: str, **limits: Any) -> list[dict[str, Any]]:
         """The most likely facts missing from the graph, of one relation or of all."""
         self.check_cost(relation, among)
-        found = missing_facts(
-            self.predictor, relations=[relation] if relation else (), top=top, among=among, min_precision=min_precision,
-            exclude=self.reviews.facts("reject"),
-        )  # fmt: skip
+        relations, rejected = [relation] if relation else (), self.reviews.facts("reject")
+        found = missing_facts(self.predictor, relations=relations, among=among, exclude=rejected, **limits)
         accepted = set(self.reviews.facts("accept"))
         return [row | {"decision": "accept" if fact_of(row) in accepted else None} for row in found.to_pylist()]
 

@@ -34,6 +34,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 ModelParam = Annotated[str | None, Query(description="Name of the model. Default: the first model.")]
 NameParam = Annotated[str, Field(description="A full name, or one with a prefix.")]  # in the path or in the query
 TopParam = Annotated[int, Query(ge=1, le=schemas.MAX_TOP)]
+PerRelationParam = Annotated[int | None, Query(ge=1, description="At most so many facts of each relation.")]
 RelationParam = Annotated[str | None, Query(min_length=1, description="Only facts of this relation.")]
 
 

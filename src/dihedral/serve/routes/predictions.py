@@ -18,6 +18,7 @@ from dihedral.serve import schemas
 from dihedral.serve.routes.common import (
     ERROR_RESPONSES,
     ModelParam,
+    PerRelationParam,
     RelationParam,
     TopParam,
     answer_in,
@@ -123,11 +124,12 @@ def missing(
     served: ServedModel,
     relation: RelationParam = None,
     top: TopParam = 10,
+    per_relation: PerRelationParam = None,
     among: Annotated[Literal["signature", "range", "all"], Query(description="As for /v1/predict.")] = "signature",
     min_precision: Annotated[float | None, Query(ge=0, le=1, description="The expected share that holds.")] = None,
 ) -> schemas.MissingResponse:
     """The most likely facts missing from the graph, with the share of the list that is expected to hold."""
-    found = served.missing(relation, top, among, min_precision)
+    found = served.missing(relation, among, top=top, per_relation=per_relation, min_precision=min_precision)
     return schemas.MissingResponse.model_validate({"facts": found})
 
 

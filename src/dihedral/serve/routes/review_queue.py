@@ -10,7 +10,15 @@ from dihedral.errors import DihedralError
 from dihedral.predict.completion import check_share
 from dihedral.predict.reviewing import Proposal, at_least, fact_of, find_proposals, left_open, make_decision
 from dihedral.serve import schemas
-from dihedral.serve.routes.common import ERROR_RESPONSES, ModelParam, RelationParam, TopParam, endpoint, find_batcher
+from dihedral.serve.routes.common import (
+    ERROR_RESPONSES,
+    ModelParam,
+    PerRelationParam,
+    RelationParam,
+    TopParam,
+    endpoint,
+    find_batcher,
+)
 from dihedral.serve.served_model import ServedModel, UnknownNameError
 from dihedral.store.review_files import MEDIA_TYPES, ReviewFormat, to_text
 from dihedral.store.reviews import PAST, Decision, Reviews, Verdict, clean
@@ -39,6 +47,7 @@ def review(
     find: Annotated[bool, Query(description="Look for missing facts if none are open, which may take long.")] = False,
     skip: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
     top: TopParam = 100,
+    per_relation: PerRelationParam = None,
 ) -> schemas.ReviewResponse:
     """Missing facts that nobody has accepted or rejected, the most probable first; or facts with a decision."""
     reviews, names = served.reviews, served.graph.relations
@@ -47,8 +56,8 @@ def review(
         raise UnknownNameError("type", type, lambda: served.types)
     check_share(served.predictor, "min_probability", min_probability)
     if find and state == "open":
-        _find(served, relation, type, reviewer)
-    found = served.proposals.get((relation, type))
+        _find(served, relation, type, per_relation, reviewer)
+    found = served.proposals.get((relation, type, per_relation))
     rows = left_open(found or [], reviews, reviewer) if state == "open" else _decided(served, state, relation, type)
     rows = at_least(rows, min_probability)
     decisions = reviews.opinions(reviewer) | reviews.standing()
@@ -63,9 +72,9 @@ def review(
     )
 
 
-def _find(served: ServedModel, relation: str | None, type: str | None, reviewer: str) -> None:
+def _find(served: ServedModel, relation: str | None, type: str | None, per_relation: int | None, reviewer: str) -> None:
     """Look for missing facts, unless some found before are still open. It takes long; call it in one thread."""
-    reviews, key = served.reviews, (relation, type)
+    reviews, key = served.reviews, (relation, type, per_relation)
     if left_open(served.proposals.get(key, ()), reviews, reviewer):
         return
     served.check_cost(relation)
@@ -78,6 +87,7 @@ def _find(served: ServedModel, relation: str | None, type: str | None, reviewer:
         type=type,
         types=served.types,
         top=MAX_FOUND + num_skipped,
+        per_relation=per_relation,
     )
     for oldest in list(served.proposals)[:-MAX_KEPT]:
         del served.proposals[oldest]
