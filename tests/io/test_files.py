@@ -261,10 +261,11 @@ def test_partial_files_have_names_that_cannot_be_predicted(tmp_path):
     names = set()
     for _ in range(3):
         with atomic_path(tmp_path / "a.json") as partial:
-            names.add(partial.name)
-            assert partial.is_file()
+            names.add(partial.parent.name)
+            assert partial.parent.stat().st_mode & 0o77 == 0  # nobody else puts a link there
             partial.write_text("{}")
-    assert len(names) == 3 and all(name.startswith(".a.json.") and name.endswith(".partial") for name in names)
+    assert len(names) == 3 and all(name.endswith(".partial-dihedral") for name in names)
+    assert os.listdir(tmp_path) == ["a.json"]
 
 
 def test_the_folder_is_synced_after_the_rename(tmp_path, monkeypatch):

@@ -301,9 +301,9 @@ def test_a_deleted_best_model_is_one_clear_error(family, unfinished):
 
 def test_a_run_that_was_killed_while_it_saved_leaves_nothing_in_the_way(family, unfinished):
     training = unfinished / "training"
-    for name in ("state-000005-000000.safetensors", ".state-000004-000000.safetensors.xyz.partial"):
-        (training / name).write_bytes(b"half")
-    (training / "state-000001-000000").mkdir()  # of an earlier version
+    (training / "state-000005-000000.safetensors").write_bytes(b"half")
+    (training / ".abcd_123.partial-dihedral").mkdir()
+    (training / ".abcd_123.partial-dihedral" / "state-000004-000000.safetensors").write_bytes(b"half")
     assert_same(train(family, unfinished, resume=True), train(family))
     assert [path.name for path in training.iterdir()] == ["log.jsonl"]
 
@@ -388,7 +388,7 @@ def test_a_training_folder_that_is_a_link_is_not_followed(family, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["state-000001-000000.safetensors", "state-000001-000000", "best-000001.safetensors", ".profile"]
+    "name", ["state-000001-000000.safetensors", "state-of-art.txt", "best-000001.safetensors", ".profile", ".tmpAb3dE6"]
 )
 def test_checkpoints_neither_follow_links_nor_delete_files_of_others(family, tmp_path, name):
     elsewhere = tmp_path / "elsewhere"
@@ -398,7 +398,32 @@ def test_checkpoints_neither_follow_links_nor_delete_files_of_others(family, tmp
     (tmp_path / "out" / "training" / name).symlink_to(elsewhere)
     train(family, tmp_path / "out")
     assert [path.name for path in elsewhere.iterdir()] == ["kept"]
-    assert (tmp_path / "out" / "training" / name).is_symlink() == (name == ".profile")
+    assert (tmp_path / "out" / "training" / name).is_symlink() != name.endswith(".safetensors")
+
+
+def test_a_run_deletes_nothing_in_its_folder_that_no_run_created(family, tmp_path):
+    mine = ("notes.partial", ".mail.partial", "update/notes.txt", "update/training/keys", "training/state-of-art/a")
+    for name in mine:
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("mine")
+    (tmp_path / "out" / "update" / "training" / "checkpoint.json").write_text("{}")
+    train(family, tmp_path / "out")
+    assert all((tmp_path / "out" / name).read_text() == "mine" for name in mine)
+    assert not (tmp_path / "out" / "update" / "training" / "checkpoint.json").exists()  # of an update that was stopped
+
+
+@pytest.mark.parametrize("link", ["update", "update/training", "training"])
+def test_a_run_follows_no_link_below_its_folder(family, tmp_path, link):
+    (tmp_path / "home" / "training").mkdir(parents=True)
+    (tmp_path / "home" / "training" / "log.jsonl").write_text("mine")
+    (tmp_path / "home" / "checkpoint.json").write_text("mine")
+    place = tmp_path / "out" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "home")
+    with pytest.raises(DihedralError, match=f"out/{link}' is a symbolic link, which is not followed; remove it"):
+        train(family, tmp_path / "out")
+    assert {path.read_text() for path in (tmp_path / "home").rglob("*") if path.is_file()} == {"mine"}
+    assert sum(path.is_file() for path in (tmp_path / "home").rglob("*")) == 2
 
 
 def test_a_run_whose_time_was_up_goes_on_like_one_without_a_limit(family, tmp_path):

@@ -19,7 +19,8 @@ from dihedral.io.locks import lock_folder
 from dihedral.models import MODELS, build_model
 from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.store import folder as folder_module
-from dihedral.store.folder import save_model
+from dihedral.store.folder import describe, save_model
+from dihedral.store.graph_files import load_words
 from dihedral.store.trained import TrainedModel
 
 
@@ -312,11 +313,55 @@ def test_a_second_save_into_a_folder_is_refused_while_the_first_writes(other, pr
 def test_the_next_save_removes_the_partial_files_of_a_killed_one(predictor, tmp_path):
     predictor.save(tmp_path / "model")
     kept = files_of(tmp_path / "model")
-    for name in (".entities.safetensors.123.partial", ".tmpAb3dE6", ".gitattributes"):
+    (tmp_path / "model" / ".0a_b1c2d.partial-dihedral").mkdir()
+    others = (".entities.safetensors.123.partial", ".tmpAb3dE6", ".gitattributes")  # of other programs
+    for name in (".0a_b1c2d.partial-dihedral/entities.safetensors", *others):
         (tmp_path / "model" / name).write_text("half")
     predictor.save(tmp_path / "model", overwrite=True)
     left = {path.name for path in (tmp_path / "model").glob(".*")}
-    assert left == {".gitattributes"} and len(files_of(tmp_path / "model")) == len(kept) + 1
+    assert left == set(others) and len(files_of(tmp_path / "model")) == len(kept) + 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_save_that_fails_leaves_no_files(predictor, tmp_path, monkeypatch, overwrite):
+    if overwrite:
+        predictor.save(tmp_path / "model")
+    before = files_of(tmp_path / "model") if overwrite else []
+
+    def full(*arguments):
+        raise DihedralError("no space left on device")
+
+    monkeypatch.setattr("dihedral.store.folder.write_manifest", full)
+    with pytest.raises(DihedralError, match="no space left"):
+        predictor.save(tmp_path / "model", overwrite=overwrite)
+    assert files_of(tmp_path / "model") == before
+
+
+@pytest.mark.parametrize("read", [dh.load, describe, load_words])
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(predictor, tmp_path, monkeypatch, read):
+    predictor.save(tmp_path / "model")
+    real, replaced = folder_module.read_manifest, []
+
+    def read_manifest(folder):
+        found = real(folder)
+        if not replaced:
+            replaced.append(folder)
+            predictor.save(folder, overwrite=True)  # after this, no file of the manifest exists
+        return found
+
+    monkeypatch.setattr("dihedral.store.manifest.read_manifest", read_manifest)
+    read(tmp_path / "model")
+    assert replaced
+
+
+@pytest.mark.parametrize("name", ["model.json", "reviews.jsonl", "README.md"])
+def test_a_manifest_names_only_files_of_a_model(predictor, tmp_path, name):
+    predictor.save(tmp_path)
+    (tmp_path / name).touch()
+    edit_manifest(tmp_path, lambda content: content["files"].update(latents=name) or content["bytes"].update({name: 0}))
+    with pytest.raises(DihedralError, match=f"names a file that no model has: '{name}'"):
+        predictor.save(tmp_path, overwrite=True)
+    assert (tmp_path / name).exists()
 
 
 # --- format version 1, always readable ----------------------------------------------------------------

@@ -29,18 +29,19 @@ from dihedral.errors import DihedralError
 Record = TypeVar("Record")
 MAX_JSON_BYTES = 8 << 20  # Python takes up to thirty times as much for the objects in it
 MAX_JSON_DEPTH = 100
+_PARTIAL = re.compile(r"\.\w{8}\.partial-dihedral")  # of `atomic_path`
 _STRING = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)  # one that is not closed goes to the end
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path next to `path`, which replaces it when the block ends without an error."""
-    partial = path
+    """A temporary path, which replaces `path` when the block ends without an error."""
+    working = None
     try:
-        # the name cannot be predicted, so that nobody puts a link to another file in its place
-        descriptor, name = tempfile.mkstemp(".partial", f".{path.name[:100]}.", path.parent)
-        os.close(descriptor)
-        partial = Path(name)
+        # a private folder with a name that cannot be predicted: nobody puts a link there, and what libraries write
+        # next to the file is in it too
+        working = Path(tempfile.mkdtemp(".partial-dihedral", ".", path.parent))
+        partial = working / path.name
         yield partial
         with partial.open("rb") as done:
             os.fsync(done.fileno())
@@ -52,9 +53,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or str(error)
         raise DihedralError(f"{str(path)!r} cannot be written: {reason}; nothing stored before was changed") from None
     finally:
-        if partial != path:
-            with suppress(OSError):  # it does not exist, or the disk became read-only
-                partial.unlink()
+        if working is not None:
+            shutil.rmtree(working, ignore_errors=True)  # the disk may have become read-only
 
 
 def sync_folder(folder: Path) -> None:
@@ -69,9 +69,21 @@ def sync_folder(folder: Path) -> None:
 
 def remove_partial_files(folder: Path) -> None:
     """Remove what killed processes left half-written in a folder; its lock must be held."""
-    for path in (*folder.glob(".*.partial"), *folder.glob(".tmp??????")):  # safetensors writes the latter
-        with suppress(OSError):  # in a read-only folder the first write reports the error
-            path.unlink()
+    with suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if _PARTIAL.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)  # follows no links; the next write reports a read-only folder
+
+
+def remove_files(folder: Path, names: re.Pattern[str]) -> None:
+    """Delete the files in a folder whose whole names match: names that nobody else would give. Links are not followed.
+
+    This and `remove_partial_files` are all that deletes by name; everything else deletes what it has just created.
+    """
+    with suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if names.fullmatch(path.name) and (path.is_symlink() or path.is_file()):
+                path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -158,15 +170,6 @@ def path_within(folder: Path, *parts: str) -> Path:
         if path.is_symlink():
             raise DihedralError(f"{str(path)!r} is a symbolic link, which is not followed; remove it")
     return path
-
-
-def remove_tree(folder: Path) -> None:
-    """Delete a folder with its content; a link is deleted itself, not what it leads to."""
-    with suppress(OSError):  # what cannot be deleted is reported by the next write
-        if folder.is_symlink():
-            folder.unlink()
-        else:
-            shutil.rmtree(folder)
 
 
 def make_folder(path: Path) -> None:

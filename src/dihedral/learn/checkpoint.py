@@ -5,8 +5,9 @@ Rank zero writes tables of entities in the order of their ids, so that any numbe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.io.files import (
     make_folder,
+    open_file,
     path_within,
     read_json,
     read_record,
     read_tensors,
+    remove_files,
     remove_partial_files,
-    remove_tree,
     write_json,
     write_tensors,
     write_text,
@@ -97,10 +99,20 @@ class RunFolder:
             yield
 
     def clear(self) -> None:
-        """Delete what an earlier run left."""
+        """Delete what an earlier run left, and an update that was stopped."""
+        self._drop()
+        RunFolder(path_within(self.folder.parent, UPDATE)).remove()
+
+    def _drop(self) -> None:
         self.drop_checkpoint()
         self.log.unlink(missing_ok=True)
-        remove_tree(self.folder.parent / UPDATE)
+
+    def remove(self) -> None:
+        """Delete what a run wrote, and the folder and the one that it is in unless they hold anything else."""
+        self._drop()
+        for folder in (self.folder, self.folder.parent):
+            with suppress(OSError):
+                folder.rmdir()
 
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
@@ -108,7 +120,9 @@ class RunFolder:
             write_text(self._launch, launch())
 
     def begun_by_this_launch(self) -> bool:
-        return bool(launch()) and self._launch.is_file() and self._launch.read_text(encoding="utf-8") == launch()
+        with suppress(OSError), open(self._launch, encoding="utf-8", errors="replace", opener=open_file) as stream:
+            return stream.read(1000) == launch() != ""
+        return False
 
     def drop_checkpoint(self) -> None:
         """Delete what a finished run no longer needs."""
@@ -117,12 +131,8 @@ class RunFolder:
         self._drop_all_but(())
 
     def _drop_all_but(self, kept: Collection[Path]) -> None:
-        for pattern in ("state-*", "best-*"):
-            for path in set(self.folder.glob(pattern)).difference(kept):
-                if path.is_dir():
-                    remove_tree(path)
-                else:
-                    path.unlink()
+        others = "".join(rf"(?!{re.escape(path.name)}\Z)" for path in kept)
+        remove_files(self.folder, re.compile(rf"{others}(state-\d{{6,}}-\d{{6,}}|best-\d{{6,}})\.safetensors"))
         remove_partial_files(self.folder)
 
     def save(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from dihedral.probability.calibration import Calibration
 from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.card import write_card
 from dihedral.store.graph_files import load_graph, write_graph, write_labels
-from dihedral.store.manifest import Manifest, holds_model, read_manifest, write_manifest
+from dihedral.store.manifest import Manifest, holds_model, read_current, read_manifest, write_manifest
 from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel
 
 Dtype = Literal["float32", "float16"]
@@ -91,7 +92,12 @@ def _check_values(stored: TrainedModel, dtype: Dtype) -> None:
 
 def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> None:
     before = read_manifest(folder) if holds_model(folder) else None
-    new = _NewFiles(folder, before)
+    with _new_files(folder, before) as new:
+        manifest = _write_files(new, stored, dtype, shard_mb)
+        _finish(folder, manifest, before, stored)
+
+
+def _write_files(new: _NewFiles, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> Manifest:
     relations, graph, tables = stored.relations, stored.graph, _tables(stored)
     settings = relations.settings()
     if isinstance(stored.scorer, PathScorer):
@@ -108,13 +114,12 @@ def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | N
     write_json(new.file("recipe.json", "recipe"), stored.recipe.to_dict() if stored.recipe else {})
     for role, content in _measured(stored).items():
         write_json(new.file(f"{role}.json", role), content)
-    manifest = Manifest(
+    return Manifest(
         model=relations.kind, settings=settings, entities=graph.num_entities,
         relations=graph.num_relations, dimension=relations.dimension, dtype=dtype, graph=graph.name,
         fingerprint=graph.fingerprint, notes=list(graph.notes), prefixes=graph.entities.prefixes,
         shards=new.shards, files=new.files, bytes={},
     )  # fmt: skip
-    _finish(folder, manifest, before, stored)
 
 
 def _tables(stored: TrainedModel) -> dict[str, Tensor]:
@@ -131,8 +136,6 @@ class _NewFiles:
         self.folder, self.mark = folder, "" if before is None else f".save-{token_hex(4)}"
         self.shards: list[str] = []
         self.files: dict[str, str] = {}
-        for path in _leftovers(folder, before):
-            path.unlink()
 
     def shard(self, name: str) -> Path:
         self.shards.append(self._free(name))
@@ -144,6 +147,22 @@ class _NewFiles:
 
     def _free(self, name: str) -> str:
         return f"{Path(name).stem}{self.mark}{Path(name).suffix}"
+
+
+@contextmanager
+def _new_files(folder: Path, before: Manifest | None) -> Iterator[_NewFiles]:
+    """The files of a save, which are deleted if it fails before the manifest names them."""
+    for path in _leftovers(folder, before):
+        path.unlink()
+    new = _NewFiles(folder, before)
+    try:
+        yield new
+    except BaseException:
+        used = read_manifest(folder).names if holds_model(folder) else set()
+        for name in {*new.shards, *new.files.values()} - used:
+            with suppress(OSError):
+                (folder / name).unlink()
+        raise
 
 
 def _measured(stored: TrainedModel) -> dict[str, Any]:
@@ -181,9 +200,9 @@ def _changing(folder: Path) -> Iterator[tuple[Manifest, _NewFiles]]:
     with lock_folder(folder, taken):
         remove_partial_files(folder)
         before = read_manifest(folder)
-        new = _NewFiles(folder, before)
-        yield before, new
-        _finish(folder, replace(before, files=before.files | new.files), before)
+        with _new_files(folder, before) as new:
+            yield before, new
+            _finish(folder, replace(before, files=before.files | new.files), before)
 
 
 def _leftovers(folder: Path, manifest: Manifest | None) -> list[Path]:
@@ -207,21 +226,14 @@ def _finish(folder: Path, manifest: Manifest, before: Manifest | None, trained: 
 
 def load_model(folder: Path, *, device: str | torch.device = "cpu") -> TrainedModel:
     """Read a model folder; if another process saves a model there meanwhile, the new one."""
-    while True:
-        manifest = read_manifest(folder)
-        try:
-            trained = _load(folder, manifest, device)
-        except DihedralError:
+    manifest, trained = read_current(folder, lambda manifest: (manifest, _load(folder, manifest, device)))
+    if _leftovers(folder, manifest):  # they may hold facts that an update has removed
+        with suppress(DihedralError, OSError), lock_folder(folder, "a save is not done"):
             if read_manifest(folder) == manifest:
-                raise
-            continue
-        if _leftovers(folder, manifest):  # they may hold facts that an update has removed
-            with suppress(DihedralError, OSError), lock_folder(folder, "a save is not done"):
-                if read_manifest(folder) == manifest:
-                    write_card(folder, trained)
-                    for path in _leftovers(folder, manifest):
-                        path.unlink()
-        return trained
+                write_card(folder, trained)
+                for path in _leftovers(folder, manifest):
+                    path.unlink()
+    return trained
 
 
 def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> TrainedModel:
@@ -321,7 +333,10 @@ def _load_entities(folder: Path, manifest: Manifest) -> Tensor:
 
 def describe(folder: Path) -> dict[str, Any]:
     """The manifest with recipe, metrics and versions, without models of probabilities; `bytes` is the total size."""
-    manifest = read_manifest(folder)
+    return read_current(folder, partial(_describe, folder))
+
+
+def _describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
     measured = _read_measured(folder, manifest.files)
     calibration = measured["calibration"] if isinstance(measured["calibration"], dict) else {}
     return {

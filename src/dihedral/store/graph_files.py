@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dihedral.graph.name_search import WordIndex
 from dihedral.graph.triples import SPLITS, Graph, Triples
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.io.files import atomic_path, open_file
-from dihedral.store.manifest import Manifest, read_manifest
+from dihedral.store.manifest import Manifest, read_current
 
 MAX_CHECKED_ON_OPEN = 2_000_000  # names or triples; more of them are checked when they are first used
 NewFile = Callable[[str, str], Path]  # where to write a file, by its usual name and its role
@@ -68,7 +69,10 @@ def load_graph(folder: Path, manifest: Manifest) -> Graph:
 
 def load_words(folder: Path) -> WordIndex | None:
     """The words of entity names and labels; None in the folder of an older version."""
-    manifest = read_manifest(folder)
+    return read_current(folder, partial(_load_words, folder))
+
+
+def _load_words(folder: Path, manifest: Manifest) -> WordIndex | None:
     if "words" not in manifest.files:
         return None
     path = folder / manifest.files["words"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dihedral.errors import DihedralError
 from dihedral.io.files import read_json, read_record, write_json
 
+Result = TypeVar("Result")
 FORMAT = "dihedral-model"
 VERSION = 1
 MANIFEST = "model.json"
+SUFFIXES = (".safetensors", ".arrow", ".json")
 ROLES = ("relations", "entity_names", "relation_names", "known", "recipe", "metrics")  # that every model has
 
 
@@ -51,6 +54,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     write_json(folder / MANIFEST, manifest.to_dict())
 
 
+def read_current(folder: Path, read: Callable[[Manifest], Result]) -> Result:
+    """What is read from the files of a manifest; if another process saves a model there meanwhile, from the new one."""
+    while True:
+        manifest = read_manifest(folder)
+        try:
+            return read(manifest)
+        except (DihedralError, OSError):
+            if read_manifest(folder) == manifest:
+                raise
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a model folder, checked."""
     if not holds_model(folder):
@@ -77,6 +91,8 @@ def read_manifest(folder: Path) -> Manifest:
     for name in manifest.names | manifest.bytes.keys():
         if Path(name).name != name or name in ("", ".", ".."):
             raise DihedralError(f"{path!r} names a file outside its folder: {name!r}")
+        if Path(name).suffix not in SUFFIXES or name == MANIFEST:  # a save deletes the files of the model it replaces
+            raise DihedralError(f"{path!r} names a file that no model has: {name!r:.80}")
     if manifest.names != manifest.bytes.keys():
         raise DihedralError(f"{path!r} does not give the size of each of its files")
     return manifest

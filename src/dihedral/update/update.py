@@ -26,7 +26,7 @@ from typing import Any
 
 from dihedral.errors import DihedralError, check_seed
 from dihedral.graph.changes import change_graph, read_facts
-from dihedral.io.files import path_within, remove_tree
+from dihedral.io.files import path_within
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
@@ -219,12 +219,12 @@ def update_folder(
             Reviews(target).add(*rejected)
             if updated.history.latest.trained_again:
                 RunFolder(checkpoints).log.replace(run.log)
-            remove_tree(checkpoints)
+            RunFolder(checkpoints).remove()
             with suppress(OSError):
                 run.folder.rmdir()  # that the lock created; one with the log of a training is not empty
         except BaseException:
-            if not RunFolder(checkpoints).checkpoint.exists():  # nothing to resume
-                remove_tree(checkpoints)
+            if not (begun := RunFolder(checkpoints)).checkpoint.exists():  # nothing to resume
+                begun.remove()
             for empty in (run.folder, target):  # that the lock created; others are not empty
                 with suppress(OSError):
                     empty.rmdir()
