@@ -34,9 +34,11 @@ from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Vocabulary
 from dihedral.interpretation.pictures import element_picture
 from dihedral.io.display import table
+from dihedral.models.dihedral import DiscreteRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
+from dihedral.scoring.path_scorer import PathScorer
 
 DIGITS = 9  # kappas are rounded, so that errors of rounding do not order what is equal
 MIN_WEIGHT = 1e-3  # the smallest weight of a component, relative to the largest
@@ -346,14 +348,15 @@ def best_compositions(
 
 
 def algebra(predictor: Predictor) -> Algebra:
-    """The algebra of a trained DihEdral model."""
-    scorer = need_embeddings(predictor.scorer, "the algebra")
-    codes, relations = scorer.model.codes, scorer.model.relations
-    if codes is None:
+    """The algebra of a trained DihEdral model; all components of a path model have the same weight."""
+    scorer = predictor.scorer
+    if not isinstance(scorer, PathScorer):
+        scorer = need_embeddings(scorer, "the algebra")
+    relations = scorer.model.relations
+    if not isinstance(relations, DiscreteRelations):
         raise DihedralError(f"a {relations.kind!r} model has no group elements; the algebra needs a DihEdral model")
-    K = int(relations.settings()["K"])
-    weights = component_weights(scorer, predictor.graph)
-    return Algebra(codes.cpu().numpy(), K, predictor.graph.relations, weights)
+    weights = None if isinstance(scorer, PathScorer) else component_weights(scorer, predictor.graph)
+    return Algebra(relations.codes.cpu().numpy(), relations.K, predictor.graph.relations, weights)
 
 
 @torch.no_grad()

@@ -35,11 +35,13 @@ from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.element_rows import algebra
+from dihedral.interpretation.path_beliefs import PathBeliefs
 from dihedral.predict.completion import OnProgress
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.results import Results
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import need_embeddings
+from dihedral.scoring.path_scorer import PathScorer
 
 Matrix = NDArray[np.float32]
 Steps = tuple[int, ...]
@@ -179,8 +181,12 @@ class RuleMiner:
 
     def __post_init__(self) -> None:
         self.algebra = algebra(self.predictor)
-        scorer = need_embeddings(self.predictor.scorer, "the model's belief in rules")
-        self.beliefs = Beliefs(scorer, self.predictor.graph)
+        scorer, graph = self.predictor.scorer, self.predictor.graph
+        self.beliefs: Beliefs | PathBeliefs
+        if isinstance(scorer, PathScorer):
+            self.beliefs = PathBeliefs(scorer, graph)
+        else:
+            self.beliefs = Beliefs(need_embeddings(scorer, "the model's belief in rules"), graph)
         self.index, self.num_relations = self.facts.train_index, self.facts.num_relations
         self.pruning = Pruning(self.index, self.min_support)
         self.size = self.pruning.reversals.size
