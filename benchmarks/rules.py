@@ -3,7 +3,7 @@
 Compositions: every (r₁, r₂, r₃) for which r₁ · r₂ joins at least 10 pairs in training is a candidate; r₃ is any
 relation. A candidate is correct if its standard confidence is at least one half. The scores use the model and the heads
 and tails of each relation; they do not count facts. Inverse pairs and symmetric relations are evaluated in the same
-way.
+way. `--path-models FOLDER ...` measures stored path models, and adds rows to results/rules-paths.jsonl.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from benchmarks.record import RESULTS, save, seconds
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.mining import MinedRule
+from dihedral.interpretation.path_beliefs import PathBeliefs
+from dihedral.io.jsonl import append_line
 from dihedral.learn import Recipe, load_recipe
 from dihedral.predict.predictor import Predictor
+from dihedral.runtime.environment import environment
 from paper.studies import relation_matrix
 
 BASE = Recipe(model="dihedral-gumbel", objective="softmax", regulariser="l2", entity_init=0.001, relation_lr=1.0,
@@ -84,6 +87,32 @@ def scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]
         predictor_codes = np.concatenate([a.codes, a.monoid.transpose(a.codes)])
         found["count"] = count_share
     return found
+
+
+def path_scores_of(predictor: Predictor) -> dict[str, Callable[[np.ndarray], Scores]]:
+    """The same of a path model: its belief, the cosine of products of elements, and products of gates."""
+    model, count = predictor.scorer.model, predictor.graph.num_relations
+    matrices = model.relations.exact().numpy().reshape(count, 2, 2, -1)
+    both_ways = np.concatenate([matrices, matrices.swapaxes(1, 2)])
+    gates, keep = model.gates(torch.arange(count)).numpy(), model.shared[0].numpy()  # [R, T, 2R, L], [T, L]
+
+    def by_gates(bodies: np.ndarray) -> Scores:
+        """Sums over the times at which the steps may be taken, of products of gates and of what states keep."""
+        found = np.empty((len(bodies), count), np.float32)
+        for question in range(count):
+            taken = [1.0, *(0.0 for _ in bodies.T)]
+            for t, kept in enumerate(keep):
+                for place in range(bodies.shape[1], 0, -1):
+                    gate = gates[question, t, bodies[:, place - 1]]  # [bodies, L]
+                    taken[place] = kept * taken[place] + gate * taken[place - 1]
+            found[:, question] = np.abs(taken[-1]).mean(axis=1)
+        return found
+
+    return {
+        "belief": PathBeliefs(predictor.scorer, predictor.graph).score,
+        "matrix cosine": lambda bodies: _cosine(_block_product(both_ways, bodies), matrices),
+        "gates": by_gates,
+    }
 
 
 def _dense_product(matrices: np.ndarray, bodies: np.ndarray) -> np.ndarray:
@@ -215,6 +244,17 @@ def measure(name: str, models: list[str], device: str, out: Path) -> None:
         save(f"rules-{name.lower()}", {"rows": rows}, out)
 
 
+def measure_path_model(folder: Path, out: Path) -> None:
+    predictor = dh.load(folder, device="cpu")
+    graph, compositions = predictor.graph, Compositions(predictor.graph)
+    for kind, score in path_scores_of(predictor).items():
+        row = {"graph": graph.name, "update": predictor.recipe.update, "score": kind, **compositions.measure(score)}
+        row |= {f"{split}_mrr": predictor.metrics[split]["both"]["mrr"] for split in ("valid", "test")}
+        print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        row |= {"seed": predictor.metrics["seed"], "recipe": predictor.recipe.to_dict()}
+        append_line(out / "rules-paths.jsonl", row | {"environment": environment()})
+
+
 def count_chains(names: list[str], out: Path) -> None:
     """Measure the time to count every chain r₁ · r₂ ⇒ r₃ of training, without and with inverse relations."""
     rows = []
@@ -267,11 +307,16 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--counting", action="store_true", help="measure only the time of exact counting")
     parser.add_argument("--mining", type=Path, metavar="MODEL", help="measure only the time of finding rules")
+    parser.add_argument("--path-models", type=Path, nargs="+", metavar="MODEL", help="measure only these path models")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.counting:
         count_chains(options.graphs, options.out)
+        return
+    if options.path_models:
+        for folder in options.path_models:
+            measure_path_model(folder, options.out)
         return
     if options.mining:
         mine(options.mining, options.out)
