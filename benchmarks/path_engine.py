@@ -12,6 +12,7 @@ trained, which changes no time.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -122,7 +123,7 @@ def measure(name: str, recipe: str, device: str, repeats: int) -> dict[str, Any]
     sizes = dict.fromkeys(works, size) | {"ours": 2 * trainer.recipe.batch_size}
     found = {form: median(each) / sizes[form] for form, each in times.items()}
     row: dict[str, Any] = {"graph": name, "recipe": recipe, "device": device, "questions_of_plain_forms": size}
-    row["seconds_per_question"] = found
+    row |= {"seconds_per_question": found, "load_average": round(os.getloadavg()[0], 1)}
     row["times_faster"] = {form: round(found[form] / found["ours"], 1) for form in forms}
     if device == "cuda":
         limit = edges * width * 2 * trainer.recipe.steps * 3 / BANDWIDTH  # two bytes per number, three passes
