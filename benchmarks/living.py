@@ -10,6 +10,7 @@
 
     python -m benchmarks.living --graphs umls family-neural-lp --seeds 0 1 2
     python -m benchmarks.living --graphs FB15k-237 --seeds 0 --device cuda --scenarios entities removal
+    python -m benchmarks.living --graphs umls --seeds 0 --recipe paths/umls --set epochs=4
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from dihedral.io.jsonl import append_line
 from dihedral.learn import choose_recipe, load_recipe
 from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish
+from dihedral.learn.path_trainer import PathTrainer
 from dihedral.learn.trainer import Trainer
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.runtime.threads import at_most
+from dihedral.scoring.embedding import EmbeddingScorer
 
 Names = tuple[str, str, str]
 Train = Callable[..., Predictor]  # of a graph, and of a seed if it is another one
@@ -129,17 +132,18 @@ def arriving_entities(facts: Facts, rng: np.random.Generator, train: Train) -> d
     given, asked = ([f for f in part if ready.issuperset((f[0], f[2]))] for part in (given, asked))
     retrained = train(facts.part(kept + given, without=new))
     others = [f for f in facts.test if {*base.graph.entities, *relations}.issuperset(f)]
-    base.fold_in_context()  # computed once per model
-    started = time.perf_counter()
-    folded = base.fold_in(names, given)
-    milliseconds = 1000 * (time.perf_counter() - started) / len(names)
     updated, times = timed(base, add=given, calibrate=False)
-    models = {"retrained": retrained, "folded": folded, "updated": updated}
+    models = {"retrained": retrained, "updated": updated}
+    if isinstance(base.scorer, EmbeddingScorer):
+        base.fold_in_context()  # computed once per model
+        started = time.perf_counter()
+        models["folded"] = base.fold_in(names, given)
+        times["milliseconds_per_entity"] = 1000 * (time.perf_counter() - started) / len(names)
     found = {f"{name}_mrr": facts.mrr(model, asked) for name, model in models.items()}
     found |= {f"{name}_others_mrr": facts.mrr(model, others) for name, model in models.items()}
-    shares = {f"{name}_share": found[f"{name}_mrr"] / found["retrained_mrr"] for name in ("folded", "updated")}
+    shares = {f"{name}_share": found[f"{name}_mrr"] / found["retrained_mrr"] for name in models if name != "retrained"}
     return found | shares | times | {
-        "retrained_seconds": retrained.metrics["train_seconds"], "milliseconds_per_entity": milliseconds,
+        "retrained_seconds": retrained.metrics["train_seconds"],
         "entities": len(names), "given": len(given), "asked": len(asked),
     }  # fmt: skip
 
@@ -202,7 +206,7 @@ def removal(facts: Facts, rng: np.random.Generator, train: Train, share: float =
         row[f"{name}_auc"] = float(test.statistic / len(ranks[name]) ** 2)
     version = updated.history.latest
     row["share_of_seconds"] = times["train_seconds"] / row["retrained_seconds"]
-    row["share_of_rows"] = version.rows_started_over / version.rows
+    row["share_of_rows"] = version.rows_started_over / max(1, version.rows)
     about = ("rows_changed", "rows", "trained_again", "not_undone", "advice")
     return row | {key: getattr(version, key) for key in about}
 
@@ -233,7 +237,7 @@ def growth(facts: Facts, rng: np.random.Generator, train: Train, count: int = 5)
         row["train_seconds"].append(times["train_seconds"])
         row["drift"].append(version.drift)
         row["advice"].append(version.advice)
-        row["kept_valid_mrr"].append(version.valid_mrr / version.before["valid_mrr"])
+        row["kept_valid_mrr"].append(version.valid_mrr / version.before["valid_mrr"] if version.before else None)
     return row
 
 
@@ -278,7 +282,8 @@ def trained(
     """A model without probabilities, which no scenario needs and which take longer than a short training."""
     here = choose_device(device)
     chosen = choose_recipe(graph, device=here) if recipe is None else load_recipe(recipe)
-    trainer = Trainer(graph, chosen.changed(settings), seed=seed, device=here)
+    kind = PathTrainer if chosen.objective == "paths" else Trainer
+    trainer = kind(graph, chosen.changed(settings), seed=seed, device=here)
     with at_most(num_threads(trainer.recipe, graph, here)):
         trainer.run()
     found = finish(trainer)

@@ -116,6 +116,16 @@ def probabilities_of_small_graphs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def path_predictor() -> dh.Predictor:
+    """A path model of sixty people, trained for a moment; tests must not change it."""
+    recipe = dh.Recipe(
+        model="dihedral-argmax", objective="paths", K=8, dimension=8, steps=3, batch_size=32, epochs=4,
+        relation_lr=0.01, relation_init=0.5, update="gate",
+    )  # fmt: skip
+    return dh.train(dh.make_family(60, seed=1), recipe, progress=False, device="cpu")
+
+
+@pytest.fixture(scope="session")
 def predictor(family: dh.Graph) -> dh.Predictor:
     """A DihEdral model of the forty people, trained for a moment; tests must not change it."""
     with small_probabilities():

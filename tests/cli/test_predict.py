@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dihedral import Graph, Predictor
@@ -103,3 +105,15 @@ def test_all_candidates_are_no_limit_for_a_relation(cli, model_folder):
     assert cli(*question, "--among", "all").out == cli(*question).out
     refused = cli(*question, "--among", "range")
     assert refused.code == 2 and "among limits entities, but the relation is asked for" in refused.err
+
+
+def test_a_path_model_answers_from_another_graph(cli, path_predictor, tmp_path):
+    path_predictor.save(tmp_path / "model")
+    other = tmp_path / "other.tsv"
+    other.write_text("ann\tspouse\tbob\nbob\tparent\tcid\n")
+    asked = ("predict", tmp_path / "model", "--head", "ann", "--relation", "spouse", "--json")
+    done = cli(*asked, "--graph", other)
+    assert done.code == 0 and {json.loads(line)["tail"] for line in done.out.splitlines()} == {"ann", "bob", "cid"}
+    other.write_text("ann\tlikes\tbob\n")
+    done = cli(*asked, "--graph", other)
+    assert done.code == 2 and "has 1 of its 1 relations that the model does not know, such as 'likes'" in done.err

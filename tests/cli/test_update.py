@@ -122,3 +122,11 @@ def test_ctrl_c_after_the_model_was_replaced_says_so(cli, folder, new, monkeypat
 
 def test_nothing_to_do_is_an_error(cli, folder):
     assert "there is nothing to change" in cli("update", folder).err
+
+
+def test_the_graph_of_a_path_model_is_all_that_changes(cli, path_predictor, tmp_path):
+    path_predictor.save(tmp_path / "model")
+    (tmp_path / "new.tsv").write_text("zoe\tsibling\tman_0001\n")
+    done = cli("update", tmp_path / "model", "--add", tmp_path / "new.tsv")
+    assert done.code == 0 and "the graph changed, and parameters did not change" in done.out
+    assert cli("info", tmp_path / "model").code == 0

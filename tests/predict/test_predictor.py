@@ -286,3 +286,35 @@ def test_similar_entities_have_the_highest_cosines(predictor, family):
     assert len(predictor.similar("man_0003", top=10**6)) == family.num_entities - 1
     with pytest.raises(DihedralError, match="top is 0; ask for at least 1 entity"):
         predictor.similar("man_0003", top=0)
+
+
+# --- other graphs ---------------------------------------------------------------------------------
+
+OTHERS = [("ann", "spouse", "bob"), ("bob", "parent", "cid"), ("cid", "child", "bob"), ("dan", "sibling", "bob")]
+
+
+def test_a_path_model_gives_other_entities_with_the_same_facts_the_same_answers(path_predictor, tmp_path):
+    graph = path_predictor.graph
+    renamed = [
+        (f"{head}'", relation, f"{tail}'") for head, relation, tail in reversed(list(graph.names_of(graph.train)))
+    ]
+    path_predictor.save(tmp_path / "model")
+    for other in (path_predictor.with_graph(renamed), dh.load(tmp_path / "model", graph=renamed)):
+        for name in list(graph.entities)[:10]:
+            found = other.predict(head=f"{name}'", relation="parent", top=3)
+            expected = path_predictor.predict(head=name, relation="parent", top=3)
+            assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
+            assert found[0].tail == f"{expected[0].tail}'"
+    with pytest.raises(DihedralError, match="fitted on another graph"):
+        other.classify(renamed[:1])
+
+
+def test_relations_that_the_model_does_not_know_are_an_error(path_predictor):
+    facts = [*OTHERS, ("ann", "likes", "bob"), ("ann", "hates", "cid")]
+    with pytest.raises(DihedralError, match="has 2 of its 6 relations that the model does not know, such as 'likes'"):
+        path_predictor.with_graph(facts)
+
+
+def test_a_model_with_vectors_has_none_for_another_graph(predictor):
+    with pytest.raises(DihedralError, match="vectors for the entities of its own graph only; give a path model"):
+        predictor.with_graph(OTHERS)

@@ -15,6 +15,7 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.io.locks import lock_folder
 from dihedral.learn.loop import Interrupted
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.card import model_card
 from dihedral.store.folder import describe
 from dihedral.store.manifest import read_manifest
@@ -458,3 +459,65 @@ def test_a_row_that_an_update_placed_moves_in_the_next_one(family):
 def test_invalid_arguments_are_named(predictor, options, message):
     with pytest.raises(DihedralError, match=message):
         predictor.update(**options, progress=False)
+
+
+# --- path models ----------------------------------------------------------------------------------
+
+
+def parameters(predictor):
+    model = predictor.scorer.model
+    return {**model.stored(), **model.relations.stored()}
+
+
+def test_an_update_of_a_path_model_changes_the_graph_and_no_parameter(path_predictor, tmp_path):
+    graph = path_predictor.graph
+    gone = next(graph.names_of(graph.train))
+    path_predictor.save(tmp_path / "model")
+    updated = update_folder(tmp_path / "model", add=NEW[:2], remove=[gone])
+    version = dh.load(tmp_path / "model").history.latest
+    assert (version.added, version.removed, version.new_entities, version.epochs) == (2, 1, 1, 0)
+    for predictor in (dh.Predictor(updated), dh.load(tmp_path / "model")):
+        assert all(torch.equal(each, parameters(predictor)[name]) for name, each in parameters(path_predictor).items())
+        assert gone not in set(predictor.graph.names_of(predictor.graph.known))
+        best = [answer.tail for answer in predictor.predict(head="zoe", relation="sibling", top=5)]
+        assert "man_0001" in best
+
+
+def test_a_path_model_answers_as_if_it_had_never_seen_a_removed_fact(path_predictor):
+    graph = path_predictor.graph
+    gone = list(graph.names_of(graph.train[::10]))
+    updated = path_predictor.update(remove=gone)
+    never = graph.replace(train=np.delete(graph.train, np.s_[::10], axis=0))
+    other = PathScorer(path_predictor.scorer.model, never.train_index)
+    triples = torch.from_numpy(graph.known).long()
+    assert torch.equal(updated.scorer.score(triples), other.score(triples))
+
+
+def test_no_file_of_a_path_model_holds_a_removed_fact(path_predictor, tmp_path):
+    grown = path_predictor.update(add=[("zoe", "sibling", "man_0001")])
+    grown.save(tmp_path / "model")
+    update_folder(tmp_path / "model", remove=[("zoe", "sibling", "man_0001")])
+    names = ("entities", "words")  # the files that hold names
+    files = [path for path in (tmp_path / "model").iterdir() if path.is_file() and not path.name.startswith(names)]
+    assert len(files) > 5 and not any(b"zoe" in path.read_bytes() for path in files)
+    loaded = dh.load(tmp_path / "model")
+    assert not (loaded.graph.known[:, [0, 2]] == loaded.graph.entities.id("zoe")).any()
+
+
+@pytest.mark.usefixtures("probabilities_of_small_graphs")
+def test_a_path_model_keeps_its_probabilities_unless_they_are_to_be_fitted(path_predictor):
+    calibrated = dh.Predictor(replace(path_predictor.trained, metrics=dict(path_predictor.metrics)))
+    calibrated.calibrate()
+    kept = calibrated.update(add=NEW[:2])
+    assert kept.calibration is calibrated.calibration and "test" not in kept.metrics
+    fitted = calibrated.update(add=NEW[:2], calibrate=True)
+    assert fitted.calibration is not None and fitted.calibration is not calibrated.calibration
+    assert "test" in fitted.metrics and fitted.history.latest.test_mrr == pytest.approx(
+        dh.evaluate(fitted).mrr, abs=1e-4
+    )
+
+
+def test_options_of_training_are_refused_for_a_path_model(path_predictor):
+    for options in ({"relations": True}, {"epochs": 3}, {"resume": True}):
+        with pytest.raises(DihedralError, match="leave out relations, epochs and resume"):
+            path_predictor.update(add=NEW[:2], **options)

@@ -16,7 +16,16 @@ from dihedral.ask.asking import Answer, AnswerFact
 from dihedral.ask.messages import WIDTH
 from dihedral.ask.tree import path_query
 from dihedral.cli import options as opt
-from dihedral.cli.output import counted_bar, print_answers, print_found, print_json, print_predictions, remark, say
+from dihedral.cli.output import (
+    counted_bar,
+    open_model,
+    print_answers,
+    print_found,
+    print_json,
+    print_predictions,
+    remark,
+    say,
+)
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.explanations import explain
@@ -38,14 +47,17 @@ def predict_command(
     known: opt.Known = "include",
     among: opt.Among = "all",
     order: opt.Order = "auto",
+    graph: opt.OtherGraph = None,
     wide: opt.Wide = False,
     json: opt.Json = False,
 ) -> None:
     """Predict the missing one of head, relation and tail.
 
     Example: dihedral predict out/umls --head virus --relation causes --known exclude
+
+    Example: dihedral predict out/paths --graph other.tsv --head ann --relation knows
     """
-    predictor = dh.load(model)
+    predictor = open_model(model, graph)
     candidates = read_among(predictor, among)
     found = predictor.predict(
         head=head, relation=relation, tail=tail, top=top, known=known, among=candidates, order=order,  # type: ignore[arg-type]
@@ -72,6 +84,7 @@ def complete_command(
     known: opt.Known = "include",
     among: opt.Among = "all",
     order: opt.Order = "auto",
+    graph: opt.OtherGraph = None,
     skip_unknown: Annotated[bool, typer.Option("--skip-unknown", help="Leave out queries with unknown names.")] = False,
     out: opt.TableFile = None,
     spreadsheet_safe: opt.SpreadsheetSafe = False,
@@ -82,7 +95,7 @@ def complete_command(
 
     Example: dihedral complete out/umls --queries questions.tsv --out predictions.parquet
     """
-    predictor = dh.load(model)
+    predictor = open_model(model, graph)
     asked, candidates = read_questions(queries), read_among(predictor, among)
     with counted_bar("answering") as on_progress:
         found = completion.complete(

@@ -100,6 +100,7 @@ def evaluate_command(
     data: Annotated[
         str | None, typer.Option(help="Evaluate on this graph; without splits, on all its triples.")
     ] = None,
+    graph: opt.OtherGraph = None,
     split: Annotated[str, typer.Option(help="The split to rank: train, valid or test.")] = "test",
     sample: Annotated[int, typer.Option(help="Rank a random sample of this many triples; 0 ranks all.")] = 0,
     seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
@@ -126,10 +127,10 @@ def evaluate_command(
         raise DihedralError(
             "--since compares with the MRR of all facts of a split by score; leave out --order, --sample and --data"
         )
-    predictor = dh.load(model, device=device)
-    graph = None if data is None else read_data(data, columns, all_as=split)
+    predictor = output.open_model(model, graph, device=device)
+    asked = None if data is None else read_data(data, columns, all_as=split)
     report = dh.evaluate(
-        predictor, graph, split=split, memory_mb=memory_mb, sample=sample, seed=seed, order=order,  # type: ignore[arg-type]
+        predictor, asked, split=split, memory_mb=memory_mb, sample=sample, seed=seed, order=order,  # type: ignore[arg-type]
     ).to_dict()  # fmt: skip
     if since is not None:
         report["since"] = _compare(versions_of(predictor.trained), since, split)
@@ -220,6 +221,9 @@ def update_command(
         bool, typer.Option("--relations", help="Train relations too; needs --keep-optimiser.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(help="Passes over the facts of the update; chosen by default.")] = None,
+    calibrate: Annotated[
+        bool | None, typer.Option(help="Fit the probabilities again; a path model keeps them by default.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the same update after it was stopped.")] = False,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
@@ -242,7 +246,7 @@ def update_command(
     try:
         updated = update_folder(
             model, out=out, device=device, seed=seed, resume=resume, relations=relations, epochs=epochs, add=added,
-            remove=removed, reviews=reviews,
+            remove=removed, reviews=reviews, calibrate=calibrate,
         )  # fmt: skip
     except Interrupted:
         remark(f"interrupted; the model in {model} is as it was. To continue, repeat the command with --resume")
@@ -273,7 +277,10 @@ def print_version(version: Version) -> None:
     say(f"version {version.version}: {changed}")
     if version.known_already:
         say(f"facts that the graph had already: {version.known_already:,}")
-    if version.trained_again:
+    if not version.rows:
+        trained = "of new relations were trained" if version.epochs else "did not change"
+        say(f"path model: the graph changed, and parameters {trained}, in {version.train_seconds:.3f} s")
+    elif version.trained_again:
         why = "most rows are new or learned from removed facts"
         say(f"a new model was trained in {version.train_seconds:.1f} s: {why}")
     else:
@@ -284,6 +291,8 @@ def print_version(version: Version) -> None:
         before, after = version.mrr(split)
         if before is not None and after is not None:
             say(f"{split} MRR {before:.4f} before, {after:.4f} after")
+    if not version.rows:
+        return
     drift = version.drift
     if drift["added_mrr_before"] is not None:
         say(f"added facts: MRR {drift['added_mrr_before']:.4f} before, {drift['added_known_mrr_after']:.4f} after")

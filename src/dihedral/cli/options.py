@@ -33,6 +33,9 @@ Wide = Annotated[bool, typer.Option("--wide", help="Print tables wider than the 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_use_verbose)]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 Data = Annotated[str, typer.Argument(help="A benchmark, folder, archive or file (text, JSON lines, Parquet, RDF).")]
+OtherGraph = Annotated[
+    str | None, typer.Option("--graph", help="Answer from the facts of this graph instead; only a path model can.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Columns = Annotated[str | None, typer.Option(help="Columns of head, relation and tail, such as source,kind,target.")]
 MergeSimilar = Annotated[

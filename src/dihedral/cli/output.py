@@ -23,7 +23,7 @@ from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.triples import SPLITS
 from dihedral.io.display import visible, visible_json
 from dihedral.io.table_files import write_table
-from dihedral.predict.predictor import Prediction
+from dihedral.predict.predictor import Prediction, Predictor, load
 
 console = Console()
 notes = Console(stderr=True)
@@ -245,6 +245,11 @@ def counted_bar(description: str) -> Iterator[Callable[[int, int | None], None]]
             bar.update(task, completed=done, total=total)
 
         yield show
+
+
+def open_model(folder: Path, graph: str | None, **options: Any) -> Predictor:
+    """Open a model, to answer from another graph if one is given; options: of `load`."""
+    return load(folder, graph=None if graph is None else read_data(graph, all_as="train"), **options)
 
 
 def read_data(

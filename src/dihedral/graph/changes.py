@@ -91,6 +91,20 @@ def change_graph(graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedF
     return Change(graph, after, added, graph.train[is_gone["train"]], len(gone), int(is_known.sum()))
 
 
+def with_relations_of(graph: Graph, relations: Vocabulary) -> Graph:
+    """A graph with the ids of other relations, which must hold its own."""
+    if unknown := relations.unknown(graph.relations):
+        raise DihedralError(
+            f"graph {graph.name!r} has {len(unknown)} of its {graph.num_relations} relations that the model does not "
+            f"know, such as {unknown[0]!r:.80}; leave their facts out, or add some with `dihedral update`"
+        )
+    ids = relations.ids(list(graph.relations))
+    splits = {split: graph.split(split).copy() for split in SPLITS}
+    for triples in splits.values():
+        triples[:, 1] = ids[triples[:, 1]]
+    return graph.replace(relations=relations, **splits)
+
+
 def _full_names(graph: Graph, facts: Iterable[NamedFact]) -> list[NamedFact]:
     entities, relations = graph.entities.prefixes, graph.relations.prefixes
     return list(dict.fromkeys((expand(h, entities), expand(r, relations), expand(t, entities)) for h, r, t in facts))

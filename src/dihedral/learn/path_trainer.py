@@ -10,6 +10,7 @@ from torch import Tensor
 from dihedral.engine.path_engine import path_loss
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.triples import Triples
 from dihedral.learn.loop import Parameters, Run
 from dihedral.models.path_model import PathModel
 from dihedral.models.registry import build_relations
@@ -24,26 +25,39 @@ MAX_NORM = 1.0  # of a gradient
 TEMPERATURE = 1.0  # of the softmax over elements
 
 
+def _new_model(graph: Graph, recipe: Recipe, seed: int) -> PathModel:
+    generator = torch.Generator().manual_seed(seed)
+    relations = build_relations(
+        recipe.model, graph.num_relations, recipe.dimension, generator=generator, K=recipe.K,
+        relation_init=recipe.relation_init, levels=recipe.levels,
+    )  # fmt: skip
+    return PathModel(relations, recipe.steps, gated=recipe.update == "gate", generator=generator)
+
+
 class PathTrainer(Run):
     """A run that trains a path model."""
 
-    def __init__(self, graph: Graph, recipe: Recipe, *, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        recipe: Recipe,
+        *,
+        seed: int = 0,
+        start: PathModel | None = None,
+        facts: Triples | None = None,
+        **options: Any,
+    ) -> None:
+        """start: a model to continue with, instead of a new one. facts: to train on, if not all of the graph."""
         super().__init__(graph, recipe, seed=seed, **options)
         if self.device.type not in ("cpu", "cuda"):
             raise DihedralError(f"device is {str(self.device)!r}; path models are trained on cpu or cuda")
-        generator = torch.Generator().manual_seed(seed)
-        relations = build_relations(
-            recipe.model, graph.num_relations, recipe.dimension, generator=generator, K=recipe.K,
-            relation_init=recipe.relation_init, levels=recipe.levels,
-        )  # fmt: skip
-        self.model = PathModel(relations, recipe.steps, gated=recipe.update == "gate", generator=generator)
-        self.model.to(self.device)
+        self.model = (start or _new_model(graph, recipe, seed)).to(self.device)
         self.uses_kernels = self.device.type == "cpu"
         self.shard = Shard.mine(graph.num_entities)
         trained = {name: each.data for name, each in self.model.named_parameters()}
         self.parameters = Parameters(trained, recipe.averaging)
         self.path_scorer = PathScorer(self.model, graph.train_index)
-        self.triples = torch.from_numpy(graph.train).long().to(self.device)
+        self.triples = torch.from_numpy(graph.train if facts is None else facts).long().to(self.device)
         self.epoch_size = min(recipe.facts_per_epoch or len(self.triples), len(self.triples))
         self.optimiser = torch.optim.Adam(self.model.parameters(), recipe.relation_lr)
         for each in self.model.parameters():  # before the first step, so that a checkpoint can fill it

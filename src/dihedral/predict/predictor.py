@@ -14,7 +14,8 @@ from torch import Tensor
 from dihedral.ask.asking import Answer, Answers, AnyQuery, CertainFacts, find_answers, plan_query
 from dihedral.ask.messages import Semantics, Transitions
 from dihedral.errors import DihedralError, check_triples
-from dihedral.graph import Graph, KnownAnswers
+from dihedral.graph import Graph, KnownAnswers, load_graph
+from dihedral.graph.changes import with_relations_of
 from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import SIDES, Side, inverse_ids, question_steps
@@ -368,6 +369,19 @@ class Predictor:
         """A predictor of the changed graph: facts to add and to remove (`update.update`, with its options)."""
         return Predictor(update(self.trained, add=add, remove=remove, **options))
 
+    def with_graph(self, graph: Any) -> Predictor:
+        """The same path model, which answers from the facts of another graph; its entities may all be new.
+
+        graph: anything that `load_graph` reads; paths follow its training facts, which are all of a single file. Its
+        relations must be the model's. Probabilities were fitted on the model's own graph and do not apply.
+        """
+        if not isinstance(self.scorer, PathScorer):
+            raise DihedralError("this model has vectors for the entities of its own graph only; give a path model")
+        other = with_relations_of(load_graph(graph, valid=0.0, test=0.0), self.graph.relations)
+        scorer = PathScorer(self.scorer.model, other.train_index)
+        reason = "they were fitted on another graph; call calibrate()"
+        return Predictor(TrainedModel(scorer, other, recipe=self.recipe, why_not_calibrated=reason))
+
     # --- probabilities -------------------------------------------------------------------------
 
     @property
@@ -443,6 +457,7 @@ class Predictor:
         return export_model(Path(path), need_embeddings(self.scorer, "an export").model, self.graph)
 
 
-def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
-    """Open a model folder."""
-    return Predictor(load_model(Path(folder), device=choose_device(device)))
+def load(folder: str | Path, *, graph: Any = None, device: str | torch.device = "cpu") -> Predictor:
+    """Open a model folder; graph: another graph for a path model to answer from (`Predictor.with_graph`)."""
+    predictor = Predictor(load_model(Path(folder), device=choose_device(device)))
+    return predictor if graph is None else predictor.with_graph(graph)

@@ -40,8 +40,7 @@ def record_update(parts: UpdateParts, after: TrainedModel, *, epochs: int, secon
     versions = versions_of(before)
     rows = after.model.entities.detach()[: before.graph.num_entities]
     version = Version(
-        version=versions[-1].version + 1, parent=versions[-1].version,
-        time=datetime.now(UTC).isoformat(timespec="seconds"), facts=len(change.after.train), **change.to_dict(),
+        **_next(versions, change),
         rows_changed=int((rows != before.model.entities.detach()).any(dim=1).sum()), rows=len(rows),
         rows_started_over=int(parts.schedule.fresh[: len(rows)].sum()), trained_again=trained_again,
         relations_trained=parts.relations or trained_again, epochs=epochs, train_seconds=round(seconds, 3),
@@ -51,6 +50,21 @@ def record_update(parts: UpdateParts, after: TrainedModel, *, epochs: int, secon
         undone = _not_undone(change, parts.relations) if len(change.removed) else None
         version = replace(version, advice=advice((*versions, version)), not_undone=undone)
     after.history = History((*versions, version))
+
+
+def record_graph_update(
+    before: TrainedModel, after: TrainedModel, change: Change, *, epochs: int, seconds: float
+) -> None:
+    """Add a version to the history of a path model, of which the graph changed, and relations are trained if new."""
+    versions = versions_of(before)
+    version = Version(**_next(versions, change), epochs=epochs, train_seconds=round(seconds, 3), **_measured(after))
+    after.history = History((*versions, version))
+
+
+def _next(versions: Sequence[Version], change: Change) -> dict[str, Any]:
+    parent, time = versions[-1].version, datetime.now(UTC).isoformat(timespec="seconds")
+    facts = len(change.after.train)
+    return {"version": parent + 1, "parent": parent, "time": time, "facts": facts, **change.to_dict()}
 
 
 def _measured(trained: TrainedModel) -> dict[str, Any]:

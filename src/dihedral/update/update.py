@@ -1,6 +1,9 @@
 """`update`: change a trained model with its graph, without training it again from the start.
 
-One run with the model's own recipe trains
+Of a path model the graph changes, and nothing else: its answers are computed from the graph as it is. New relations are
+trained (`path_relations`).
+
+Of a model with entity vectors, one run with the model's own recipe trains
 
 - the rows of new entities, on all of their facts,
 - the rows of known entities that gain facts, on the added facts alone,
@@ -25,24 +28,26 @@ from pathlib import Path
 from typing import Any
 
 from dihedral.errors import DihedralError, check_seed
-from dihedral.graph.changes import change_graph, read_facts
+from dihedral.graph.changes import Change, change_graph, read_facts
 from dihedral.io.files import path_within
 from dihedral.learn.checkpoint import UPDATE, RunFolder
 from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
 from dihedral.learn.loop import Callback, Event
 from dihedral.learn.trainer import Trainer
+from dihedral.objectives.recipe import Recipe
 from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.threads import at_most
-from dihedral.scoring.embedding import need_embeddings
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.folder import load_model, save_model, saved_options
 from dihedral.store.manifest import MANIFEST, holds_model
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Reviews
-from dihedral.store.trained import History, TrainedModel
-from dihedral.update.lineage import record_update, versions_of
+from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel
+from dihedral.update.lineage import record_graph_update, record_update, versions_of
 from dihedral.update.parts import UpdateParts
+from dihedral.update.path_relations import train_new_relations
 from dihedral.update.schedule import make_schedule, trained_epochs
 
 NEW_RELATION_LR = 3.0  # relative to the recipe's: new relations take fewer steps than in training
@@ -56,7 +61,7 @@ def update(
     relations: bool = False,
     epochs: int | None = None,
     seed: int = 0,
-    calibrate: bool = True,
+    calibrate: bool | None = None,
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
     checkpoints: str | Path | None = None,
@@ -71,7 +76,8 @@ def update(
     start over. It needs a model that was trained with `keep_optimiser`.
     epochs: over the facts of the update; chosen by default. A new model, which is trained if most rows start over, has
     those of the recipe.
-    calibrate: fit the probabilities again.
+    calibrate: fit the probabilities again, and measure a path model. By default a path model keeps its probabilities
+    and is not measured, unless relations are new.
     checkpoints: a folder for them, one per minute. resume: continue from the last of them.
 
     The latest version in the history of the result says what was done: facts, rows that changed, MRR before and after,
@@ -85,11 +91,16 @@ def update(
     """
     started = time.perf_counter()
     check_seed(seed)
-    need_embeddings(trained.scorer, "an update")
     change = change_graph(trained.graph, read_facts(add), read_facts(remove))
     recipe = trained.recipe
     if recipe is None:
         raise DihedralError("this model has no recipe, so an update does not know how to train it; train it again")
+    if isinstance(trained.scorer, PathScorer):
+        if relations or epochs is not None or resume:
+            raise DihedralError(
+                "an update of a path model trains no known relation; leave out relations, epochs and resume"
+            )
+        return _update_paths(trained, recipe, change, seed, calibrate, started)
     if resume and checkpoints is None:
         raise DihedralError("resume is True without a folder to resume from; give `checkpoints`")
     schedule = make_schedule(change, trained, epochs)
@@ -108,13 +119,38 @@ def update(
     seconds = time.perf_counter() - started + before_resume
     result = _finish(parts, trainer)
     result.history = History(versions_of(trained))  # new names have no facts in valid, which probabilities allow for
-    if calibrate:
-        try_to_fit_probabilities(result, seed)
-        if trained.calibration is not None and result.calibration is not None:
-            corrections = trained.calibration.corrections
-            result.calibration = result.calibration.corrected(corrections, change.after.relations)
+    if calibrate is not False:
+        _calibrate(trained, result, seed)
     record_update(parts, result, epochs=trainer.state.epoch, seconds=seconds)
     return result
+
+
+def _update_paths(
+    trained: TrainedModel, recipe: Recipe, change: Change, seed: int, calibrate: bool | None, started: float
+) -> TrainedModel:
+    """A path model over the changed graph; without `calibrate` it keeps its probabilities and has no metrics."""
+    assert isinstance(trained.scorer, PathScorer)
+    model, epochs = trained.scorer.model, 0
+    if change.num_new_relations:
+        model, epochs = train_new_relations(model, change.after, recipe, seed)
+    about = {key: value for key, value in trained.metrics.items() if key not in ("valid", "test")}
+    scorer = PathScorer(model, change.after.train_index)
+    result = replace(trained, source=scorer, graph=change.after, metrics=about, history=History(versions_of(trained)))
+    seconds = time.perf_counter() - started
+    if calibrate or (calibrate is None and change.num_new_relations):
+        measure(result)
+        _calibrate(trained, result, seed)
+    elif change.num_new_relations:
+        result.calibration, result.why_not_calibrated = None, NOT_CALIBRATED
+    record_graph_update(trained, result, change, epochs=epochs, seconds=seconds)
+    return result
+
+
+def _calibrate(before: TrainedModel, after: TrainedModel, seed: int) -> None:
+    """Fit the probabilities again, with the corrections by reviewers."""
+    try_to_fit_probabilities(after, seed)
+    if before.calibration is not None and after.calibration is not None:
+        after.calibration = after.calibration.corrected(before.calibration.corrections, after.graph.relations)
 
 
 def _trainer(parts: UpdateParts, out: Path | None, callbacks: Sequence[Callback]) -> Trainer:
