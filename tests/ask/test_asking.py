@@ -22,7 +22,6 @@ def follow(predictor, start, via, **options):
 
 
 def test_the_three_forms_of_a_query_have_the_same_answers(predictor):
-    pytest.importorskip("rdflib")
     query = Query(X, Fact("man_0000", "spouse", Y) & Fact(Y, "parent", X), limit=4)
     text = "SELECT ?x WHERE { <man_0000> <spouse> ?y . ?y <parent> ?x } LIMIT 4"
     found = predictor.ask(query)
@@ -151,7 +150,6 @@ def test_the_answer_to_one_fact_is_as_probable_as_the_fact(predictor):
     ("text", "expected"), [("<a> <r> ?x . <b> <r> ?x", 0.2), ("<a> <r>/<r> ?x", 0.5), ("VALUES ?x { <a> <b> }", 0.5)]
 )
 def test_an_answer_is_not_more_probable_than_what_it_needs(text, expected):
-    pytest.importorskip("rdflib")
     graph = dh.Graph.from_names([("a", "r", "b"), ("b", "r", "c")])
     plan = compile_query(parse_sparql(f"SELECT ?x WHERE {{ {text} }}"), graph.entities, graph.relations)
     facts = [AnswerFact("a", "r", "x", False, likely) for likely in (0.2, 0.4)]

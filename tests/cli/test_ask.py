@@ -10,7 +10,6 @@ import pytest
 
 import dihedral as dh
 
-pytest.importorskip("rdflib")
 QUERY = "SELECT ?x WHERE { <man_0020> <spouse> ?y . ?y <parent> ?x }"
 
 

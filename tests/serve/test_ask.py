@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,6 @@ def spouse(tail: Variable = X, head: str = "man_0000") -> Fact:
 
 
 def test_sparql_and_json_have_the_answers_of_the_library(client, predictor):
-    pytest.importorskip("rdflib")
     query = Query(X, spouse(Y) & Fact(Y, "parent", X))
     by_text = client.post("/v1/ask", json={"query": SPARQL, "top": 4})
     by_json = client.post("/v1/ask?model=family", json={"query": query.to_dict(), "top": 4})
@@ -107,16 +105,6 @@ def test_a_refusal_is_one_sentence(client, body, status, message):
 def test_an_unknown_name_gets_suggestions(client):
     found = client.post("/v1/ask", json={"query": Query(X, Fact("man_0000", "spose", X)).to_dict()})
     assert found.status_code == 404 and "spouse" in found.json()["suggestions"]
-
-
-def test_without_rdflib_the_message_names_the_other_form(client, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rdflib.plugins.sparql.algebra", None)
-    refused = client.post("/v1/ask", json={"query": SPARQL})
-    assert refused.status_code == 422
-    assert refused.json()["detail"] == (
-        "SPARQL needs rdflib, which is not installed; run pip install 'dihedral[sparql]', or write the query as JSON"
-    )
-    assert client.post("/v1/ask", json={"query": many(1)}).status_code == 200
 
 
 def test_a_query_that_needs_too_much_memory_is_refused(client, monkeypatch):

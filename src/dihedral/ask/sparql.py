@@ -1,40 +1,47 @@
-"""Queries in a subset of SPARQL, parsed by rdflib.
+"""Queries in a subset of SPARQL, read in one pass, whose time grows with the length of the text.
 
     SELECT ?x WHERE { <aspirin> <interacts_with>/<associated_with> ?x MINUS { ?x <treated_by> <aspirin> } } LIMIT 5
 
 The subset: one variable after SELECT, basic graph patterns, UNION, MINUS, FILTER NOT EXISTS, VALUES with one variable,
 the property paths ^, / and |, blank nodes, and LIMIT. A name is an IRI in <>, a prefixed name, or quoted text for names
 that are not IRIs. Quoted text may also stand for a relation, which SPARQL itself does not allow. IRIs that the package
-writes for such names, <urn:dihedral:Ann%20Smith>, stand for the names.
+writes for such names, <urn:dihedral:Ann%20Smith>, stand for the names. Escapes of characters are read in quoted text
+only, and in the names after a prefix.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
-from urllib.parse import quote, unquote
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from typing import NamedTuple
+from urllib.parse import urljoin
 
-from dihedral.ask.tree import And, Fact, Not, OneOf, Or, Pattern, Query, Term, Variable
+from dihedral.ask.tree import MAX_FACTS, And, Fact, Not, OneOf, Pattern, Query, Term, Variable
 from dihedral.errors import DihedralError
 from dihedral.io.iris import from_iri
 
 MAX_LENGTH = 10_000  # characters
-MAX_NESTING = 12  # levels of braces, brackets and parentheses: the parser's time doubles with some
-MAX_SIGNS = 200  # separators, brackets and operators: the parser's time grows with their square
-SIGNS = re.compile(r"[;,/|^{}()\[\]+*!=<>&]|\.(?!\w)")
-QUOTED = "urn:dihedral:quoted:"  # how quoted text passes the parser
-TOKENS = re.compile(
-    r"(?P<comment>\#[^\n]*)|(?P<iri><[^<>\"{}|^`\\\s]*>)"
-    r"|(?P<text>\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*\"\"\"|'''(?:[^'\\]|\\.|'(?!''))*'''"
-    r"|\"(?:[^\"\\\n\r]|\\.)*\"|'(?:[^'\\\n\r]|\\.)*')(?P<suffix>@[A-Za-z-]+|\^\^\S+)?",
+MAX_NESTING = 12  # levels of braces, brackets and parentheses
+MAX_DIGITS = 9
+TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+TOKENS = re.compile(  # the possessive quantifiers never go back
+    r"(?P<blank>(?:\s|\#[^\n]*+)++)|<(?P<iri>[^<>\"{}|^`\\\s]*+)>"
+    r"|(?P<text>\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*+\"\"\"|'''(?:[^'\\]|\\.|'(?!''))*+'''"
+    r"|\"(?:[^\"\\\n\r]|\\.)*+\"|'(?:[^'\\\n\r]|\\.)*+')(?P<suffix>@[A-Za-z-]++|\^\^\S++)?"
+    r"|[?$](?P<variable>\w++)|_:(?P<node>[\w-]++)"
+    r"|(?P<prefix>(?:[^\W\d_][\w-]{0,99}+(?:\.[\w-]++){0,9}+)?):(?P<local>(?:[\w:%-]|\.(?=[\w:%.-])|\\[^\w\s])*+)"
+    r"|(?P<word>[^\W\d]\w*+)|(?P<number>\d++)|(?P<sign>.)",
     re.S,
 )
-OUTSIDE = re.compile(  # what is not in the subset, in a text without names
-    r"(?<![\w?$:.-])(?:ASK|CONSTRUCT|DESCRIBE|INSERT|DELETE|LOAD|CLEAR|CREATE|DROP|COPY|MOVE|ADD|REDUCED|FROM|OPTIONAL"
-    r"|GRAPH|SERVICE|BIND|AS|UNDEF|ORDER\s+BY|GROUP\s+BY|HAVING|COUNT|SUM|MIN|MAX|AVG|SAMPLE|GROUP_CONCAT|OFFSET"
-    r"|TRUE|FALSE|FILTER(?!\s*NOT\s+EXISTS))(?![\w:-])|\{\s*SELECT\b|[*+!]|\?(?!\w)",
-    re.I,
+ESCAPES = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U(00(?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4})|(.))", re.S)
+ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", "\\": "\\", '"': '"', "'": "'"}
+OUTSIDE = re.compile(  # the first of some words and signs
+    "(ASK|CONSTRUCT|DESCRIBE|INSERT|DELETE|LOAD|CLEAR|CREATE|DROP|COPY|MOVE|ADD|REDUCED|FROM|OPTIONAL|GRAPH|SERVICE|BIND"
+    r"|AS|UNDEF|ORDER BY|GROUP BY|HAVING|COUNT|SUM|MIN|MAX|AVG|SAMPLE|GROUP_CONCAT|OFFSET|TRUE|FALSE|[*+!?]|\{ SELECT"
+    r"|FILTER(?! NOT EXISTS))( .*)?"
 )
 SUBSET = "use SELECT, facts, UNION, MINUS, FILTER NOT EXISTS, VALUES, the paths ^ / |, and LIMIT"
 
@@ -42,185 +49,310 @@ SUBSET = "use SELECT, facts, UNION, MINUS, FILTER NOT EXISTS, VALUES, the paths 
 def parse_sparql(text: str, prefixes: Mapping[str, str] | None = None) -> Query:
     """The query of a SELECT in the subset; `prefixes` need no declaration.
 
-    >>> parse_sparql("SELECT ?x WHERE { <ann> <knows> ?x }").where  # doctest: +SKIP
+    >>> parse_sparql("SELECT ?x WHERE { <ann> <knows> ?x }").where
     Fact(subject='ann', relation='knows', object=Variable(name='x'))
     """
     if not isinstance(text, str):
         raise DihedralError(f"the query is a {type(text).__name__}; give SPARQL as text")
     if len(text) > MAX_LENGTH:
         raise DihedralError(f"the query has {len(text)} characters; at most {MAX_LENGTH} are allowed")
-    return _Reader(text).read(prefixes or {})
+    return _Reader(text, prefixes or {}).query()
+
+
+class _Token(NamedTuple):
+    kind: str  # the last group of TOKENS that it has, or end
+    text: str  # its content; words but `a` in upper case
+    at: int
+    prefix: str = ""
+
+
+Path = Callable[[Term, Term], Pattern]  # the facts of a property path between two terms
 
 
 class _Reader:
-    """One text, and how its algebra becomes a query."""
+    """Reads a text from left to right; each method reads what it is named after."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.between = 0  # variables inside of property paths
-        self.shifts = [(0, 0)]  # places in the text for the parser, and the same places in this text
+    def __init__(self, text: str, prefixes: Mapping[str, str]) -> None:
+        self.text, self.prefixes, self.base = text, dict(prefixes), ""
+        self.unnamed = self.depth = self.num_facts = 0  # variables, open brackets, facts so far
+        self.nodes: dict[str, Variable] = {}  # by the label of a blank node
+        self.tokens = [_token(found) for found in TOKENS.finditer(text) if found.lastgroup != "blank"]
+        self.tokens.append(_Token("end", "", len(text)))
+        self.taken_names = {token.text for token in self.tokens if token.kind == "variable"}
+        self.place = 0
+        for i, (kind, text, at, _) in enumerate(self.tokens):
+            if kind == "suffix":
+                raise self.outside(f"the literal {text!r:.80}", at, "name entities only")
+            following = [each.text if each.kind == "word" else "" for each in self.tokens[i + 1 : i + 3]]
+            found = OUTSIDE.fullmatch(" ".join([text, *following]))
+            if found and kind in ("word", "sign"):
+                raise self.outside(found[1], at)
+        self.place = 0
 
-    def read(self, prefixes: Mapping[str, str]) -> Query:
-        algebra = self.parse(self.prepare(), prefixes)
-        node, limit = algebra.p, None
-        while node.name in ("Slice", "Distinct"):
-            limit = int(node.length) if node.name == "Slice" else limit
-            node = node.p
-        if len(node.PV) != 1:
-            hint = "select one variable; its answers show the others"
-            raise self.outside(f"SELECT of {len(node.PV)} variables", hint=hint)
-        return Query(Variable(str(node.PV[0])), self.pattern(node.p), limit)
+    def query(self) -> Query:
+        while (is_prefix := self.take("PREFIX")) or self.take("BASE"):
+            name = self.next
+            self.place += is_prefix
+            if is_prefix and (name.kind != "local" or name.text):
+                raise self.unexpected(name)
+            iri = self.need("iri").text
+            if is_prefix:
+                self.prefixes[name.prefix] = urljoin(self.base, iri) if self.base else iri
+            else:
+                self.base = iri
+        if not self.take("SELECT"):
+            raise self.unexpected()
+        self.take("DISTINCT")
+        answers = [self.need("variable").text]
+        while self.next.kind == "variable":
+            answers.append(self.need("variable").text)
+        if len(answers) > 1:
+            raise self.outside(
+                f"SELECT of {len(answers)} variables", hint="select one variable; its answers show the others"
+            )
+        self.take("WHERE")
+        where, limit = self.group(), None
+        if self.take("LIMIT"):
+            digits = self.need("number")
+            if len(digits.text) > MAX_DIGITS:
+                raise self.outside(f"a LIMIT of {len(digits.text)} digits", digits.at, f"use at most {MAX_DIGITS}")
+            limit = int(digits.text)
+        if self.take("VALUES"):
+            where = _and(where, self.values())
+        self.need("end")
+        return Query(Variable(answers[0]), where, limit)
 
-    def prepare(self) -> str:
-        """The text for the parser, after what is outside of the subset was refused."""
-        parts, bare, done, length = [], [], 0, 0
-        for found in TOKENS.finditer(self.text):
-            between, token = self.text[done : found.start()], found[0]
-            if found["suffix"]:
-                raise self.outside(f"the literal {token!r:.80}", found.start(), "name entities only")
-            bare += [between, " " * len(token)]
-            if found["text"]:
-                token = f"<{QUOTED}{quote(token, safe='', errors='surrogatepass')}>"
-            elif found["comment"]:
-                token = " "
-            parts += [between, token]
-            length += len(between) + len(token)
-            done = found.end()
-            self.shifts.append((length, done))
-        rest = self.text[done:]
-        self.check("".join(bare) + rest)
-        return "".join(parts) + rest
+    # --- patterns ------------------------------------------------------------------------------
 
-    def check(self, bare: str) -> None:
-        """Refuse what is outside of the subset or slow to parse, in the text without names and comments."""
-        found = OUTSIDE.search(bare)
-        if found:
-            raise self.outside(found[0].upper(), found.start())
-        depth = 0
-        for number, sign in enumerate(SIGNS.finditer(bare)):
-            depth += (sign[0] in "{[(") - (sign[0] in "}])")
-            if depth > MAX_NESTING or number >= MAX_SIGNS:
-                limit = f"more than {MAX_NESTING} nested brackets or {MAX_SIGNS} separators and brackets"
-                raise self.outside(limit, sign.start(), "use fewer")
+    def group(self) -> Pattern:
+        """A group { }."""
+        self.open("{")
+        parts: list[Pattern] = []
+        without, separated = [], True
+        while not self.close("}"):
+            if self.take("MINUS"):
+                parts.append(Not(self.group()))
+            elif self.take("FILTER", "NOT", "EXISTS"):
+                without.append(Not(self.group()))
+            elif self.take("VALUES"):
+                parts.append(self.values())
+            elif self.next[:2] == ("sign", "{"):
+                choice = self.group()
+                while self.take("UNION"):
+                    choice = choice | self.group()
+                parts.append(choice)
+            elif separated:
+                parts += self.facts()
+                separated = self.take(".")
+                continue
+            else:
+                raise self.unexpected()
+            separated = self.take(".") or True
+        return _and(*parts, *without)
 
-    def place(self, at: int) -> str:
-        line = self.text.count("\n", 0, at) + 1
-        return f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}"
+    def facts(self) -> list[Pattern]:
+        """The facts of one subject."""
+        found: list[Pattern] = []
+        is_blank = self.next[:2] == ("sign", "[")
+        subject = self.term(found)
+        if not (is_blank and found and self.at_end):
+            self.properties(subject, found)
+        return found
+
+    def properties(self, subject: Term, found: list[Pattern]) -> None:
+        """Relations and their objects, whose facts are added to those found."""
+        while True:
+            path = self.path()
+            found.append(path(subject, self.term(found)))
+            while self.take(","):
+                found.append(path(subject, self.term(found)))
+            if not self.take(";"):
+                return
+            while self.take(";"):
+                pass
+            if self.at_end:
+                return
+
+    def values(self) -> OneOf:
+        """What follows VALUES."""
+        in_rows = self.take("(")
+        variables = [self.need("variable").text]
+        while in_rows and not self.take(")"):
+            variables.append(self.need("variable").text)
+        entities: list[str] = []
+        self.sign("{")
+        while len(variables) == 1 and not self.take("}"):
+            if in_rows:
+                self.sign("(")
+            entities.append(self.name())
+            if in_rows:
+                self.sign(")")
+        if not entities:
+            count = len(variables) if len(variables) > 1 else 0
+            raise self.outside(f"VALUES with {count} variables or no entities", hint="choose for one variable")
+        return OneOf(Variable(variables[0]), tuple(entities))
+
+    # --- paths ---------------------------------------------------------------------------------
+
+    def path(self) -> Path:
+        ways = [self.sequence()]
+        while self.take("|"):
+            ways.append(self.sequence())
+        return lambda start, end: reduce(or_, (way(start, end) for way in ways))
+
+    def sequence(self) -> Path:
+        steps = [self.step()]
+        while self.take("/"):
+            steps.append(self.step())
+
+        def facts(start: Term, end: Term) -> Pattern:
+            stops = [start, *(self.unnamed_variable() for _ in steps[1:]), end]
+            return _and(*(step(*ends) for step, ends in zip(steps, pairwise(stops), strict=True)))
+
+        return facts
+
+    def step(self) -> Path:
+        """A relation or a path in parentheses, in either direction."""
+        backwards = self.take("^")
+        path = self.relation()
+        return (lambda start, end: path(end, start)) if backwards else path
+
+    def relation(self) -> Path:
+        if self.next[:2] == ("sign", "("):
+            self.open("(")
+            path = self.path()
+            if not self.close(")"):
+                raise self.unexpected()
+            return path
+        if self.next.kind == "variable":
+            raise self.outside(f"the variable ?{self.next.text} in place of a relation", hint="name the relation")
+        relation = TYPE if self.take("a") else self.name()
+
+        def fact(start: Term, end: Term) -> Pattern:
+            self.num_facts += 1
+            if self.num_facts > MAX_FACTS:
+                raise DihedralError(f"the query has more than {MAX_FACTS} facts; use fewer")
+            return Fact(start, relation, end)
+
+        return fact
+
+    # --- terms ---------------------------------------------------------------------------------
+
+    def term(self, found: list[Pattern]) -> Term:
+        """An entity, a variable or a blank node, whose own facts are added to those found."""
+        if self.next.kind == "variable":
+            return Variable(self.need("variable").text)
+        if self.next.kind == "node":
+            label = self.need("node").text
+            return self.nodes.get(label) or self.nodes.setdefault(label, self.unnamed_variable())
+        if self.next[:2] != ("sign", "["):
+            return self.name()
+        self.open("[")
+        node = self.unnamed_variable()
+        if not self.close("]"):
+            self.properties(node, found)
+            if not self.close("]"):
+                raise self.unexpected()
+        return node
+
+    def unnamed_variable(self) -> Variable:
+        self.unnamed += 1
+        while f"_{self.unnamed}" in self.taken_names:
+            self.unnamed += 1
+        return Variable(f"_{self.unnamed}")
+
+    def name(self) -> str:
+        """The name of an entity or relation."""
+        kind, text, at, prefix = self.next
+        if kind == "number":
+            raise self.outside(f"the literal {text!r:.80}", at, "name entities only")
+        if kind not in ("iri", "local", "text"):
+            raise self.unexpected()
+        self.place += 1
+        if kind == "text":
+            quotes = 3 if text[:3] in ('"""', "'''") else 1
+            return ESCAPES.sub(_escaped, text[quotes:-quotes])
+        if kind == "iri":
+            return from_iri(urljoin(self.base, text) if self.base else text)
+        if prefix not in self.prefixes:
+            raise DihedralError(
+                f"the prefix '{prefix:.80}:' is not declared; add PREFIX {prefix:.80}: <...>, or write <NAME>"
+            )
+        return from_iri(self.prefixes[prefix] + re.sub(r"\\(.)", r"\1", text))
+
+    # --- tokens --------------------------------------------------------------------------------
+
+    @property
+    def next(self) -> _Token:
+        return self.tokens[self.place]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the facts of a subject end here."""
+        return self.next.kind == "sign" and self.next.text in (".", "}", "]")
+
+    def take(self, *texts: str) -> bool:
+        """Whether the next tokens are these keywords or signs, which are then read."""
+        found = self.tokens[self.place : self.place + len(texts)]
+        if [each.text for each in found if each.kind in ("word", "sign")] != list(texts):
+            return False
+        self.place += len(texts)
+        return True
+
+    def need(self, kind: str) -> _Token:
+        """The next token, which must be of a kind."""
+        if self.next.kind != kind:
+            raise self.unexpected()
+        self.place += kind != "end"
+        return self.tokens[self.place - 1]
+
+    def sign(self, text: str) -> None:
+        if not self.take(text):
+            raise self.unexpected()
+
+    def open(self, bracket: str) -> None:
+        self.sign(bracket)
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise self.outside(f"more than {MAX_NESTING} nested brackets", self.tokens[self.place - 1].at, "use fewer")
+
+    def close(self, bracket: str) -> bool:
+        found = self.take(bracket)
+        self.depth -= found
+        return found
+
+    # --- errors --------------------------------------------------------------------------------
+
+    def position(self, at: int) -> str:
+        return f"line {self.text.count(chr(10), 0, at) + 1}, column {at - self.text.rfind(chr(10), 0, at)}"
 
     def outside(self, what: str, at: int | None = None, hint: str = SUBSET) -> DihedralError:
-        where = "" if at is None else f" at {self.place(at)}"
+        where = "" if at is None else f" at {self.position(at)}"
         return DihedralError(f"{what}{where} is not supported in a query; {hint}")
 
-    def parse(self, prepared: str, prefixes: Mapping[str, str]) -> Any:
-        """The algebra of the text."""
-        try:
-            from pyparsing import ParseException
-            from rdflib.plugins.sparql.algebra import translateQuery
-            from rdflib.plugins.sparql.parser import parseQuery
-        except ImportError:
-            raise DihedralError(
-                "SPARQL needs rdflib, which is not installed; run pip install 'dihedral[sparql]', or write the query "
-                "as JSON"
-            ) from None
-        try:
-            return translateQuery(parseQuery(prepared), initNs=dict(prefixes)).algebra
-        except ParseException as error:
-            raise DihedralError(f"the query is not SPARQL: {self.syntax(error.loc)}") from None
-        except Exception as error:  # noqa: BLE001 - rdflib raises this class itself
-            prefix = re.fullmatch(r"Unknown namespace prefix : (\S*)", str(error))
-            if prefix is None:
-                raise DihedralError(f"the query is not SPARQL: {str(error)[:80]}") from None
-            name = prefix[1].removeprefix("None")
-            raise DihedralError(
-                f"the prefix '{name}:' is not declared; add PREFIX {name}: <...>, or write <NAME>"
-            ) from None
-
-    def syntax(self, at: int) -> str:
-        """What is wrong at a place in the text for the parser."""
-        prepared, own = max(shift for shift in self.shifts if shift[0] <= at)
-        place = min(own + at - prepared, len(self.text))
-        rest = self.text[place:].split("\n")[0].strip()
+    def unexpected(self, token: _Token | None = None) -> DihedralError:
+        at = (token or self.next).at
+        rest = self.text[at:].split("\n")[0].strip()
         if not rest:
-            return f"it ends too early, at {self.place(place)}"
-        spaced = re.search(r"<([^<>]*\s[^<>]*)>", self.text[place:])
-        hint = f'; write a name with spaces in quotes: "{spaced[1]:.40}"' if spaced else ""
-        return f"unexpected {rest[:30]!r} at {self.place(place)}{hint}"
+            return DihedralError(f"the query is not SPARQL: it ends too early, at {self.position(at)}")
+        spaced = re.match(r"<([^<>]*+)>", self.text[at:])
+        hint = f'; write a name with spaces in quotes: "{spaced[1]:.40}"' if spaced and " " in spaced[1] else ""
+        return DihedralError(f"the query is not SPARQL: unexpected {rest[:30]!r} at {self.position(at)}{hint}")
 
-    # --- from the algebra to a query -----------------------------------------------------------
 
-    def pattern(self, node: Any) -> Pattern:
-        """The pattern of a node of the algebra."""
-        readers: dict[str, Callable[[Any], Pattern]] = {
-            "BGP": lambda each: _and(*(self.path(self.term(s), p, self.term(o)) for s, p, o in each.triples)),
-            "Join": lambda each: _and(*self.stated(each.p1), *self.stated(each.p2)),
-            "Union": lambda each: self.pattern(each.p1) | self.pattern(each.p2),
-            "Minus": lambda each: _and(*self.stated(each.p1), Not(self.pattern(each.p2))),
-            "Filter": self.filter,
-            "ToMultiSet": self.choice,
-            "values": self.choice,
-        }
-        if node.name not in readers:
-            raise self.outside(node.name)
-        return readers[node.name](node)
+def _token(found: re.Match[str]) -> _Token:
+    kind, content = str(found.lastgroup), found[found.lastgroup or 0]
+    if kind == "suffix":
+        content = found[0]
+    elif kind == "word" and content != "a":
+        content = content.upper()
+    return _Token(kind, content, found.start(), found["prefix"] or "")
 
-    def stated(self, node: Any) -> list[Pattern]:
-        """The pattern of a node, unless it is the empty group that the algebra starts from."""
-        return [] if node.name == "BGP" and not node.triples else [self.pattern(node)]
 
-    def filter(self, node: Any) -> Pattern:
-        expressions, found = [node.expr], []
-        while expressions:
-            expression = expressions.pop()
-            if expression.name == "ConditionalAndExpression":
-                expressions += [expression.expr, *expression.other]
-            else:  # others were refused
-                found.append(Not(self.pattern(expression.graph)))
-        return _and(*self.stated(node.p), *reversed(found))
-
-    def choice(self, node: Any) -> Pattern:
-        rows = node.p.res if node.name == "ToMultiSet" and node.p else node.res or []
-        names = {variable for row in rows for variable in row}
-        if len(names) != 1:
-            raise self.outside(f"VALUES with {len(names)} variables or no entities", hint="choose for one variable")
-        terms = [self.term(term) for row in rows for term in row.values()]
-        return OneOf(Variable(str(names.pop())), tuple(map(str, terms)))
-
-    def path(self, subject: Term, path: Any, object_: Term) -> Pattern:
-        """The facts of a property path."""
-        from rdflib import paths
-
-        if isinstance(path, paths.InvPath):
-            return self.path(object_, path.arg, subject)
-        if isinstance(path, paths.AlternativePath):
-            return Or(tuple(self.path(subject, each, object_) for each in path.args))
-        if isinstance(path, paths.SequencePath):
-            stops: list[Term] = [subject]
-            for _ in path.args[1:]:
-                self.between += 1
-                stops.append(Variable(f"_{self.between}"))
-            stops.append(object_)
-            return _and(*(self.path(a, each, b) for a, each, b in zip(stops, path.args, stops[1:], strict=False)))
-        relation = self.term(path)
-        if isinstance(relation, Variable):
-            raise self.outside(f"the variable {relation} in place of a relation", hint="name the relation")
-        return Fact(subject, relation, object_)
-
-    def term(self, term: Any) -> Term:
-        from rdflib.compat import decodeUnicodeEscape
-        from rdflib.term import BNode, URIRef
-        from rdflib.term import Variable as SparqlVariable
-
-        if isinstance(term, SparqlVariable):
-            return Variable(str(term))
-        if isinstance(term, BNode):
-            return Variable(f"_{term}"[:64])
-        if not isinstance(term, URIRef):
-            raise self.outside(f"the literal {str(term)!r:.80}", hint="name entities only")
-        if term.startswith(QUOTED):
-            text = unquote(term[len(QUOTED) :], errors="surrogatepass")
-            quotes = 3 if text[:3] in ('"""', "'''") else 1
-            return decodeUnicodeEscape(text[quotes:-quotes])
-        return from_iri(str(term))
+def _escaped(found: re.Match[str]) -> str:
+    """The character of an escape in quoted text."""
+    code = found[1] or found[2]
+    return chr(int(code, 16)) if code else ESCAPED.get(found[3], found[0])
 
 
 def _and(*patterns: Pattern) -> Pattern:
