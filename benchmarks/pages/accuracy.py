@@ -243,13 +243,13 @@ def path_models() -> str:
     """Path models on the graphs that they were trained on, beside others."""
     rows = []
     for (graph, update, steps, device, _), runs in sorted(_path_runs().items()):
-        if "inductive_test" in runs[0] or runs[0]["settings"]["model"] != "dihedral-argmax":
+        if "inductive_test" in runs[0] or _elements(runs[0]) != "D8":
             continue
         shared = max(run.get("runs_on_the_device", 1) for run in runs)
-        where = {"cpu": "two cores", "cuda": "H200" if shared == 1 else f"H200, {shared} runs at once"}[device]
-        seconds = round(mean(run["train_seconds"] for run in runs))
+        cores = "one core, CPU time" if "train_cpu_seconds" in runs[0] else "two cores"
+        where = {"cpu": cores, "cuda": "H200" if shared == 1 else f"H200, {shared} runs at once"}[device]
         values = (spread([run[split] for run in runs]) for split in ("test", "valid"))
-        rows.append([graph, update, steps, *values, len(runs), where, seconds])
+        rows.append([graph, update, steps, *values, len(runs), where, _path_seconds(runs)])
     columns = ["graph", "update", "steps", "test MRR", "valid MRR", "seeds", "trained on", "seconds"]
     quoted = [[name, *map(number, values)] for name, values in GRAPH_NETWORKS.items()]
     return f"{markdown(columns, rows)}\n\n{markdown(['quoted', 'WN18RR', 'FB15k-237'], quoted)}\n\n{PATHS}"
@@ -264,7 +264,7 @@ def inductive() -> str:
     }
     rows = [
         [graph, spread([run["inductive_test"] for run in runs]), number(runs[0]["red_gnn"]), len(runs),
-         round(mean(run["train_seconds"] for run in runs))]
+         _path_seconds(runs)]
         for graph, runs in found.items()
     ]  # fmt: skip
     ours = mean(mean(run["inductive_test"] for run in runs) for runs in found.values())
@@ -273,17 +273,52 @@ def inductive() -> str:
 
 
 def path_variants() -> str:
-    """What gates of entities and reflections are worth, on valid; of unseen entities, of the other graph's test."""
-    names = {"{}": "gate", "{'update': 'linear'}": "linear", "{'model': 'cyclic-argmax'}": "gate, rotations only"}
-    table: dict[str, dict[str, str]] = defaultdict(dict)
-    for (graph, *_, changes), runs in sorted(_path_runs().items()):
-        if changes in names and runs[0]["seed"] == 0 and runs[0]["device"] == "cpu":
-            found = number(runs[0]["valid"])
-            if "inductive_test" in runs[0]:
-                found += f", {number(runs[0]['inductive_test'])}"
-            table[graph][names[changes]] = found
-    rows = [[graph, *(found.get(name, "") for name in names.values())] for graph, found in table.items()]
-    return f"{markdown(['graph', *names.values()], [row for row in rows if all(row)])}\n\n{PATHS}"
+    """MRR of path models with elements of D8, graded ones, and rotations only, by update; means over seeds."""
+    kinds = "D8", "graded", "rotations"
+    found: dict[tuple[str, str], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for (graph, update, *_), runs in sorted(_path_runs().items()):
+        compared = set(runs[0]["changes"]) <= {"model", "levels", "update"}
+        if compared and "train_cpu_seconds" in runs[0]:
+            found[graph, update][_elements(runs[0])] += runs
+    rows = []
+    for (graph, update), by_kind in found.items():
+        if len(by_kind) == len(kinds):
+            prefix = "inductive_" if "inductive_test" in by_kind["D8"][0] else ""
+            means = (
+                mean(run[prefix + split] for run in by_kind[kind]) for split in ("valid", "test") for kind in kinds
+            )
+            rows.append([graph, update, *means, min(map(len, by_kind.values()))])
+    for update in ("gate", "linear"):
+        columns = list(zip(*(row[2:8] for row in rows if row[1] == update), strict=True))
+        rows.append(["mean", update, *map(mean, columns), ""])
+    titles = [f"{split}, {kind}" for split in ("valid", "test") for kind in kinds]
+    shown = [[*row[:2], *map(number, row[2:8]), row[8]] for row in rows]
+    return f"{markdown(['graph', 'update', *titles, 'seeds'], shown)}\n\n{PATHS}"
+
+
+def fused() -> str:
+    """Test MRR of a path model and an embedding, and of the probabilities from the evidence of both."""
+    groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in read_rows("fused"):
+        groups[row["graph"], *row["recipes"], str(row["changes"])].append(row)
+    rows = [
+        [graph, f"`{embedding}`", *(spread([run["test"][kind] for run in runs]) for kind in runs[0]["test"]), len(runs)]
+        for (graph, _, embedding, _), runs in groups.items()
+    ]
+    header = ["graph", "embedding", "path model", "embedding alone", "path model and counts", "both", "seeds"]
+    return f"{markdown(header, rows)}\n\n*`results/fused.jsonl`.*"
+
+
+def _elements(run: Row) -> str:
+    """What the relations of a path model are made of."""
+    if run["settings"]["model"] == "cyclic-argmax":
+        return "rotations"
+    return "D8" if run["settings"]["levels"] == "1" else "graded"
+
+
+def _path_seconds(runs: list[Row]) -> int:
+    """Seconds of training: of CPU time where it is recorded, because the machine was busy."""
+    return round(mean(float(run.get("train_cpu_seconds") or run["train_seconds"]) for run in runs))
 
 
 def _path_runs() -> dict[tuple[Any, ...], list[Row]]:

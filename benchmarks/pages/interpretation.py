@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.pages.records import Row, number, read, source
+from benchmarks.pages.records import Row, number, read, read_rows, source
 from paper.tables import markdown
 
 COMPOSITION_GRAPHS = ("FB15k-237", "umls", "family-neural-lp")
@@ -35,6 +35,20 @@ def _rules(graphs: tuple[str, ...], columns: dict[str, str]) -> str:
 def compositions() -> str:
     columns = {"average_precision_new_head": "AP", "order_accuracy": "order"}
     return _rules(COMPOSITION_GRAPHS, columns)
+
+
+def path_compositions() -> str:
+    """The same of path models: by belief, by the cosine of matrices and by products of gates alone."""
+    scores = ("belief", "matrix cosine", "gates")
+    columns = {"average_precision_new_head": "AP", "order_accuracy": "order"}
+    by_model: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in read_rows("rules-paths"):
+        by_model.setdefault((row["graph"], row["update"]), {})[row["score"]] = row
+    rows = []
+    for (graph, update), by_score in by_model.items():
+        rows.append([graph, update, *(number(by_score[score][key]) for key in columns for score in scores)])
+    names = [f"{title}, {score}" for title in columns.values() for score in ("belief", "cosine", "gates")]
+    return markdown(["graph", "update", *names], rows) + "\n*`results/rules-paths.jsonl`.*\n"
 
 
 def inverses() -> str:
