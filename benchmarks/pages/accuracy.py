@@ -288,7 +288,7 @@ def path_variants() -> str:
                 mean(run[prefix + split] for run in by_kind[kind]) for split in ("valid", "test") for kind in kinds
             )
             rows.append([graph, update, *means, min(map(len, by_kind.values()))])
-    for update in ("gate", "linear"):
+    for update in dict.fromkeys(row[1] for row in rows):
         columns = list(zip(*(row[2:8] for row in rows if row[1] == update), strict=True))
         rows.append(["mean", update, *map(mean, columns), ""])
     titles = [f"{split}, {kind}" for split in ("valid", "test") for kind in kinds]
