@@ -133,6 +133,14 @@ def predictor(family: dh.Graph) -> dh.Predictor:
 
 
 @pytest.fixture(scope="session")
+def path_model_folder(path_predictor: dh.Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That model on disk; tests must not change it."""
+    folder = tmp_path_factory.mktemp("models") / "paths"
+    path_predictor.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def model_folder(predictor: dh.Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That model on disk; tests must not change it."""
     folder = tmp_path_factory.mktemp("models") / "family"

@@ -101,12 +101,15 @@ def draw_explanation(explanation: Explanation, path: Path, graph: Graph | None =
     entity, step = (str, str) if graph is None else (partial(_lines, graph.entities), graph.relations.shown)
     head, relation, tail = explanation.triple
     start, end = (0.0, -(lanes - 1) / 2), (3.0, -(lanes - 1) / 2)
-    _lane(axes, start, end, 0, [step(relation)], None, ORANGE, 0.5)
+    _lane(axes, start, end, 0, [step(relation)], [], ORANGE, 0.5)
     for number, chain in enumerate(explanation.paths, start=1):
-        between = entity(chain.entities[1]) if len(chain.entities) == 3 else None
-        _lane(axes, start, end, number, list(map(step, chain.relations)), between, BLUE, chain.confidence)
-        axes.text(3.55, -number, f"{chain.confidence:.0%}", ha="center", va="center", fontsize=8, color=BLUE)
-    axes.text(3.55, 0, "holds for", ha="center", va="center", fontsize=8, color=GREY)
+        between = list(map(entity, chain.entities[1:-1]))
+        strength = chain.confidence if chain.share is None else chain.share / max(chain.share, explanation.added or 0)
+        _lane(axes, start, end, number, list(map(step, chain.relations)), between, BLUE, strength)
+        value = f"{chain.confidence:.0%}" if chain.share is None else f"{chain.share:.2f}"
+        axes.text(3.55, -number, value, ha="center", va="center", fontsize=8, color=BLUE)
+    meaning = "holds for" if explanation.added is None else "adds to score"
+    axes.text(3.55, 0, meaning, ha="center", va="center", fontsize=8, color=GREY)
     _box(axes, start, entity(head), BLUE)
     _box(axes, end, entity(tail), BLUE)
     if not explanation.paths:
@@ -123,19 +126,20 @@ def _lines(names: Vocabulary, name: str) -> str:
     return f"{label}\n{names.short(name)}" if label else names.short(name)
 
 
-def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str], between: str | None, colour: str,
+def _lane(axes: Any, start: Place, end: Place, number: int, relations: list[str], between: list[str], colour: str,
           strength: float) -> None:  # fmt: skip
-    """Draw head → lane → tail, with the relations above the lane and the intermediate entity in its middle."""
+    """Draw head → lane → tail, with the relations above the lane and the entities between on it."""
     y = float(-number)
     style = {"color": colour, "linewidth": 0.6 + 2.2 * strength, "linestyle": "-" if number else "--"}
     axes.plot([start[0], 0.45], [start[1], y], zorder=1, **style)
     axes.plot([0.45, 2.55], [y, y], zorder=1, **style)
     axes.annotate("", xy=end, xytext=(2.55, y), arrowprops={"arrowstyle": "-|>", "shrinkB": 24, **style})
-    places, max_length = ([1.5], 60) if between is None else ([0.93, 2.07], 30)
-    if between is not None:
-        _box(axes, (1.5, y), between, GREY)
-    for x, name in zip(places, relations, strict=True):
-        axes.text(x, y + 0.08, short(name, max_length), ha="center", va="bottom", fontsize=8, color=colour, zorder=2)
+    width = 2.1 / len(relations)
+    for place, name in enumerate(between, start=1):
+        _box(axes, (0.45 + place * width, y), name, GREY)
+    for place, name in enumerate(relations):
+        x, text = 0.45 + (place + 0.5) * width, short(name, 60 // len(relations))
+        axes.text(x, y + 0.08, text, ha="center", va="bottom", fontsize=8, color=colour, zorder=2)
 
 
 def _box(axes: Any, place: Place, name: str, colour: str) -> None:

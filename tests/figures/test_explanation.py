@@ -13,13 +13,13 @@ from dihedral.figures import draw_explanation
 from paper.figures import BLUE, GREY, ORANGE
 
 
-def path_of(confidence, *steps):
-    """A path a, r, b or a, r, b, s, c with the share of pairs that it holds for."""
-    return SimpleNamespace(confidence=confidence, entities=steps[::2], relations=steps[1::2])
+def path_of(confidence, *steps, share=None):
+    """A path a, r, b or a, r, b, s, c with the share of pairs that it holds for, or with what it adds to the score."""
+    return SimpleNamespace(confidence=confidence, entities=steps[::2], relations=steps[1::2], share=share)
 
 
-def explanation_of(*paths):
-    return SimpleNamespace(triple=("ann", "aunt", "bob"), paths=list(paths))
+def explanation_of(*paths, triple=("ann", "aunt", "bob"), added=None):
+    return SimpleNamespace(triple=triple, paths=list(paths), added=added)
 
 
 def texts(axes):
@@ -62,6 +62,16 @@ def test_lines_show_the_triple_dashed_and_stronger_paths_thicker(tmp_path, saved
     assert [arrow.xy for arrow in arrows] == [(3, -1)] * 3  # all lanes end at the tail
 
 
+def test_paths_of_path_models_have_all_their_entities_and_what_they_add(tmp_path, saved):
+    path = path_of(0.5, "ann", "r", "b", "s", "c", "~u", "bob", share=1.5)
+    draw_explanation(explanation_of(path, added=3.0), tmp_path / "a.png")
+    (axes,) = saved[0].axes
+    assert set(texts(axes)) == {"ann", "bob", "aunt", "r", "b", "s", "c", "~u", "1.50", "adds to score"}
+    ordered = sorted(["r", "b", "s", "c", "~u"], key=lambda name: texts(axes)[name][0][0])
+    assert ordered == ["r", "b", "s", "c", "~u"]
+    assert [line.get_linewidth() for line in axes.lines][-1] == pytest.approx(0.6 + 2.2 * 0.5)
+
+
 def test_triple_without_paths_says_so(tmp_path, saved):
     draw_explanation(explanation_of(), tmp_path / "a.svg")
     assert set(texts(saved[0].axes[0])) == {
@@ -72,7 +82,7 @@ def test_triple_without_paths_says_so(tmp_path, saved):
 
 def test_long_names_are_shortened(tmp_path, saved):
     long = "x" * 100
-    draw_explanation(SimpleNamespace(triple=(long, long, "t"), paths=[]), tmp_path / "a.png")
+    draw_explanation(explanation_of(triple=(long, long, "t")), tmp_path / "a.png")
     assert {len(name) for name in texts(saved[0].axes[0]) if name.endswith("xx")} == {22, 60}
 
 

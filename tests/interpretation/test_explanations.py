@@ -11,11 +11,15 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.graph.patterns import Reversals, wilson_interval
+from dihedral.graph.patterns import Reversals, count_rule, wilson_interval
+from dihedral.graph.steps import Step
 from dihedral.interpretation.explanations import explain
 from dihedral.io.display import probability_text
 from dihedral.models import build_model
+from dihedral.models.path_model import PathModel
+from dihedral.models.registry import build_relations
 from dihedral.probability.evidence import CountedRules
+from dihedral.scoring.path_scorer import PathScorer
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,13 @@ def named_facts(predictor) -> set[tuple[str, str, str]]:
 
 def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
     return dh.Predictor(dh.TrainedModel(build_model(kind, graph.num_entities, graph.num_relations, dimension=8), graph))
+
+
+def untrained_path_model(graph: dh.Graph) -> dh.Predictor:
+    model = PathModel(
+        build_relations("dihedral-argmax", graph.num_relations, 8, generator=torch.Generator(), K=8), 2
+    ).requires_grad_(False)
+    return dh.Predictor(dh.TrainedModel(PathScorer(model, graph.train_index), graph))
 
 
 def connections(predictor, triple: tuple[str, str, str]) -> set[tuple[str, ...]]:
@@ -99,7 +110,7 @@ def test_a_triple_is_not_counted_in_the_confidence_of_its_own_paths():
     graph = dh.Graph.from_names([("a", "r", "b"), ("a", "s", "b"), ("c", "q", "d"), ("c", "r", "d")])
     found = explain(untrained(graph), "a", "r", "b")
     assert not found.supported and found.kinds == 1
-    said = "the one kind of path of one or two known facts between the two holds for no other pair"
+    said = "the one kind of path of up to 2 known facts between the two holds for no other pair"
     assert said in str(found) and said in found._repr_html_()
 
 
@@ -188,7 +199,7 @@ def test_a_triple_without_support_says_so(predictor):
     strangers = next((a, "spouse", b) for a, b in pairs if not connections(predictor, (a, "spouse", b)))
     found = explain(predictor, *strangers)
     assert not found.paths and not found.supported
-    said = "no path of one or two known facts joins the two"
+    said = "no path of up to 2 known facts joins the two"
     assert said in str(found) and said in found._repr_html_() and found.kinds == 0
 
 
@@ -227,3 +238,38 @@ def test_an_explanation_has_the_probability_of_the_prediction(predictor):
     assert f"probability {probability_text(expected)}, score" in str(found)
     bare = explain(dh.Predictor(dh.TrainedModel(predictor.model, predictor.graph)), head, relation, tail)
     assert bare.probability is None and "probability" not in str(bare)
+
+
+# --- path models --------------------------------------------------------------------------------------
+
+
+def test_the_paths_of_a_path_model_are_known_facts_with_exact_counts(path_predictor):
+    graph = path_predictor.graph
+    facts = set(graph.names_of(graph.train))
+    for triple in list(graph.names_of(graph.known))[::40]:
+        found = explain(path_predictor, *triple)
+        assert found.score == pytest.approx(path_predictor.score(*triple))
+        for path in found.paths:
+            assert (path.entities[0], path.entities[-1]) == (triple[0], triple[2])
+            assert set(path.facts) <= facts - {triple} and path.main_fact in path.facts
+            ids = tuple(path_predictor.triple_ids([triple])[0].tolist())
+            body = [Step.parse(name, graph.relations).id(graph.num_relations) for name in path.relations]
+            counts = count_rule(graph.train_index, body, ids[1], without=ids)
+            assert (path.pairs, path.confidence) == (counts.pairs, counts.confidence or 0.0)
+    assert found.to_dict()["paths"][0]["main_fact"] and "adds" in found._repr_html_()
+
+
+def test_an_answer_without_a_fact_has_the_rank_that_the_smaller_graph_gives(path_predictor):
+    graph, triple = path_predictor.graph, next(path_predictor.graph.names_of(path_predictor.graph.test))
+    path = explain(path_predictor, *triple).paths[0]
+    ids = {tuple(row) for row in path_predictor.triple_ids([path.main_fact]).tolist()}
+    smaller = graph.replace(train=np.array([row for row in graph.train.tolist() if tuple(row) not in ids], np.int32))
+    scorer = PathScorer(path_predictor.scorer.model, smaller.train_index)
+    greater, equal = scorer.rank_counts(path_predictor.triple_ids([triple]), "tail", path_predictor.known)
+    assert path.rank_without_fact == 1 + int(greater) + int(equal) / 2
+
+
+def test_entities_that_no_path_joins_are_not_supported():
+    graph = dh.Graph.from_names([("a", "r", "b"), ("c", "r", "d"), ("b", "r", "a")])
+    found = explain(untrained_path_model(graph), "a", "r", "c")
+    assert not found.paths and "no path of up to 2 known facts joins the two" in str(found)

@@ -101,6 +101,5 @@ def test_options_for_tables_are_refused_before_training(family):
 
 def test_what_needs_entity_vectors_says_so(trained):
     predictor, _ = trained
-    fact = next(predictor.graph.names_of(predictor.graph.test[:1]))
     with pytest.raises(DihedralError, match="needs a model with entity vectors"):
-        dh.explain(predictor, *fact)
+        predictor.export("vectors.npz")

@@ -114,7 +114,7 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
 def test_an_empty_explanation_says_what_was_looked_for(open_page):
     page = open_page("#/why/entity_001/relation_02/entity_650?model=hub")
     expect(page.locator(".card h2")).to_have_text("No supporting path of known facts")
-    expect(page.locator(".card")).to_contain_text("paths of one or two known facts from entity_001 to entity_650")
+    expect(page.locator(".card")).to_contain_text("paths of up to 2 known facts from entity_001 to entity_650")
     expect(page.locator(".card")).to_contain_text(re.compile("joins the two|holds for no other pair"))
 
 

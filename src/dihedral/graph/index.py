@@ -62,6 +62,15 @@ class GraphIndex:
         keys, starts = self.keys[counts > 0], torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
         return GraphIndex(self.num_entities, self.num_relations, keys, starts, self.ends[edges], self.splits[edges])
 
+    def without(self, triples: Tensor) -> GraphIndex:
+        """The index without triples [n, 3], of which it need not hold all."""
+        head, relation, tail = triples.unbind(1)
+        backwards = self.locate(tail, relation + self.num_relations, head)
+        gone = torch.cat([self.locate(head, relation, tail), backwards])
+        kept = torch.ones(len(self.ends), dtype=torch.bool, device=self.ends.device)
+        kept[gone[gone >= 0]] = False
+        return self.select(kept)
+
     def about(self, entities: NDArray[np.bool_]) -> GraphIndex:
         """The rows of some entities, given as a mask [N]."""
         return self.select(torch.from_numpy(entities)[self.sources])

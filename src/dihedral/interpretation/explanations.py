@@ -1,15 +1,19 @@
 """Why a triple is predicted: paths of known facts, similar facts, and the components that carry its score.
 
-A path counts as a reason by its confidence: of the other pairs that its steps join in training, the share that the
-relation holds (`graph.patterns.count_rules`). Paths are ordered by the lower end of its 95 % confidence interval. The
-match of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean of two cosines,
-of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt.
+For a path model, paths are the computation itself: they are ordered by what they add to the score
+(`interpretation.path_reasons`), each with the fact that matters most and the rank of the tail without it.
+
+For embeddings, a path counts as a reason by its confidence: of the other pairs that its steps join in training, the
+share that the relation holds (`graph.patterns.count_rules`). Paths are ordered by the lower end of its 95 % confidence
+interval. The match of a path for (h, r, t) is how similarly the product of its relations and r move h and t: the mean
+of two cosines, of (R₁R₂)ᵀh with Rᵀh and of R₁R₂t with Rt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,11 +27,13 @@ from dihedral.graph.patterns import Interval, RuleCount, count_rule
 from dihedral.graph.steps import SIDES, Fact, Step, facts_along, inverse_ids
 from dihedral.graph.triples import Split
 from dihedral.graph.vocabulary import Show
+from dihedral.interpretation.path_reasons import path_shares, rank_without
 from dihedral.io.display import probability_text, table
 from dihedral.models.dihedral import DiscreteRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer, need_embeddings
+from dihedral.scoring.path_scorer import PathScorer
 
 MAX_KINDS = 100  # kinds of paths that are counted: those of the counted rules, then those with the highest match
 CLOSE = 0.05  # a probability that differs by less from what the best path holds for needs no note
@@ -47,9 +53,14 @@ class SupportingPath:
     entities: tuple[str, ...]  # from head to tail
     confidence: float  # the share of `pairs` that the relation holds in training
     pairs: int  # other pairs that these relations join in training, the explained triple left out
-    match: float  # how far the product of the relations acts like the relation, on these entities
     facts: tuple[Fact, ...]  # along the path, as the graph holds them
     interval: Interval | None = None  # confidence and pairs are estimates from a sample; None if they are exact
+    match: float | None = None  # embeddings: how far the product of the relations acts like the relation, on these two
+    share: float | None = None  # path models: what all paths of these relations from head to tail add to the score
+    num_paths: int = 1  # path models: how many such paths there are; this one carries most
+    main_fact: Fact | None = None  # path models: the fact of the path without which the score is lowest
+    rank_without_fact: float | None = None  # path models: the rank of the tail in the graph without that fact
+    rank_without: float | None = None  # path models: the same without the facts of all such paths
 
     def __str__(self) -> str:
         return self.text()
@@ -62,11 +73,24 @@ class SupportingPath:
     @property
     def counted(self) -> str:
         """What the path holds for."""
+        if not self.pairs:
+            return "joins no other pair"
         if self.interval is None:
             return f"holds for {_percent(self.confidence)} of {self.pairs:,}"
         sample, low, high = self.interval
         share = f"{self.confidence:.2%} ({low:.2%} to {high:.2%})"
         return f"holds for {share} of about {self.pairs:,}, in a sample of {sample:,}"
+
+    def shown(self, entity: Show = str, relation: Show = str) -> tuple[str, str, str]:
+        """What counts for the path, the path, and what else is known of it."""
+        path = self.text(entity, relation)
+        if self.share is None or self.main_fact is None:
+            return self.counted, path, f"match of elements {self.match or 0.0:.2f}"
+        head, name, tail = self.main_fact
+        without = f"without ({entity(head)}, {relation(name)}, {entity(tail)}) rank {self.rank_without_fact:g}"
+        if self.num_paths > 1:
+            without = f"one of {self.num_paths:,}; {without}, without all {self.num_paths:,} rank {self.rank_without:g}"
+        return f"adds {self.share:.2f}", path, f"{without}; {self.counted}"
 
     def text(self, entity: Show = str, relation: Show = str) -> str:
         """The path for people to read, with names as they are to be shown."""
@@ -99,6 +123,8 @@ class Explanation:
     complete: bool = True  # whether all paths were counted: head and tail may have too many facts in common
     kinds: int = 0  # how many sequences of relations the paths between the two have
     more: int = 0  # kinds of paths that hold for other pairs too, and are not among `paths`
+    longest: int = 2  # facts of the paths that were looked for
+    added: float | None = None  # what all paths together add to the score of a path model
     probability: float | None = None  # that it holds, as if it were not known; None if the model is not calibrated
 
     @property
@@ -113,16 +139,24 @@ class Explanation:
     @property
     def unsupported(self) -> str:
         """What was looked for, of a triple that nothing supports."""
+        facts = f"of up to {self.longest} known facts"
         if not self.kinds:
-            return "no path of one or two known facts joins the two"
+            return f"no path {facts} joins the two" if not self.added else f"no path {facts} adds to the score"
         kinds = "the one kind of path" if self.kinds == 1 else f"each of the {self.kinds:,} kinds of paths"
-        return f"{kinds} of one or two known facts between the two holds for no other pair"
+        return f"{kinds} {facts} between the two holds for no other pair"
+
+    @property
+    def about_paths(self) -> str:
+        """What is shown with each path."""
+        if self.added is None:
+            return "paths of known facts, and the share of the other pairs joined in this way that it holds for"
+        return f"paths of known facts that add most to the score, of {self.added:.2f} that all paths add"
 
     @property
     def note(self) -> str:
         """Why the probability is not the confidence of the best path; empty if nobody would ask."""
         low, high = self.paths[0].bounds if self.paths else (0.0, 0.0)
-        if self.probability is None or low - CLOSE <= self.probability <= high + CLOSE:
+        if self.probability is None or self.added is not None or low - CLOSE <= self.probability <= high + CLOSE:
             return ""
         if self.probability < low:
             return (
@@ -159,9 +193,9 @@ class Explanation:
             f"{self.ranks['head']:g} among heads{known}"
         ]
         if self.paths:
-            lines.append("paths of known facts, and the share of the other pairs joined in this way that it holds for:")
+            lines.append(f"{self.about_paths}:")
             for path in self.paths:
-                lines.append(f"  {path.counted}: {path.text(entity, relation)} (match of elements {path.match:.2f})")
+                lines.append("  {}: {} ({})".format(*path.shown(entity, relation)))
         else:
             lines.append(self.unsupported)
         if self.more:
@@ -171,10 +205,12 @@ class Explanation:
             lines.append(self.note)
         if not self.complete:
             lines.append("the two have so many facts in common that not all paths between them were counted")
-        lines.append("similar facts:")
+        if self.similar_facts:
+            lines.append("similar facts:")
         lines += [f"  {each.similarity:.2f}  {shown(each.fact)}" for each in self.similar_facts]
-        added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
-        lines.append(f"elements whose components add most to the score: {added}")
+        if self.elements:
+            added = ", ".join(f"{name} {value:+.2f}" for name, value in list(self.elements.items())[:4])
+            lines.append(f"elements whose components add most to the score: {added}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -182,16 +218,15 @@ class Explanation:
             label = self.labels.get(name.removeprefix("~"))
             return f"{'~' if name.startswith('~') else ''}{label} ({name.removeprefix('~')})" if label else name
 
-        paths = [[path.counted, path.text(shown, shown), path.match] for path in self.paths]
+        paths = [path.shown(shown, shown) for path in self.paths]
         similar = [[" ".join(map(shown, each.fact)), each.similarity] for each in self.similar_facts]
         title = " ".join(map(shown, self.triple))
-        ranks = f"{title}: {self.summary}, rank {self.ranks['tail']:g} among tails"
-        header = ("of other pairs", "path of known facts", "match of elements")
-        return (
-            table(header, paths or [[f"none: {self.unsupported}"]], f"{ranks}. {self.note}")
-            + table(("similar fact", "similarity"), similar)
-            + table(("element", "adds to the score"), list(self.elements.items())[:4])
-        )
+        about = f"{title}: {self.summary}, rank {self.ranks['tail']:g} among tails. {self.note}"
+        tables = [table(("", self.about_paths, ""), paths or [["none:", self.unsupported, ""]], about)]
+        if self.added is None:
+            tables.append(table(("similar fact", "similarity"), similar))
+            tables.append(table(("element", "adds to the score"), list(self.elements.items())[:4]))
+        return "".join(tables)
 
 
 def _percent(share: float) -> str:
@@ -203,20 +238,19 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
     """The evidence for a triple, known or predicted; the triple itself never counts as evidence."""
     if top < 1:
         raise DihedralError(f"top is {top}; it must be 1 or more")
-    graph, scorer = predictor.graph, need_embeddings(predictor.scorer, "an explanation")
-    if scorer.model.codes is None:
-        kind = scorer.model.relations.kind
-        raise DihedralError(f"a {kind!r} model has no group elements; explanations need a DihEdral model")
+    graph, scorer = predictor.graph, predictor.scorer
     triple = predictor.triple_ids([(head, relation, tail)])
     h, r, t = triple[0].tolist()
+    if isinstance(scorer, PathScorer):
+        reasons = _path_reasons(predictor, scorer, (h, r, t), top)
+    else:
+        reasons = _reasons(predictor, need_embeddings(scorer, "an explanation"), (h, r, t), top)
     split = graph.index.split_of(h, r, t)
     tie = 0.5 if split is None else 0.0  # a triple that is not known is not filtered out, so it ties with itself
     ranks = {}
     for side in SIDES:
         greater, equal = scorer.rank_counts(triple, side, predictor.known)
         ranks[str(side)] = 1.0 + int(greater) + int(equal) / 2 - tie
-    bodies, complete = bodies_between(graph.index, h, t, without=(h, r, t), max_paths=MAX_BODIES)
-    paths = _paths(predictor, bodies, _matches(scorer, bodies, (h, r, t)), (h, r, t))
     score = scorer.score(triple)
     found = Explanation(
         triple=next(graph.names_of(triple.cpu().numpy())),
@@ -224,33 +258,68 @@ def explain(predictor: Predictor, head: str, relation: str, tail: str, *, top: i
         score=float(score[0]),
         probability=predictor.probabilities(triple, score)[0],
         ranks=ranks,
-        paths=tuple(paths[:top]),
-        similar_facts=tuple(_similar_facts(scorer, graph, (h, r, t), top)),
-        elements=_elements(scorer, h, r, t),
-        complete=complete and len(bodies) <= MAX_KINDS,
-        kinds=len(bodies),
-        more=len(paths[top:]),
+        **reasons,
     )
     return replace(found, labels=graph.labels_in(found))
 
 
+def _reasons(predictor: Predictor, scorer: EmbeddingScorer, triple: Triple, top: int) -> dict[str, Any]:
+    """What supports a triple of a model with entity vectors."""
+    if scorer.model.codes is None:
+        kind = scorer.model.relations.kind
+        raise DihedralError(f"a {kind!r} model has no group elements; explanations need a DihEdral model")
+    h, r, t = triple
+    bodies, complete = bodies_between(predictor.graph.index, h, t, without=triple, max_paths=MAX_BODIES)
+    paths = _paths(predictor, bodies, _matches(scorer, bodies, triple), triple)
+    return {
+        "paths": tuple(paths[:top]),
+        "similar_facts": tuple(_similar_facts(scorer, predictor.graph, triple, top)),
+        "elements": _elements(scorer, h, r, t),
+        "complete": complete and len(bodies) <= MAX_KINDS,
+        "kinds": len(bodies),
+        "more": len(paths[top:]),
+    }
+
+
+def _path_reasons(predictor: Predictor, scorer: PathScorer, triple: Triple, top: int) -> dict[str, Any]:
+    """What carries the score of a triple of a path model."""
+    found, paths = path_shares(scorer, triple, top), []
+    without = cache(lambda *facts: rank_without(scorer, triple, torch.tensor(facts), predictor.known))
+    for kind in found.kinds:
+        path = _path(predictor, triple, kind.steps, kind.entities, share=kind.share, num_paths=kind.num_paths)
+        facts = list(map(tuple, predictor.triple_ids(path.facts).tolist()))
+        main = min(facts, key=without)
+        ranks = without(main)[1], without(*map(tuple, kind.facts.tolist()))[1]
+        main_fact = path.facts[facts.index(main)]
+        paths.append(replace(path, main_fact=main_fact, rank_without_fact=ranks[0], rank_without=ranks[1]))
+    return {
+        "paths": tuple(paths), "similar_facts": (), "elements": {}, "complete": found.complete, "kinds": len(paths),
+        "longest": scorer.model.num_steps, "added": found.total,
+    }  # fmt: skip
+
+
+def _path(predictor: Predictor, triple: Triple, steps: Steps, ids: tuple[int, ...], **about: Any) -> SupportingPath:
+    """A path of names, with the counts of its steps as a rule."""
+    graph = predictor.graph
+    counted = count_rule(graph.train_index, steps, triple[1], without=triple, max_paths=MAX_COUNTED)
+    relations = tuple(Step.from_id(step, graph.num_relations).name(graph.relations) for step in steps)
+    entities = tuple(graph.entities[entity] for entity in ids)
+    facts = tuple(facts_along(relations, entities, graph.relations))
+    return SupportingPath(
+        relations, entities, counted.confidence or 0.0, counted.pairs, facts, counted.interval, **about
+    )
+
+
 def _paths(predictor: Predictor, bodies: Bodies, match: dict[Steps, float], triple: Triple) -> list[SupportingPath]:
     """The paths that hold for other pairs, the best one of those whose steps join the same pairs."""
-    (h, r, t), graph, same = triple, predictor.graph, predictor.reversals.same_steps()
+    (h, r, t), same = triple, predictor.reversals.same_steps()
     rules = {tuple(body): confidence for body, confidence in predictor.evidence.rules.of(r)}
     found: dict[Steps, SupportingPath] = {}
     for steps in sorted(bodies, key=lambda steps: (-rules.get(steps, 0.0), -match[steps], steps))[:MAX_KINDS]:
-        counted = count_rule(graph.train_index, steps, r, without=triple, max_paths=MAX_COUNTED)
-        if not counted.support:
-            continue
-        relations = tuple(Step.from_id(step, graph.num_relations).name(graph.relations) for step in steps)
-        entities = tuple(graph.entities[entity] for entity in (h, *bodies[steps], t))
-        facts = tuple(facts_along(relations, entities, graph.relations))
-        path = SupportingPath(
-            relations, entities, counted.support / counted.pairs, counted.pairs, match[steps], facts, counted.interval
-        )
-        key = tuple(same[list(steps)].tolist())
-        found[key] = max(found.get(key, path), path, key=lambda path: path.bounds)
+        path = _path(predictor, triple, steps, (h, *bodies[steps], t), match=match[steps])
+        if path.confidence:
+            key = tuple(same[list(steps)].tolist())
+            found[key] = max(found.get(key, path), path, key=lambda path: path.bounds)
     return sorted(found.values(), key=lambda path: path.bounds, reverse=True)
 
 

@@ -232,7 +232,9 @@ Counted = Annotated[
 _Real = Annotated[float, Field(validation_alias="real")]  # a share is a float, whose real part is the share itself
 Share = Annotated[shares.ComponentShare, Fields("Share", share=_Real, kappa=float, significant=bool, comparisons=None)]
 Rule = Annotated[MinedRule, Fields("Rule", agreement=Share, interval=Interval | None)]
-SupportingPath = Annotated[explanations.SupportingPath, Fields(interval=Interval | None, facts=None)]
+SupportingPath = Annotated[
+    explanations.SupportingPath, Fields(interval=Interval | None, facts=None, main_fact=list[str] | None)
+]
 ReviewDecision = Annotated[
     reviews.Decision, Fields("ReviewDecision", decision=reviews.Verdict, fact=None, probability=None, uncorrected=None)
 ]
@@ -279,6 +281,8 @@ class ExplainResponse(Fact, ModelResponse):
     complete: bool  # whether all paths between head and tail were counted
     kinds: int  # distinct sequences of relations between the two
     more: int  # kinds of paths that hold for other pairs too and are not listed
+    longest: int  # facts of the paths that were looked for
+    added: float | None  # what all paths together add to the score of a path model
     unsupported: str | None  # what was looked for, if nothing was found
     note: str  # why the probability differs from what the best path holds for; empty if it does not
     similar_facts: list[SimilarFact]

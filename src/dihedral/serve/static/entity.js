@@ -152,17 +152,21 @@ export async function whyPage(triple, model) {
       el("section", { class: "card" },
         el("h2", {}, found.supported ? "Paths of known facts" : "No supporting path of known facts"),
         el("p", { class: "muted" }, found.supported
-          ? "Each is shown with the share of the other pairs joined in the same way for which the relation holds, counted in the training facts."
-          : `Looked for: paths of one or two known facts from ${short(head)} to ${short(tail)} that lead to facts of the relation elsewhere. Result: ${found.unsupported}.`),
+          ? found.added === null
+            ? "Each is shown with the share of the other pairs joined in the same way for which the relation holds, counted in the training facts."
+            : `Each is shown with what all paths along the same relations add to the score. All paths together add ${found.added.toFixed(2)}.`
+          : `Looked for: paths of up to ${found.longest} known facts from ${short(head)} to ${short(tail)} that lead to facts of the relation elsewhere. Result: ${found.unsupported}.`),
         found.note && el("p", {}, `${found.note[0].toUpperCase()}${found.note.slice(1)}.`),
         !found.complete && el("p", { class: "muted" }, "The two entities have very many facts in common; not all paths between them were counted."),
         explanationGraph(found, (name) => to("entity", name)),
         found.paths.length > 0 && el("ul", { class: "ways" }, found.paths.map((path) => el("li", {},
-          el("span", {}, `holds for ${formatShare(path.confidence)} of ${path.interval ? "about " : ""}${plural(path.pairs, "other pair")}${intervalText(path)}: `,
+          el("span", {}, path.share === null ? `${heldFor(path)}: ` : `adds ${path.share.toFixed(2)}: `,
             path.relations.map((step, i) => [i > 0 && " · ", relationStep(step)])),
-          el("span", { class: "muted", title: "how similarly the elements of the path and of the relation move the two entities" }, `match of elements ${path.match.toFixed(2)}`)))),
+          path.share === null
+            ? el("span", { class: "muted", title: "how similarly the elements of the path and of the relation move the two entities" }, `match of elements ${path.match.toFixed(2)}`)
+            : el("span", { class: "muted", title: "the rank of the tail in the graph without these facts, and how often the path is right elsewhere" }, withoutPath(path))))),
         found.more > 0 && el("p", { class: "muted" }, `${plural(found.more, "more kind of path holds", "more kinds of paths hold")} for other pairs.`)),
-      el("div", { class: "two" },
+      found.added === null && el("div", { class: "two" }, // a path model has no vectors, and its paths are all there is
         el("section", {}, el("h2", {}, "Similar facts"),
           found.similar_facts.length === 0 && el("p", { class: "muted" }, "Looked for: other training facts of this relation. There are none."),
           el("ul", { class: "similar-facts" }, found.similar_facts.map((each) => el("li", {},
@@ -176,6 +180,12 @@ export async function whyPage(triple, model) {
     ],
   };
 }
+
+const heldFor = (path) => path.pairs === 0 ? "joins no other pair"
+  : `holds for ${formatShare(path.confidence)} of ${path.interval ? "about " : ""}${plural(path.pairs, "other pair")}${intervalText(path)}`;
+
+const withoutPath = (path) => [`rank ${number(path.rank_without_fact)} without (${path.main_fact.map((name) => short(name)).join(", ")})`,
+  path.num_paths > 1 && `rank ${number(path.rank_without)} without all ${number(path.num_paths)} paths`, heldFor(path)].filter(Boolean).join("; ");
 
 export function relationStep(step) {
   const back = step.startsWith("~");

@@ -141,13 +141,17 @@ function graphAt(found, linkOf, width) {
   const id = `explanation-${++graphs}`;
   const explained = edge(left, right, laneY(0), short(found.relation, 2 * letters), found.known ? "known" : "guess", found.relation, id);
   const drawn = paths.flatMap((path, i) => {
-    const at = { x: centre, y: laneY(i + 1) };
-    const single = path.relations.length === 1;
-    const share = svg("text", { class: "share", x: at.x, y: at.y + (single ? 18 : 38), "text-anchor": "middle" }, `holds for ${formatShare(path.confidence)}`);
-    const ends = single ? [[left, right]] : [[left, at], [at, right]];
-    const edges = ends.map(([from, to], n) => edge(from, to, single || narrow ? at.y : null,
-      stepLabel(path.relations[n], single ? 2 * letters : letters), "fact", path.relations[n], id));
-    return [...edges, share, !single && node(at, path.entities[1], linkOf, letters + 4, "between")];
+    const steps = path.relations.length;
+    const single = steps === 1;
+    const y = laneY(i + 1);
+    const inner = Array.from({ length: steps - 1 }, (_, n) => ({ x: left.x + (right.x - left.x) * (n + 1) / steps, y }));
+    const text = path.share === null ? `holds for ${formatShare(path.confidence)}` : `adds ${path.share.toFixed(2)}`;
+    const share = svg("text", { class: "share", x: centre, y: y + (single ? 18 : 38), "text-anchor": "middle" }, text);
+    const places = [left, ...inner, right];
+    const room = Math.max(5, Math.floor(2 * (letters + 2) / steps) - 2);
+    const edges = path.relations.map((step, n) => edge(places[n], places[n + 1], single || narrow || (n > 0 && n < steps - 1) ? y : null,
+      stepLabel(step, room), "fact", step, id));
+    return [...edges, share, inner.map((at, n) => node(at, path.entities[n + 1], linkOf, steps === 2 ? room + 4 : Math.floor(room * 0.7), "between"))];
   });
   const description = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
