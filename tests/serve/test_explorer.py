@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 import pytest
 from playwright.sync_api import expect
 
+import dihedral as dh
 from tests.serve.servers import serving
 
 
@@ -55,6 +56,61 @@ def test_from_a_search_to_an_explanation(open_page):
     for shown in (".graph .edge", ".graph .node.end", ".similar-facts li", ".contributions svg"):
         expect(page.locator(shown)).not_to_have_count(0)
     expect(page.locator(".badge")).to_have_text("predicted")
+
+
+def test_the_start_page_says_how_accurate_the_model_is_in_plain_words(open_page, models):
+    page = open_page("#/")
+    measured = models["family"].predictor.metrics["test"]
+    shown = [f"{measured['both'][name]:.0%}".replace("%", " %") for name in ("hits@1", "hits@10")]
+    expect(page.locator(".accuracy dd")).to_have_count(3)
+    assert page.locator(".accuracy dd").all_inner_texts()[:2] == shown
+    expect(page.locator(".accuracy")).to_contain_text(f"{measured['triples']} known facts that it was not trained on")
+    expect(page.locator(".uses")).to_contain_text("facts that are missing")
+    page.goto(f"{open_page.address}/#/?model=hub")
+    expect(page.locator(".accuracy")).to_contain_text("Nothing was measured")
+
+
+def test_the_start_page_shows_missing_facts_of_each_relation_once_they_are_looked_for(new_page, family_folder, models):
+    """On a server of its own, on which nobody has looked for missing facts."""
+    with serving(family_folder) as address:
+        page, asked = new_page(), []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{address}/#/")
+        expect(page.locator(".missing button.find")).to_be_visible()
+        assert all("find=false" in url for url in asked if "/v1/review" in url)
+        page.locator(".missing button.find").click()
+        expect(page.locator(".missing .groups .group").first).to_be_visible()
+        if page.locator(".missing .more").is_visible():
+            page.locator(".missing .more").click()
+        found = dh.missing_facts(models["family"].predictor, top=1000, per_relation=3).to_pylist()
+        for relation in {row["relation"] for row in found}:
+            group = page.locator(".missing .group", has=page.locator("h3 a", has_text=re.compile(f"^{relation}$")))
+            facts = [f"{row['head']} → {row['tail']}" for row in found if row["relation"] == relation]
+            expect(group.locator(".name")).to_have_text(facts)
+        page.reload()
+        expect(page.locator(".missing .groups .group").first).to_be_visible()
+        page.locator(".missing .guesses a").first.click()
+        page.wait_for_selector("main[data-page=why] .graph svg")
+
+
+def test_the_text_of_a_search_does_not_stay_on_the_next_page(open_page):
+    page = open_page("#/")
+    page.fill("#search", "man_000")
+    expect(page.locator("#found")).to_be_visible()
+    page.click("nav >> text=Model")
+    page.wait_for_selector("main[data-page=model]:not([aria-busy])")
+    expect(page.locator("#search")).to_have_value("")
+    expect(page.locator("#found")).to_be_hidden()
+
+
+# The boxes of the links of the header.
+NAV = "[...document.querySelectorAll('.top nav a')].map((one) => one.getBoundingClientRect().toJSON())"
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_the_header_of_a_phone_has_all_pages_on_one_line(open_page, width):
+    boxes = open_page("#/relations", width=width).evaluate(NAV)  # the current page is bold
+    assert len({round(box["top"]) for box in boxes}) == 1 and max(box["right"] for box in boxes) <= width
 
 
 def test_a_hub_lists_facts_of_every_relation_and_says_how_many(open_page):
@@ -105,7 +161,7 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
     expect(page.locator(".ways li").first).to_contain_text(
         re.compile("holds for .* % of [0-9,]+ other pairs?: .*match")
     )
-    expect(page.locator(".badge")).to_have_text("known, train split")
+    expect(page.locator(".badge")).to_have_text("known fact (train)")
     page.locator(".graph .node.end").last.click()
     page.wait_for_selector("main[data-page=entity]")
     expect(page.locator("h1")).to_have_text(tail)
@@ -121,7 +177,23 @@ def test_an_empty_explanation_says_what_was_looked_for(open_page):
 def test_a_fact_of_the_test_split_is_labelled(open_page, models):
     graph = models["family"].graph
     page = open_page("#/why/{}/{}/{}".format(*next(iter(graph.names_of(graph.test)))))
-    expect(page.locator(".badge")).to_have_text("known, test split")
+    expect(page.locator(".badge")).to_have_text("known fact (test)")
+    expect(page.locator(".title")).to_contain_text("the model was not trained on it")
+
+
+def test_tags_of_known_facts_are_explained(open_page, models):
+    graph = models["family"].graph
+    head = next(iter(graph.names_of(graph.valid)))[0]
+    page = open_page(f"#/entity/{head}")
+    note = "The model was not trained on facts that are marked valid or test."
+    expect(page.locator("main")).to_contain_text(note)
+    expect(page.locator(".chips small", has_text="valid").first).to_have_attribute(
+        "title", re.compile("not trained on")
+    )
+    others = {name for split in (graph.valid, graph.test) for h, _, t in graph.names_of(split) for name in (h, t)}
+    page.goto(f"{open_page.address}/#/entity/{next(name for name in graph.entities if name not in others)}")
+    page.wait_for_selector("main[data-page=entity]:not([aria-busy])")
+    expect(page.locator("main")).not_to_contain_text(note)
 
 
 def test_a_probability_is_shown_with_its_meaning(open_page, models):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
@@ -94,6 +97,31 @@ def test_predictions_are_dashed_with_their_probability(view, tmp_path):
     assert 1 <= len(found) <= 10 and all(label.endswith(" %") for label in found)
     page.locator(".drawn-facts .guess a").first.click()
     page.wait_for_selector("main[data-page=why] .badge.guess")
+
+
+def outline(text: ET.Element) -> list[tuple[float, float]]:
+    """Points along a text of an exported drawing, of which some may be turned."""
+    turned = re.match(r"rotate\(([-\d.]+)", text.get("transform", ""))
+    angle, size = math.radians(float(turned[1])) if turned else 0.0, float(text.get("font-size"))
+    half, steps = len(text.text) * size / 4, range(-4, 5)
+    x, y = float(text.get("x")), float(text.get("y"))
+    return [(x + i / 4 * half * math.cos(angle), y + i / 4 * half * math.sin(angle)) for i in steps]
+
+
+def test_labels_of_edges_do_not_overlap(view, models, tmp_path):
+    """Of a person and then of one of the neighbours, who also know each other."""
+    graph = models["family"].graph
+    counts = np.bincount(graph.known[:, [0, 2]].ravel())
+    page = view(f"#/entity/{graph.entities[int(counts.argmax())]}/graph")
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator(".drawn-facts .guess").first).to_be_visible()
+    page.get_by_label("Entities in the drawing").select_option(index=1)
+    svg = save_svg(page, tmp_path / "labels.svg")
+    edges = [group for group in svg if group.tag == f"{SVG}g" and group.find(f"{SVG}circle") is None]
+    labels = [outline(text) for group in edges for text in group.findall(f"{SVG}text")]
+    assert len(labels) > 5
+    for one, other in itertools.combinations(labels, 2):
+        assert min(math.dist(a, b) for a in one for b in other) > 7, (one[4], other[4])
 
 
 def test_a_model_without_probabilities_shows_ranks(view, tmp_path):

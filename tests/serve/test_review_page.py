@@ -73,14 +73,17 @@ def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, widt
     page = open_page(width)
     find(page)
     expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
+    fact = current(page)
     page.keyboard.press("a")
-    expect(page.locator("#review-name")).to_be_focused()
-    expect(page.locator(".review-status")).to_contain_text("Write your name first")
+    expect(page.locator("dialog.ask-name input")).to_be_focused()
     page.keyboard.type("Eve")
     page.keyboard.press("Enter")
+    expect(page.locator(".review-status")).to_contain_text("accepted")
+    expect(page.locator("tr[data-state=accept] .fact")).to_have_text(fact, use_inner_text=True)
     expect(page.locator("tr[aria-current]")).to_be_focused()
-    pressed = Counter()
-    for number in range(100):
+    expect(page.locator("#review-name")).to_have_value("Eve")
+    pressed = Counter("a")
+    for number in range(1, 100):
         key = "aaars"[number % 5]
         if number % 25 == 3:
             page.keyboard.press("e")
@@ -332,6 +335,36 @@ def test_facts_are_listed_after_the_decisions_that_are_being_sent(open_page, rev
     expect(page.locator(".review")).not_to_have_attribute("aria-busy", "true")
     expect(page.locator(".review-progress")).to_contain_text("0 of")
     assert fact not in page.locator(".review .fact").all_inner_texts() and len(reviews.facts("accept")) == 1
+
+
+def test_without_a_name_nothing_is_decided(open_page, reviews):
+    page = open_page()
+    find(page)
+    page.keyboard.press("a")
+    page.keyboard.type("ar")  # into the dialog: these are no decisions
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog.ask-name")).to_have_count(0)
+    expect(page.locator("tr[aria-current]")).to_be_focused()
+    expect(page.locator(".review-progress")).to_contain_text("0 of 100")
+    assert not reviews.path.exists()
+
+
+def test_a_list_of_some_facts_of_each_relation_is_in_groups(open_page, reviews):
+    page = open_page(name="Eve")
+    page.select_option("#review-per_relation", "5")
+    expect(page.locator(".review")).not_to_have_attribute("aria-busy", "true")
+    find(page)
+    rows = page.locator(".review tbody tr:not(.witness)")
+    groups, names = Counter(), []
+    for row in rows.all():
+        if "heading" in (row.get_attribute("class") or ""):
+            names.append(row.inner_text())
+        else:
+            assert row.locator(".relation").inner_text() == names[-1]
+            groups[names[-1]] += 1
+    assert len(names) == len(set(names)) > 3 and set(groups.values()) <= set(range(1, 6))
+    page.keyboard.press("a")
+    expect(page.locator(".verdict-accept")).to_have_count(1)
 
 
 def test_an_empty_list_says_that_filters_are_the_reason(open_page, reviews):

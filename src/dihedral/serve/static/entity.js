@@ -8,6 +8,10 @@ import { to } from "./routes.js";
 const MAX_QUESTIONS = 48;
 const NUM_FIRST_GROUPS = 6;
 const NUM_FIRST_FACTS = 12;
+const HELD_OUT = { // what the tags of known facts mean
+  valid: "It is known, but the model was not trained on it: it chose settings, and probabilities were fitted on it.",
+  test: "It is known, but the model was not trained on it: it measures how accurate the model is.",
+};
 
 export const entityLink = (name) => el("a", { href: to("entity", name), title: name }, soft(name), idOf(name));
 export const relationLink = (name) => el("a", { class: "relation", href: to("relation", name), title: name }, soft(name), idOf(name));
@@ -39,7 +43,8 @@ export async function entityPage([nameOrPrefixed], model, info) {
         el("p", { class: "muted" }, `${plural(found.total, "known fact")} of ${plural(found.num_relations, "relation")}`,
           found.facts.length < found.total && `; the first ${number(found.facts.length)} are listed`)),
       el("div", { class: "two" },
-        el("section", {}, el("h2", {}, "Known"), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
+        el("section", {}, el("h2", {}, "Known"),
+          found.facts.some((fact) => HELD_OUT[fact.split]) && el("p", { class: "muted" }, "The model was not trained on facts that are marked valid or test."), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
           found.total === 0 && el("p", { class: "muted" }, "no facts"),
           el("h2", {}, "Similar"), el("ul", { class: "chips" }, found.similar.map((each) => el("li", {}, entityLink(each.entity),
             el("small", { title: "cosine similarity of the two vectors" }, each.similarity.toFixed(2)))))),
@@ -62,7 +67,7 @@ function factGroup(pair, facts) {
   const list = el("ul", { class: "chips" });
   const fill = (count) => {
     list.replaceChildren(...facts.slice(0, count).map((fact) => el("li", {}, entityLink(fact.entity),
-      fact.split !== "train" && el("small", { title: "held out from training" }, fact.split))));
+      HELD_OUT[fact.split] && el("small", { title: HELD_OUT[fact.split] }, fact.split))));
     if (facts.length > count) {
       list.append(el("li", {}, el("button", { class: "quiet", onclick: () => fill(facts.length) }, `${facts.length - count} more`)));
     }
@@ -146,7 +151,8 @@ export async function whyPage(triple, model) {
     title: triple.map((name) => short(name)).join(" "),
     content: [
       el("div", { class: "title" },
-        el("p", { class: found.known ? "badge fact" : "badge guess" }, found.known ? `known, ${found.split} split` : "predicted"),
+        el("p", { class: found.known ? "badge fact" : "badge guess" }, found.known ? `known fact (${found.split})` : "predicted"),
+        HELD_OUT[found.split] && el("p", { class: "muted" }, HELD_OUT[found.split]),
         el("h1", { class: "triple" }, entityLink(head), el("span", { class: found.known ? "via" : "via guess" }, relationLink(relation)), entityLink(tail))),
       el("dl", { class: "numbers" }, numbers.map(([value, label, title]) => el("div", { title }, el("dt", {}, label), el("dd", {}, value)))),
       el("section", { class: "card" },

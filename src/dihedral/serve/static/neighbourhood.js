@@ -83,7 +83,10 @@ class Drawing {
     });
     this.cy.on("tap", "edge", ({ target }) => this.select(target.target().id()));
     this.cy.on("mouseover mouseout", "edge", ({ type, target }) => target.toggleClass("hover", type === "mouseover"));
-    this.cy.on("dragfree", "node", ({ target }) => Object.assign(this.nodes.get(target.id()), target.position()));
+    this.cy.on("dragfree", "node", ({ target }) => {
+      Object.assign(this.nodes.get(target.id()), target.position());
+      declutter(this.cy);
+    });
     this.cy.one("render", () => { this.frame.dataset.drawn = "true"; });
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     const restyle = () => this.cy.style(drawingStyle(this.nodes.size > MAX_SMALL));
@@ -305,6 +308,7 @@ class Drawing {
       const edges = node.connectedEdges();
       if (edges.length <= MAX_NEAR) edges.addClass("near"); // more would hide each other
     });
+    declutter(this.cy);
     const own = [...this.facts.values()].filter((fact) => fact.head === name || fact.tail === name);
     const { facts } = this.nodes.get(name);
     const counts = this.counts(name);
@@ -358,11 +362,40 @@ function drawingStyle(isLarge) {
     { selector: ".parallel", style: { "curve-style": "bezier" } },
     { selector: ".between", style: { width: 1, "line-opacity": 0.45 } },
     { selector: ".near", style: { ...labelled, ...line("accent"), width: 2 } },
-    { selector: ".hover", style: { ...labelled, width: 2.5 } },
     { selector: ".guess", style: { ...labelled, ...line("guess"), width: 2, "line-style": "dashed", color: colour("guess-ink") } },
+    { selector: ".mute", style: { label: "" } },
+    { selector: ".hover", style: { ...labelled, width: 2.5, "z-index": 3 } },
     { selector: "node:selected", style: { "border-width": 4, "font-weight": 600, "min-zoomed-font-size": 0, "z-index": 3 } },
     { selector: "core", style: { "active-bg-opacity": 0 } },
   ];
+}
+
+// Of the labels of edges that would overlap each other or a name, only the first is shown; pointing at an edge shows its own.
+function declutter(cy) {
+  const taken = cy.nodes().toArray().flatMap((node) => {
+    const { x, y } = node.position();
+    const below = y + node.height() / 2 + 9;
+    return [{ x, y }, ...alongText(node.data("label"), { x, y: below }, 0, 6.5)];
+  });
+  cy.edges(".guess").union(cy.edges(".near")).forEach((edge) => {
+    const points = alongText(edge.data("label"), edge.midpoint(), angleOf(edge), 5.5);
+    const isFree = points.every((one) => taken.every((other) => Math.hypot(one.x - other.x, one.y - other.y) > LINE));
+    edge.toggleClass("mute", !isFree);
+    if (isFree) taken.push(...points);
+  });
+}
+
+const LINE = 12; // the height of a line of text, and the distance of the points along it
+const angleOf = (edge) => {
+  const [from, to] = [edge.source().position(), edge.target().position()];
+  return Math.atan((to.y - from.y) / (to.x - from.x || 1e-9));
+};
+
+// Points along a text around its middle.
+function alongText(text, { x, y }, angle, letter) {
+  const half = text.length * letter / 2;
+  const count = Math.max(1, Math.ceil(2 * half / LINE));
+  return Array.from({ length: count + 1 }, (_, i) => (2 * i / count - 1) * half).map((at) => ({ x: x + at * Math.cos(angle), y: y + at * Math.sin(angle) }));
 }
 
 // The drawing as it is shown, with its colours, so that the file needs no style sheet.
@@ -373,7 +406,8 @@ function svgOf(cy, title) {
   const font = getComputedStyle(document.documentElement).fontFamily;
   const card = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
   const at = ({ x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
-  const label = (element, { x, y }, anchor) => element.style("label") && svg("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": "middle", "dominant-baseline": anchor,
+  const label = (element, { x, y }, anchor, turn = 0) => element.style("label") && svg("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": "middle", "dominant-baseline": anchor,
+    transform: turn ? `rotate(${(180 * turn / Math.PI).toFixed(1)} ${at({ x, y })})` : null,
     "font-size": parseFloat(element.style("font-size")), "font-weight": element.style("font-weight"), fill: element.style("color"), stroke: card, "stroke-width": 3, "paint-order": "stroke" }, element.style("label"));
   const edges = shown.edges().map((edge) => {
     const [from, end, bend] = [edge.sourceEndpoint(), edge.targetEndpoint(), edge.controlPoints()?.[0]];
@@ -383,7 +417,7 @@ function svgOf(cy, title) {
     return svg("g", {}, svg("title", {}, edge.data("label")),
       svg("path", { d: `M${at(from)}${bend ? `Q${at(bend)} ` : "L"}${at(end)}`, fill: "none", stroke: colour, "stroke-width": parseFloat(edge.style("width")), "stroke-dasharray": edge.hasClass("guess") ? "6 4" : null }),
       svg("path", { d: `M${at(end)}L${corner(0.4)}L${corner(-0.4)}z`, fill: colour }),
-      label(edge, edge.midpoint(), "middle"));
+      label(edge, edge.midpoint(), "middle", angleOf(edge)));
   });
   const nodes = shown.nodes().map((node) => {
     const { x, y } = node.position();

@@ -45,7 +45,7 @@ function keepName(name) {
 
 export async function reviewPage(_, model, info) {
   const { relations } = await fetchJson("/v1/relations", { model });
-  const chosen = filters.get(model) ?? { relation: "", type: "", min_probability: "", state: "open" };
+  const chosen = filters.get(model) ?? { relation: "", type: "", per_relation: "", min_probability: "", state: "open" };
   filters.set(model, chosen);
   const queue = reviewQueue(model, chosen);
   await queue.load(false);
@@ -82,19 +82,20 @@ function filterForm(queue, chosen, relations, calibrated) {
       else name.blur(); // which is a change
       isEntered = false;
     } });
-  queue.askName = () => name.focus();
+  queue.showName = () => { name.value = reviewerName(); };
   const types = queue.types.map((type) => [type.name, `${short(type.name, 50)} (${number(type.entities)})`]);
   const fields = [
     field("relation", "Relation",
       select("relation", [["", "all"], ...relations.map((row) => [row.name, short(row.name, 60)])])),
     types.length > 0 && field("type", "Type", select("type", [["", "all"], ...types])),
+    field("per_relation", "List", select("per_relation", [["", "the most probable"], ["5", "5 of each relation"], ["20", "20 of each relation"]])),
     calibrated && field("min_probability", "Minimum probability", el("input", {
       id: "review-min_probability", type: "number", min: 0, max: 1, step: 0.05,
       value: chosen.min_probability, onchange: change("min_probability"),
     })),
     field("state", "Show", select("state", Object.entries(STATES))),
   ];
-  const isUsed = chosen.state !== "open" || chosen.relation || chosen.type || chosen.min_probability;
+  const isUsed = chosen.state !== "open" || chosen.relation || chosen.type || chosen.per_relation || chosen.min_probability;
   const folded = () =>
     el("details", { open: Boolean(isUsed) }, el("summary", {}, "Filters"), el("div", { class: "fields" }, fields));
   return el("form", {
@@ -116,7 +117,7 @@ function reviewQueue(model, chosen) {
     el("dl", { class: "pairs" }, KEYS.map(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)])),
     el("button", { type: "button", onclick: () => help.close() }, "Close"));
   const element = el("section", { class: "review", "aria-label": "Facts to review" });
-  const queue = { element, types: [], load, focus, askName: () => {} };
+  const queue = { element, types: [], load, focus, showName: () => {} };
   let rows = []; // {fact, tr, waiting, failed, note}; a note that was not saved stays with its fact
   let current = 0;
   let total = 0;
@@ -151,7 +152,8 @@ function reviewQueue(model, chosen) {
     if (mine !== latest) return; // the filters were changed meanwhile
     setLoading(false);
     ({ total, writable, types: queue.types } = found);
-    rows = found.facts.map((fact) => ({ fact, waiting: null, failed: false, note: "" }));
+    const facts = chosen.per_relation ? [...Map.groupBy(found.facts, (fact) => fact.relation).values()].flat() : found.facts;
+    rows = facts.map((fact) => ({ fact, waiting: null, failed: false, note: "" }));
     current = 0;
     draw(found);
     if (thenFocus) focus();
@@ -166,13 +168,16 @@ function reviewQueue(model, chosen) {
       element.replaceChildren(place, exports());
       return;
     }
-    body.replaceChildren(...rows.flatMap((row, i) => drawRow(row, i)));
+    const opens = (row, i) => chosen.per_relation && row.fact.relation !== rows[i - 1]?.fact.relation;
+    body.replaceChildren(...rows.flatMap((row, i) => [...(opens(row, i) ? [heading(row.fact.relation)] : []), ...drawRow(row, i)]));
     const titles = [["Fact", null], ["Probability", PROBABILITY_NOTE], ["Decision", null]];
     place.replaceChildren(el("div", { class: "card table" }, el("table", {},
       el("thead", {}, el("tr", {}, titles.map(([name, title]) => el("th", { scope: "col", title }, name)))), body)));
     element.replaceChildren(el("div", { class: "review-progress" }, progress, text), place, tools(), exports(), help);
     mark();
   }
+
+  const heading = (relation) => el("tr", { class: "heading" }, el("th", { colspan: 3, scope: "rowgroup" }, relationLink(relation)));
 
   function emptyParts(found) {
     const say = (what) => el("p", { class: "muted" }, what);
@@ -288,12 +293,30 @@ function reviewQueue(model, chosen) {
     if (action === "note") return note.focus();
     if (action === "evidence") return showEvidence(rows[current]);
     if (!writable || !rows.length || isLoading) return;
-    if (!reviewerName()) {
-      status.textContent = "Write your name first: it is kept with your decisions.";
-      return queue.askName();
-    }
+    if (!reviewerName()) return askName(() => act(action));
     if (action === "undo") sent = sent.then(undo);
     else decide(rows[current], action);
+  }
+
+  // A dialog, so that keys that are pressed next are not decisions; what was decided is done once there is a name.
+  function askName(then) {
+    const input = el("input", { id: "review-first-name", autocomplete: "name", maxlength: 100, required: true });
+    const done = () => {
+      const isGiven = dialog.returnValue === "named" && input.value.trim();
+      dialog.remove();
+      focus();
+      if (!isGiven) return;
+      keepName(input.value);
+      queue.showName();
+      then();
+    };
+    const dialog = el("dialog", { class: "card ask-name", "aria-labelledby": "review-who", onclose: done },
+      el("form", { method: "dialog" }, el("h2", { id: "review-who" }, "Who decides?"),
+        el("label", { for: input.id }, "Your name is kept with your decisions."), input,
+        el("p", { class: "row" }, el("button", { type: "submit", value: "named" }, "Continue"),
+          el("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel"))));
+    element.append(dialog);
+    dialog.showModal();
   }
 
   const send = (content) => fetchJson("/v1/review", { model }, { reviewer: reviewerName(), ...content });
@@ -355,7 +378,7 @@ function reviewQueue(model, chosen) {
   // --- keys ---
 
   element.onKey = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || help.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || element.querySelector("dialog[open]")) return;
     const { key, target } = event;
     if (target === note && (key === "Enter" || key === "Escape")) {
       if (key === "Escape") note.value = "";

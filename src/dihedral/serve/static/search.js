@@ -54,6 +54,12 @@ export function startSearch() {
     choose(matches.length ? 0 : -1);
   }
 
+  window.addEventListener("hashchange", () => { // another page, by a link or by Back
+    latest++;
+    clearTimeout(timer);
+    input.value = "";
+    show(false);
+  });
   input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 60); });
   input.addEventListener("focus", look);
   input.addEventListener("blur", () => show(false));
