@@ -637,15 +637,20 @@ def test_get_and_post_accept_the_model_in_the_query(client, path, body):
 
 def test_a_path_model_is_served_without_what_needs_vectors(tmp_path):
     recipe = dh.Recipe(
-        model="dihedral-argmax", objective="paths", K=8, dimension=8, steps=2, epochs=1, relation_init=0.5
-    )
-    predictor = dh.train(dh.make_family(40), recipe, progress=False, out=tmp_path / "model")
+        model="dihedral-argmax", objective="paths", K=8, dimension=8, steps=2, epochs=8, relation_init=0.5,
+        relation_lr=0.01, batch_size=32,
+    )  # fmt: skip
+    predictor = dh.train(dh.make_family(100), recipe, progress=False, out=tmp_path / "model")
     with TestClient(create_app(read_models([str(tmp_path / "model")])), raise_server_exceptions=False) as client:
         found = client.post("/v1/predict", json={"head": "man_0000", "relation": "spouse", "top": 2})
         expected = predictor.predict(head="man_0000", relation="spouse", top=2)
         assert [each["tail"] for each in found.json()["predictions"]] == [each.tail for each in expected]
         entity = client.get("/v1/entity", params={"name": "man_0000"})
         assert entity.status_code == 200 and entity.json()["similar"] == []
-        for path in ("/v1/rules", "/v1/map"):
-            refused = client.get(path)
-            assert refused.status_code == 422 and "vectors" in refused.json()["detail"]
+        rules = client.get("/v1/rules", params={"kind": "inverse"}).json()["rules"]
+        assert [rule["body"] for rule in rules] == [
+            list(rule.body) for rule in dh.find_rules(predictor, kinds="inverse")
+        ]
+        assert rules and client.get("/v1/compose", params={"steps": "spouse"}).json()["K"] == 8
+        refused = client.get("/v1/map")
+        assert refused.status_code == 422 and "vectors" in refused.json()["detail"]

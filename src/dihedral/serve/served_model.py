@@ -25,7 +25,7 @@ from dihedral.io.jsonl import read_lines
 from dihedral.learn.checkpoint import RunFolder
 from dihedral.predict.completion import missing_facts
 from dihedral.predict.reviewing import Proposal, fact_of
-from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
+from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.serve.schemas import MAX_ATOMS, MAX_TOP, MapResponse, ModelResponse, RelationSummary
 from dihedral.store.folder import describe
 from dihedral.store.graph_files import load_words
@@ -74,8 +74,8 @@ class ServedModel:
             search.names.unknown_name = partial(_unknown_name, search)  # type: ignore[method-assign]
         self.entity_search.search("a", 1)  # imports and maps what the first request would wait for
         self.has_vectors = isinstance(self.predictor.scorer, EmbeddingScorer)
-        has_algebra = self.has_vectors and self.predictor.model.codes is not None
-        self.algebra: Algebra | None = dh.algebra(self.predictor) if has_algebra else None
+        is_discrete = self.predictor.trained.relations.is_discrete
+        self.algebra: Algebra | None = dh.algebra(self.predictor) if is_discrete else None
         self.description = describe(folder)  # read once: another model may be saved there later
         self.curve = read_lines(RunFolder(folder).log)  # one row per epoch, if logged
         self.predictor.known.index, graph.train_index, self.predictor.scorer.rows()  # not in the first request
@@ -94,7 +94,7 @@ class ServedModel:
     def need_algebra(self) -> Algebra:
         """The algebra; an error for a model without group elements."""
         if self.algebra is None:
-            kind = need_embeddings(self.predictor.scorer, "the algebra").model.relations.kind
+            kind = self.predictor.trained.relations.kind
             raise DihedralError(f"model {self.name!r} is a {kind!r} model without group elements; use a DihEdral model")
         return self.algebra
 
