@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 
 import pytest
 
 import dihedral as dh
 from dihedral.ask.tree import path_query
+from dihedral.io.display import table
 from dihedral.predict.results import Results
 
 
@@ -66,6 +68,19 @@ def test_results_can_be_copied(predictor):
 def test_no_results_are_said_to_be_none(predictor):
     assert Results([], predictor.graph)._repr_html_() == "<p>no results</p>"
     assert Results([], predictor.graph).to_arrow().num_rows == 0
+
+
+def test_notebooks_show_text_to_the_left_and_unbroken(predictor):
+    rules = dh.find_rules(predictor, top=1, min_support=1, min_score=0)
+    html = rules._repr_html_()
+    (header,) = re.findall("<thead>(.*)</thead>", html)
+    names = re.findall(r">([^<>]+)</th>", header)
+    assert names == ["rule", "confidence", "support", "score", "pca_confidence", "head_coverage", "order_matters"]
+    first = re.findall(r"<tr><td([^>]*)>", html)
+    assert first and all("text-align:left" in style and "nowrap" in style for style in first)
+    assert f"<td>{rules[0].support}</td>" in html
+    long = table(("text", "number"), [["word " * 40, 1]])
+    assert "min-width" in long and "nowrap" not in long.split("<tbody>")[1] and "<td>1</td>" in long
 
 
 def test_graphs_predictors_reports_explanations_and_rows_show_in_notebooks(labelled):

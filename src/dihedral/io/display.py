@@ -12,6 +12,7 @@ import pyarrow as pa
 from dihedral.errors import optional_module
 
 MAX_ROWS = 20  # of a table in HTML
+MAX_LINE = 60  # characters of a cell in HTML that are not broken
 # C0 and C1 controls, line and paragraph separators, marks that change the direction of text, and half characters
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _HIDDEN = re.compile(f"[{_CONTROLS}]")
@@ -63,13 +64,22 @@ def escaped(value: Any) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Markup:
     """Rows below a header; of more than 20 rows, the first."""
     shown = list(rows)
-    lines = [f"<caption>{escaped(caption)}</caption>"] if caption else []
-    lines.append("<thead><tr>" + "".join(f"<th>{escaped(name)}</th>" for name in header) + "</tr></thead><tbody>")
-    for row in shown[:MAX_ROWS]:
-        lines.append("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>")
-    lines.append("</tbody>")
+    texts = [any(type(cell) is str for cell in column) for column in zip(*shown[:MAX_ROWS], strict=True)]
+
+    def line(tag: str, row: Sequence[Any]) -> str:
+        return f"<tr>{''.join(map(_cell, [tag] * len(row), row, texts or [True] * len(row)))}</tr>"
+
+    top = f'<caption style="text-align:left">{escaped(caption)}</caption>' if caption else ""
+    body = "".join(line("td", row) for row in shown[:MAX_ROWS])
     more = f"<p>{len(shown) - MAX_ROWS} more</p>" if len(shown) > MAX_ROWS else ""
-    return Markup(f"<table>{''.join(lines)}</table>{more}")
+    return Markup(f"<table>{top}<thead>{line('th', header)}</thead><tbody>{body}</tbody></table>{more}")
+
+
+def _cell(tag: str, value: Any, is_text: bool) -> str:
+    """A cell: notebooks put text to the right, and break it where there are many columns."""
+    wide = "white-space:nowrap" if len(str(value)) <= MAX_LINE else f"min-width:{MAX_LINE // 2}em"
+    style = f' style="text-align:left;{wide}"' if is_text else ""
+    return f"<{tag}{style}>{escaped(value)}</{tag}>"
 
 
 class Tabular:

@@ -11,6 +11,14 @@ from dihedral.graph import Graph
 from dihedral.io.display import Tabular, table
 
 Item = TypeVar("Item")
+RULE_COLUMNS = (
+    "confidence",
+    "support",
+    "score",
+    "pca_confidence",
+    "head_coverage",
+    "order_matters",
+)  # next to its text
 
 
 class Results(list[Item], Tabular):
@@ -47,7 +55,7 @@ class Results(list[Item], Tabular):
         columns = [name for name, value in records[0].items() if isinstance(value, shown)]
         texts: list[list[Any]] = [[] for _ in records]
         if hasattr(self[0], "text"):  # a rule: its parts are in its text
-            columns = [name for name in columns if name not in ("kind", "body", "head", "examples")]
+            columns = [name for name in RULE_COLUMNS if name in columns]
             texts = [[each.text(self.graph.relations.shown)] for each in self]  # type: ignore[attr-defined]
         rows = [[*text, *(self._shown(name, record[name]) for name in columns)]
                 for text, record in zip(texts, records, strict=True)]  # fmt: skip
