@@ -29,7 +29,8 @@ def predictor():
 
 
 def named_facts(predictor) -> set[tuple[str, str, str]]:
-    return set(predictor.graph.names_of(predictor.graph.known))
+    """Facts that may be evidence: those of train and valid."""
+    return {fact for rows in (predictor.graph.train, predictor.graph.valid) for fact in predictor.graph.names_of(rows)}
 
 
 def untrained(graph: dh.Graph, kind: str = "dihedral-ste") -> dh.Predictor:
@@ -141,13 +142,20 @@ def test_a_proposal_that_a_counted_rule_implies_shows_its_path(benchmark_graph, 
     rng = np.random.default_rng(0)
     implied = 0
     for head, relation, _ in graph.train[rng.permutation(len(graph.train))[:15]].tolist():
-        found, values = rules.implied(graph.index, relation, np.array([head]))
+        found, values = rules.implied(graph.evidence_index, relation, np.array([head]))
         tails = [tail for tail in found[np.argsort(-values)].tolist() if tail != head]
         for tail in tails[:2]:
             triple = next(graph.names_of(np.array([[head, relation, tail]])))
             assert explain(predictor, *triple).paths, triple
             implied += 1
     assert implied >= 20
+
+
+def test_facts_of_test_are_no_evidence(predictor):
+    graph = predictor.graph
+    without = dh.Predictor(replace(predictor.trained, graph=graph.replace(test=graph.test[:0])))
+    for triple in list(graph.names_of(graph.train))[:60]:
+        assert explain(predictor, *triple, top=50).paths == explain(without, *triple, top=50).paths
 
 
 def test_a_triple_is_not_evidence_for_itself(predictor):

@@ -269,7 +269,7 @@ def _reasons(predictor: Predictor, scorer: EmbeddingScorer, triple: Triple, top:
         kind = scorer.model.relations.kind
         raise DihedralError(f"a {kind!r} model has no group elements; explanations need a DihEdral model")
     h, r, t = triple
-    bodies, complete = bodies_between(predictor.graph.index, h, t, without=triple, max_paths=MAX_BODIES)
+    bodies, complete = bodies_between(predictor.graph.evidence_index, h, t, without=triple, max_paths=MAX_BODIES)
     paths = _paths(predictor, bodies, _matches(scorer, bodies, triple), triple)
     return {
         "paths": tuple(paths[:top]),
