@@ -52,11 +52,13 @@ def path_engine() -> str:
     """Milliseconds per training question of path models, ours and in plain operations."""
     forms = ("ours", "scatter", "geometric")
     rows = []
-    for row in read("path-engine-cuda")["rows"]:
-        taken = (1000 * row["seconds_per_question"][form] for form in forms)
-        rows.append([row["graph"], *map(number, taken), number(1000 * row["traffic_limit"])])
-    header = ["graph", "dihedral", "PyTorch index_add", "PyTorch Geometric scatter", "all states read three times"]
-    return markdown(header, rows) + source("path-engine-cuda")
+    for name, device in (("path-engine-cuda", "H200"), ("path-engine-cpu", "one core, CPU time")):
+        for row in read(name)["rows"]:
+            taken = (number(1000 * row["seconds_per_question"][form]) for form in forms)
+            limit = row.get("traffic_limit")
+            rows.append([row["graph"], device, *taken, number(limit and 1000 * limit)])
+    header = ["graph", "device", "dihedral", "PyTorch index_add", "PyTorch Geometric scatter", "limit of memory"]
+    return markdown(header, rows) + source("path-engine-cuda") + source("path-engine-cpu")
 
 
 def curve(wanted: float = 0.36) -> str:
