@@ -147,7 +147,13 @@ def test_all_rows_with_a_blank_cell_are_named_at_once_and_can_be_left_out(tmp_pa
     assert [note for note in graph.notes if re.search(rf"left out: blank cells in \d {where}$", note)]
 
 
-def test_of_many_rows_with_a_blank_cell_ten_are_named_in_any_block(monkeypatch):
+def test_every_row_of_a_spreadsheet_with_many_blank_cells_is_named(tmp_path):
+    (tmp_path / "facts.csv").write_text("head,relation,tail\n" + "ann,knows,\n" * 63 + "ann,knows,bob\n")
+    with pytest.raises(DihedralError, match=f"blank cells in 63 lines: {', '.join(map(str, range(2, 65)))};"):
+        load_graph(tmp_path / "facts.csv")
+
+
+def test_of_very_many_rows_with_a_blank_cell_some_are_named_in_any_block(monkeypatch):
     monkeypatch.setattr("dihedral.graph.triple_files.MAX_ROWS", 3)
     chunks = [["a", None], [None], ["a", "b"], ["", None, "c"]]
     heads = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks])
@@ -176,8 +182,8 @@ def test_names_that_differ_in_little_are_counted_in_one_note():
     graph = load_graph(SIMILAR, valid=0, test=0)
     (note,) = [note for note in graph.notes if "differ" in note]
     assert note == (
-        "5 entities and 1 relations differ from others only in case, white space or Unicode form, such as 'ann' and "
-        "'Ann', 'ANN' and 'Ann', 'Jose\u0301' and 'Jos\u00e9'; --merge-similar makes them one"
+        "names of entities (5) and relations (1) differ from others only in case, white space or Unicode form, such as "
+        "'ann' and 'Ann', 'ANN' and 'Ann', 'Jose\u0301' and 'Jos\u00e9'; --merge-similar makes them one"
     )
     assert graph.num_entities == 10 and graph.num_relations == 2
 

@@ -86,8 +86,8 @@ class Numbering:
         if self._similar:
             done = "now have the most frequent spelling" if self.merge_similar else "--merge-similar makes them one"
             notes.append(
-                f"{' and '.join(self._similar)} differ from others only in case, white space or Unicode form, such as "
-                f"{', '.join(self._examples[:MAX_EXAMPLES])}; {done}"
+                f"names of {' and '.join(self._similar)} differ from others only in case, white space or Unicode form, "
+                f"such as {', '.join(self._examples[:MAX_EXAMPLES])}; {done}"
             )
         return notes + ([f"labels: {self.labelled}"] if self.labelled else [])
 
@@ -167,7 +167,7 @@ class Numbering:
         )  # of equal counts, the first name
         best = order[np.append(True, np.diff(group[order]) > 0)][group]
         is_best = best == np.arange(len(best))
-        self._similar.append(f"{np.sum(~is_best):,} {kind}")
+        self._similar.append(f"{kind} ({np.sum(~is_best):,})")
         for i in np.flatnonzero(~is_best)[:MAX_EXAMPLES].tolist():
             self._examples.append(f"{names[i].as_py()!r:.80} and {names[int(best[i])].as_py()!r:.80}")
         if not self.merge_similar:

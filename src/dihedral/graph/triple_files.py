@@ -36,7 +36,7 @@ from dihedral.io.table_files import is_name, json_rows, json_text, text_blocks, 
 
 NO_TRIPLES = np.empty((0, 3), np.int32)
 MIN_ROWS = 3  # a shorter file does not show whether its first line is a header
-MAX_ROWS = 10  # that a note lists
+MAX_ROWS = 100  # that a note lists
 ROWS_PER_BLOCK = 1 << 16  # JSON lines that are numbered together
 
 
