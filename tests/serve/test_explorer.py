@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import dihedral as dh
+from tests.serve.conditions import wait_until
 from tests.serve.servers import serving
 
 
@@ -157,7 +158,7 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
     head, relation, tail = next(f for f in sorted(facts) if f[1] == "spouse" and (f[2], "spouse", f[0]) in facts)
     page = open_page(f"#/why/{head}/{relation}/{tail}")
     page.wait_for_selector(".graph .edge.fact")
-    page.wait_for_function(MORE_EDGES_THAN_PATHS)
+    wait_until(page, MORE_EDGES_THAN_PATHS)
     expect(page.locator(".ways li").first).to_contain_text(
         re.compile("holds for .* % of [0-9,]+ other pairs?: .*match")
     )
@@ -333,7 +334,7 @@ def test_an_unknown_name_or_page_shows_an_error(new_page, address):
 
 def fits(page, width: int) -> None:
     """No part of a page is wider; figures are drawn again once their width is known."""
-    page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
+    wait_until(page, f"() => document.documentElement.scrollWidth <= {width}")
 
 
 def test_pages_fit_the_width_of_a_phone(open_page):
@@ -354,7 +355,7 @@ def test_a_long_table_of_relations_is_short_on_a_phone(open_page):
     page = open_page("#/relations?model=hub", width=390, height=844)
     page.wait_for_load_state("networkidle")
     expect(page.locator("tbody tr")).to_have_count(25)
-    page.wait_for_function("document.documentElement.scrollHeight < 4000")
+    wait_until(page, "() => document.documentElement.scrollHeight < 4000")
     page.get_by_label("Filter relations by name").fill("relation_5")
     expect(page.locator("tbody tr")).to_have_count(10)
     page.get_by_label("Filter relations by name").fill("")
@@ -393,7 +394,7 @@ def test_numbers_are_not_broken_in_their_cells(open_page, width):
         page.wait_for_selector(f"main[data-page={route.split('/')[0]}]:not([aria-busy])")
         page.wait_for_load_state("networkidle")
         page.evaluate(ENLARGE)
-        page.wait_for_function(f"({BROKEN_NUMBERS})().length === 0")
+        wait_until(page, f"() => ({BROKEN_NUMBERS})().length === 0")
         fits(page, width)
 
 

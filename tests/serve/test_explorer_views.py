@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from tests.serve.conditions import wait_until
+
 HUB = "#/entity/entity_000/graph"
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -181,7 +183,7 @@ def test_five_hundred_neighbours_are_drawn(view):
 def test_drawings_fit_a_phone_and_their_controls_have_names(view, scheme):
     for route in (f"{HUB}?model=hub", "#/map?model=hub"):
         page = view(route, width=390, height=844, scheme=scheme)
-        page.wait_for_function("document.documentElement.scrollWidth <= 390")
+        wait_until(page, "() => document.documentElement.scrollWidth <= 390")
         nameless = page.locator("main :is(input, select, button)").evaluate_all(
             "all => all.filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim())).length"
         )
@@ -246,9 +248,7 @@ def picture(canvas) -> str:
 
 def changes(canvas, before: str) -> None:
     """Wait until something else is drawn on a canvas."""
-    canvas.page.wait_for_function(
-        "([one, before]) => one.toDataURL() !== before", arg=[canvas.element_handle(), before]
-    )
+    wait_until(canvas.page, "([one, before]) => one.toDataURL() !== before", [canvas.element_handle(), before])
 
 
 def test_the_map_is_searched(view, models):

@@ -30,7 +30,7 @@ import os, time
 from dihedral.runtime import interruption
 from dihedral.serve import served_model, workers
 
-def missing(self, *_):
+def missing(self, *_, **__):
     os.write(1, b"started\\n")  # at once, not in two parts
     while not os.path.exists({gate!r}):
         time.sleep(0.01)
@@ -122,7 +122,7 @@ def test_predictions_are_answered_while_heavy_requests_wait(family_folder, tmp_p
 
 @pytest.mark.thorough
 def test_a_full_queue_is_503_with_a_time_to_try_again(family_folder, tmp_path):
-    with serve(family_folder, tmp_path, "workers.Workers.__init__.__defaults__ = (2,)") as server:
+    with serve(family_folder, tmp_path, "workers.MAX_WAITING = 2") as server:
         with ThreadPoolExecutor(8) as pool:
             answers = [pool.submit(server.get, "/v1/missing") for _ in range(8)]
             refused = [each.result() for each in islice(as_completed(answers), 5)]

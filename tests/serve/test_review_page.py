@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from dihedral.store.folder import relabel_model
 from dihedral.store.reviews import Decision, Reviews
+from tests.serve.conditions import wait_until
 from tests.serve.servers import serving
 
 
@@ -99,7 +100,7 @@ def test_a_hundred_facts_are_reviewed_by_keyboard_alone(open_page, reviews, widt
     kept = {name: len(reviews.facts(name)) for name in ("accept", "reject", "skip")}
     assert kept == {"accept": pressed["a"], "reject": pressed["r"], "skip": pressed["s"]} and sum(kept.values()) == 100
     assert sum(each.note == "note a r s" for each in reviews.opinions("Eve").values()) == 4
-    page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
+    wait_until(page, f"() => document.documentElement.scrollWidth <= {width}")
     expect(page.locator("button.next")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".review-progress")).to_contain_text("0 of 100 decided")
@@ -123,7 +124,7 @@ def test_arrowheads_do_not_depend_on_hidden_graphs(open_page, reviews):
         page.keyboard.press("j")
     page.keyboard.press("k")
     page.keyboard.press("e")
-    page.wait_for_function(OWN_ARROWHEAD)
+    wait_until(page, OWN_ARROWHEAD)
 
 
 def test_undo_goes_back_to_the_fact_and_survives_a_reload(open_page, reviews):
@@ -386,7 +387,7 @@ def test_a_phone_shows_facts_without_scrolling_and_folds_the_filters(open_page, 
     page = open_page(390, name="Eve")
     find(page)
     page.evaluate("scrollTo(0, 0)")
-    page.wait_for_function(ABOVE_THE_TOOLS)
+    wait_until(page, ABOVE_THE_TOOLS)
     expect(page.locator("#review-state")).to_be_hidden()
     page.locator(".filters summary").click()
     page.select_option("#review-state", "reject")
