@@ -92,6 +92,15 @@ def headings(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
 
+def test_every_test_that_backs_a_promise_exists():
+    """SECURITY.md names each with its file, which is in tests/serve/ unless it names another folder."""
+    named = re.findall(r"`((?:[\w/]+/)?test_\w+\.py)::(\w+)`", (ROOT / "SECURITY.md").read_text("utf-8"))
+    for file, test in named:
+        path = ROOT / (file if "/" in file else f"tests/serve/{file}")
+        assert f"def {test}(" in path.read_text("utf-8"), (file, test)
+    assert len(named) > 50
+
+
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", read(page)):

@@ -66,9 +66,11 @@ class GatedServer:
             assert line, "the server has ended"
             self.seen[line.strip()] += 1
 
-    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    def get(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """GET a path, or POST a body to it."""
         connection = http.client.HTTPConnection(*self.address, timeout=MAX_SECONDS)
-        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("GET" if body is None else "POST", path, body, sent)
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
@@ -198,14 +200,64 @@ def test_a_web_page_of_another_site_cannot_use_a_local_server(family_folder, tmp
 
 @pytest.mark.thorough
 def test_two_lengths_close_the_connection(family_folder, tmp_path):
+    """Also where the request would be refused with 401, 403, 404 or 413."""
     smuggled = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with serve(family_folder, tmp_path) as server, socket.create_connection(server.address) as connection:
-        connection.settimeout(MAX_SECONDS)
-        connection.sendall(head + b"0\r\n\r\n" + smuggled)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
-        assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
-        assert b"both Content-Length and Transfer-Encoding" in answer
+    with serve(family_folder, tmp_path, "", "--api-key", "secret") as server:
+        for host, path, length in (
+            ("localhost", "/v1/predict", 5), ("evil.example", "/v1/predict", 5), ("localhost", "/nowhere", 5),
+            ("localhost", "/v1/predict", 1 << 30),
+        ):  # fmt: skip
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n"
+            with socket.create_connection(server.address) as connection:
+                connection.settimeout(MAX_SECONDS)
+                connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode() + smuggled)
+                answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+            assert b"both Content-Length and Transfer-Encoding" in answer
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", [(), ("--behind-proxy", "127.0.0.1")])
+def test_only_a_proxy_that_is_named_says_who_the_client_is(family_folder, tmp_path, options):
+    with serve(family_folder, tmp_path, "", "--max-per-client", "1", *options) as server, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(server.get, "/v1/missing", X_Forwarded_For="10.0.0.1")
+        server.wait_for("started", 1)
+        assert server.get(PREDICT, X_Forwarded_For="10.0.0.2")[0] == (200 if options else 429)
+        server.gate.touch()
+        assert first.result()[0] == 200
+
+
+def test_a_proxy_that_is_no_address_is_refused(family_folder, cli):
+    refused = cli("serve", family_folder, "--port", 0, "--behind-proxy", "*").err
+    assert "--behind-proxy is '*'; give the address of the proxy" in refused
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["relations", "labels"])
+def test_predictions_of_entities_do_not_wait_for(kind, labelled_folder, tmp_path):
+    """Questions for relations and classification are heavy work; the labels of an answer change no queue."""
+    script = """
+from dihedral.errors import DihedralError
+from dihedral.predict.predictor import Predictor
+
+def gated(self, *_, **__):
+    missing(self)
+    raise DihedralError("the gate is open")
+
+Predictor.predict_relations = Predictor.classify = gated
+"""
+    triple = {"head": "man_0000", "relation": "spouse", "tail": "man_0001"}
+    paths = {"relations": "/v1/predict?head=man_0000&tail=man_0001", "labels": "/v1/classify"}
+    body = json.dumps({"triples": [triple] * 256}).encode() if kind == "labels" else None
+    with serve(labelled_folder, tmp_path, script) as server, ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(server.get, paths[kind], body, Content_Type="application/json") for _ in range(20)]
+        server.wait_for("started", 1)
+        for _ in range(3):
+            status, _, content = server.get(PREDICT)
+            assert status == 200 and "Jürgen Müller" in content.decode()
+        assert not any(each.done() for each in waiting)
+        server.gate.touch()
+        assert {each.result()[0] for each in waiting} == {422}
 
 
 def test_an_empty_key_is_refused(family_folder, monkeypatch, cli):

@@ -23,6 +23,9 @@ def serve_command(
     allow_host: Annotated[list[str] | None, typer.Option(help="Host name that requests may use; repeatable.")] = None,
     max_seconds: Annotated[float, typer.Option(min=1, help="Maximum time for one request.")] = 60,
     max_per_client: Annotated[int | None, typer.Option(min=1, help="Maximum concurrent requests per address.")] = None,
+    behind_proxy: Annotated[
+        str | None, typer.Option(help="Address of a reverse proxy whose X-Forwarded-For names the client.")
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the explorer in a browser.")] = False,
 ) -> None:
     """Serve models over an HTTP API, with a web explorer; Ctrl-C stops the server, SIGHUP reloads the models.
@@ -43,6 +46,6 @@ def serve_command(
     key = os.environ.get("DIHEDRAL_API_KEY") if api_key is None else api_key  # not envvar, which ignores an empty key
     serve(
         models, host=host, port=port, fd=fd, api_key=key, allow_hosts=allow_host or (), max_seconds=max_seconds,
-        max_per_client=max_per_client, on_ready=ready, note=remark,
+        max_per_client=max_per_client, behind_proxy=behind_proxy, on_ready=ready, note=remark,
     )  # fmt: skip
     remark("stopped")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.blocks import Questions
+from dihedral.runtime import interruption
 
 if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
@@ -73,13 +74,18 @@ def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
 
 
 def in_threads(work: Callable[[int, int], None], size: int, per_task: int = 0) -> None:
-    """Call work(start, stop) for the parts of 0..size on all threads: one part per thread, or parts of `per_task`."""
+    """Call work(start, stop) for the parts of 0..size on all threads: one part per thread, or parts of `per_task`.
+
+    Between parts, it stops if nobody wants the work any longer.
+    """
     threads = min(_threads or torch.get_num_threads(), max(1, size))
     length = per_task or -(-size // threads)
     starts = iter(range(0, size, max(1, length)))  # each thread takes the next part that is left
+    wanted = interruption.current()
 
     def run() -> None:
         for start in starts:
+            wanted.check()
             work(start, min(size, start + length))
 
     futures = [_pool().submit(run) for _ in range(1, threads)]

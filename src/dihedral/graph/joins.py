@@ -166,11 +166,27 @@ def reach(index: GraphIndex, body: Sequence[int], starts: Ids) -> Ids:
     return codes
 
 
-def are_joined(index: GraphIndex, body: Sequence[int], heads: Ids, tails: Ids) -> Mask:
-    """Whether a body leads from each head [n] to its tail [n], along any facts."""
-    forwards = [IndexedStep(index, step) for step in body]
-    backwards = [IndexedStep(index, int(inverse_ids(step, index.num_relations))) for step in body]
-    return count_paths(forwards, backwards, heads, tails) > 0
+def are_joined(index: GraphIndex, bodies: Ids, heads: Ids, tails: Ids) -> Mask:
+    """Whether each body leads from its head to its tail [n], along any facts.
+
+    bodies: [n, 2]: one step or two; a second step of -1 means that there is none.
+    """
+    first, second, start, end = (torch.from_numpy(each) for each in (*bodies.T, heads, tails))
+    found = (second < 0) & (index.locate(start, first, end) >= 0)
+    two = (second >= 0).nonzero()[:, 0]
+    back = inverse_ids(second, index.num_relations)
+    ahead, behind = index.counts(start[two], first[two]), index.counts(end[two], back[two])
+    for tile in tiles(torch.minimum(ahead, behind).numpy(), TILE):
+        interruption.check()
+        here = two[tile][ahead[tile] <= behind[tile]]
+        row, middle = index.answers(start[here], first[here])
+        there = here[row]
+        found[there[index.locate(middle, second[there], end[there]) >= 0]] = True
+        here = two[tile][ahead[tile] > behind[tile]]
+        row, middle = index.answers(end[here], back[here])
+        there = here[row]
+        found[there[index.locate(start[there], first[there], middle) >= 0]] = True
+    return found.numpy()
 
 
 def count_paths(forwards: Sequence[StepFacts], backwards: Sequence[StepFacts], heads: Ids, tails: Ids) -> Ids:

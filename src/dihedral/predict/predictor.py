@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from dihedral.predict.results import Results
 from dihedral.probability.calibration import Calibration
 from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import POOL, as_triples, by_probability
+from dihedral.runtime import interruption
 from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.path_scorer import PathScorer
@@ -40,6 +42,7 @@ from dihedral.update.folding import Context, make_context, place_entities
 from dihedral.update.update import update
 
 NO_RULES = CountedRules.none()
+MAX_PAIRS = 1 << 18  # triples of (head, ?, tail) that are scored at a time
 
 
 class Prediction(NamedTuple):
@@ -207,7 +210,7 @@ class Predictor:
         part = missing_part(head, relation, tail)
         check_options(top, known, among=among, part=part, order=order)
         if part == "relation":
-            return self._predict_relation(str(head), str(tail), top, known)
+            return self.predict_relations([str(head)], [str(tail)], top=top, known=known)[0]
         anchors, relations = [str(head if part == "tail" else tail)], [str(relation)]
         allowed = self.allowed(among, relations[0], part)
         return self.predict_many(part, anchors, relations, top=top, known=known, allowed=allowed, order=order)[0]
@@ -282,19 +285,36 @@ class Predictor:
         better = self.calibration.order if self.calibration else "score"
         return better if order == "auto" else "probability" if order == "probability" else "score"
 
-    def _predict_relation(self, head: str, tail: str, top: int, known: Known) -> Results[Prediction]:
-        names = self.graph.entities
-        relations = torch.arange(self.graph.num_relations, device=self.device)
-        heads, tails = (torch.full_like(relations, names.id(name)) for name in (head, tail))
-        triples = torch.stack([heads, relations, tails], dim=1)
-        scores, is_known = self.scorer.score(triples), self.known.contains(heads, relations, tails)
-        order = scores.argsort(descending=True)
-        if known == "exclude":
-            order = order[~is_known[order]]
-        best = order[:top]
-        columns = scores[best].tolist(), is_known[best].tolist(), self.probabilities(triples[best], scores[best])
-        named = zip(self.graph.names_of(triples[best].cpu().numpy()), *columns, strict=True)
-        return Results((Prediction(*triple, *values) for triple, *values in named), self.graph)
+    def predict_relations(
+        self, heads: Sequence[str], tails: Sequence[str], *, top: int = 10, known: Known = "include"
+    ) -> list[Results[Prediction]]:
+        """The best relations of many pairs (head, ?, tail), best first."""
+        check_options(top, known)
+        ids = (torch.from_numpy(self.graph.entities.ids(names)).long().to(self.device) for names in (heads, tails))
+        count, parts = self.graph.num_relations, []
+        for pairs in torch.stack([*ids], 1).split(max(1, MAX_PAIRS // count)):
+            interruption.check()
+            which = torch.arange(count, device=self.device).repeat(len(pairs))
+            head, tail = pairs.repeat_interleave(count, 0).unbind(1)
+            triples = torch.stack([head, which, tail], 1)
+            scores, is_known = self.scorer.score(triples), self.known.contains(*triples.unbind(1))
+            if known == "exclude":
+                scores = scores.masked_fill(is_known, float("-inf"))
+            best, order = scores.view(-1, count).sort(descending=True)
+            order = (order + torch.arange(len(pairs), device=self.device)[:, None] * count)[:, :top]
+            parts.append((triples[order], best[:, :top], is_known[order]))
+        triples, scores, is_known = (torch.cat(each) for each in zip(*parts, strict=True))
+        listed = scores > float("-inf")
+        likely = iter(self.probabilities(triples[listed], scores[listed]))
+        named = zip(
+            self.graph.names_of(triples[listed].cpu().numpy()),
+            scores[listed].tolist(),
+            is_known[listed].tolist(),
+            likely,
+            strict=True,
+        )
+        found = (Prediction(*triple, *values) for triple, *values in named)
+        return [Results(islice(found, number), self.graph) for number in listed.sum(1).tolist()]
 
     def ask(self, query: AnyQuery, **options: Any) -> Results[Answer]:
         """The answers of a query of several facts, the best first.

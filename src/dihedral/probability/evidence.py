@@ -20,6 +20,7 @@ from dihedral.graph.joins import are_joined, reach
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
+from dihedral.runtime import interruption
 from dihedral.scoring.scorer import Scorer
 
 FEATURES = (
@@ -78,6 +79,12 @@ class CountedRules:
         bodies = ([each for each in body if each >= 0] for body in self.bodies[first:last].tolist())
         return list(zip(bodies, self.confidence[first:last].tolist(), strict=True))
 
+    def highest(self, relations: int) -> Values:
+        """The highest confidence of a rule that implies each relation [R]; 0 without one."""
+        found = np.zeros(relations, np.float32)
+        np.maximum.at(found, self.heads, self.confidence.astype(np.float32))
+        return found
+
     def implied(self, facts: GraphIndex, step: int, entities: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values]:
         """What rules imply as answers of (entity, step, ?): row · N + answer, sorted, and the highest confidence."""
         relation, backwards = step % facts.num_relations, step >= facts.num_relations
@@ -130,35 +137,37 @@ class Evidence:
         of_rules: look up which rules imply each triple; otherwise each has the highest confidence of its relation.
         """
         scores = self.scorer.score(triples) if scores is None else scores
-        found = np.zeros((len(triples), len(FEATURES)), np.float32)
-        found[:, 0] = scores.float().cpu().numpy()
-        ids = triples.cpu().numpy().astype(np.int64)
-        for relation in np.flatnonzero(np.bincount(ids[:, 1])).tolist():
-            mine = np.flatnonzero(ids[:, 1] == relation)
-            found[mine, 1:] = self._of_relation(relation, ids[mine, 0], ids[mine, 2], of_rules)
-        return found
-
-    def _of_relation(
-        self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64], of_rules: bool
-    ) -> Features:
-        facts, backwards = self.facts, relation + self.facts.num_relations
-        step = torch.full((len(heads),), relation)
-        head, tail = torch.from_numpy(heads), torch.from_numpy(tails)
-        known = (facts.locate(head, step, tail) >= 0).numpy()
-        reversed_too = (facts.locate(tail, step, head) >= 0).numpy()
-        both_ways, loops = _logit(np.array(self.reversal_shares(relation)))
-        reverse = np.where(heads == tails, loops, np.where(reversed_too, both_ways, 0.0))
-        counts = [self._counts(step_, entities) - known for step_, entities in ((relation, heads), (backwards, tails))]
-        roles = zip((relation, backwards), (heads, tails), counts, strict=True)
-        further = [self._further(step_, entities, count) for step_, entities, count in roles]
-        fits = self.signatures.fit(relation)[heads], self.signatures.fit(backwards)[tails]
-        amounts = (np.log2(1 + (self.num_facts[each] - known).clip(0, MAX_FACTS)) for each in (heads, tails))
+        facts, backwards = self.facts, self.facts.num_relations
+        ids = triples.cpu().long()
+        head, relation, tail = ids.unbind(1)
+        known, reversed_too = ((facts.locate(*each) >= 0).numpy() for each in ((*ids.T,), (tail, relation, head)))
+        counts = [
+            facts.counts(head, relation).numpy() - known,
+            facts.counts(tail, relation + backwards).numpy() - known,
+        ]
+        heads, relations, tails = ids.numpy().T
         if of_rules:
-            rule = self._rule_confidence(relation, heads, tails)
+            rule = self._rule_confidence(heads, relations, tails)
         else:
-            rule = np.full(len(heads), max((confidence for _, confidence in self.rules.of(relation)), default=0.0))
-        columns = np.log(0.001 + rule), *further, reverse, *fits, *amounts
-        return np.stack(columns, axis=1).astype(np.float32)
+            rule = self.rules.highest(facts.num_relations)[relations]
+        amounts = (np.log2(1 + (self.num_facts[each] - known).clip(0, MAX_FACTS)) for each in (heads, tails))
+        found = np.zeros((len(ids), len(FEATURES)), np.float32)
+        for column, values in zip(
+            (0, 1, 7, 8), (scores.float().cpu().numpy(), np.log(0.001 + rule), *amounts), strict=True
+        ):
+            found[:, column] = values
+        order = np.argsort(relations, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(relations[order])) + 1) if len(ids) else ():
+            interruption.check()
+            steps, ends = (int(relations[mine[0]]), int(relations[mine[0]]) + backwards), (heads[mine], tails[mine])
+            both_ways, loops = _logit(np.array(self.reversal_shares(steps[0])))
+            further = (
+                self._further(*each) for each in zip(steps, ends, (count[mine] for count in counts), strict=True)
+            )
+            reverse = np.where(ends[0] == ends[1], loops, np.where(reversed_too[mine], both_ways, 0.0))
+            fits = (self.signatures.fit(step)[each] for step, each in zip(steps, ends, strict=True))
+            found[mine, 2:7] = np.stack([*further, reverse, *fits], axis=1)
+        return found
 
     def _further(self, step: int, entities: NDArray[np.int64], counts: NDArray[np.int64]) -> Values:
         """The log-odds that entities with these counts of answers have one more; low for those that fit no role."""
@@ -170,17 +179,11 @@ class Evidence:
         outside = 0.5 / (self.facts.num_entities - len(candidates) + 1)
         return _logit(np.where(candidates[place] == entities, rates, outside)).clip(max=MAX_FURTHER)
 
-    def _counts(self, step: int, entities: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many answers (entity, step, ?) has among the facts [n]."""
-        distinct, place = np.unique(entities, return_inverse=True)
-        row, _ = self.facts.answers(torch.from_numpy(distinct), torch.full((len(distinct),), step))
-        counts: NDArray[np.int64] = np.bincount(row.numpy(), minlength=len(distinct))[place]
-        return counts
-
     def _rates_of(self, step: int) -> Values:
         """The share of the candidates of a role with at least k answers that have at least k + 1, for each k."""
         if step not in self._rates:
-            counts = self._counts(step, self.facts.members(step).numpy())
+            members = self.facts.members(step)
+            counts = self.facts.counts(members, torch.full_like(members, step)).numpy()
             at_least = np.bincount(counts.clip(0, MAX_COUNT + 1), minlength=MAX_COUNT + 2)[::-1].cumsum()[::-1]
             at_least[0] = len(self.signatures.candidates(step))
             self._rates[step] = ((at_least[1:] + 0.5) / (at_least[:-1] + 1)).astype(np.float32)
@@ -199,13 +202,19 @@ class Evidence:
             self._reversed[relation] = both_ways, loops
         return self._reversed[relation]
 
-    def _rule_confidence(self, relation: int, heads: NDArray[np.int64], tails: NDArray[np.int64]) -> Values:
-        """The highest confidence of a rule that joins each head and tail; 0 without one."""
-        found, open_ = np.zeros(len(heads), np.float32), np.arange(len(heads))
-        for body, confidence in self.rules.of(relation):  # rules come with the best first
-            joined = are_joined(self.between, body, heads[open_], tails[open_])
-            found[open_[joined]] = confidence
+    def _rule_confidence(
+        self, heads: NDArray[np.int64], relations: NDArray[np.int64], tails: NDArray[np.int64]
+    ) -> Values:
+        """The highest confidence of a rule that joins the head and the tail of each triple [n]; 0 without one."""
+        found = np.zeros(len(heads), np.float32)
+        place, last = np.searchsorted(self.rules.heads, [relations, relations + 1])
+        open_ = np.flatnonzero(place < last)
+        while len(open_):  # rules come with the best first
+            joined = are_joined(self.between, self.rules.bodies[place[open_]], heads[open_], tails[open_])
+            found[open_[joined]] = self.rules.confidence[place[open_[joined]]]
             open_ = open_[~joined]
+            place[open_] += 1
+            open_ = open_[place[open_] < last[open_]]
         return found
 
 

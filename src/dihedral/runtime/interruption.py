@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from time import monotonic
 
@@ -39,6 +39,22 @@ class Interruption:
             raise InterruptedWorkError(f"the work was stopped: {self.reason}")
 
 
+class SharedInterruption(Interruption):
+    """That of work for several clients, which nobody wants only once none of them does."""
+
+    def __init__(self, members: Sequence[Interruption]) -> None:
+        """members: those of the clients, at least one."""
+        super().__init__()
+        self.members = members
+
+    def check(self) -> None:
+        *others, last = self.members
+        for each in others:
+            with suppress(InterruptedWorkError):
+                return each.check()
+        return last.check()
+
+
 _current: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
 
 
@@ -57,6 +73,11 @@ def part() -> Iterator[Interruption]:
     """Work inside this context can be stopped without the work that it is a part of."""
     with interruptible(Interruption(within=_current.get())) as interruption:
         yield interruption
+
+
+def current() -> Interruption:
+    """That of the work at hand."""
+    return _current.get() or Interruption()
 
 
 def check() -> None:

@@ -1,16 +1,26 @@
-"""Micro-batching: questions that arrive while a batch is processed form the next; an idle server answers at once."""
+"""Micro-batching: questions that arrive while a batch is processed form the next; an idle server answers at once.
+
+Requests take turns: each question has a price, and the next question is that of the request that has paid least. A
+batch takes as many questions as may be answered in BATCH_SECONDS, by the time that an answer took so far. So a request
+with many answers, or with a slow model, delays others by about one batch.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from dataclasses import dataclass, field
+from time import perf_counter
 
 import anyio
 
-from dihedral.graph.steps import Side
-from dihedral.predict.predictor import Prediction
+from dihedral.graph.steps import SIDES, Side
+from dihedral.predict.predictor import Prediction, Predictor
+from dihedral.probability.ordering import POOL
+from dihedral.runtime.interruption import Interruption, SharedInterruption, current, interruptible
 from dihedral.scoring.questions import Known, Order
 from dihedral.serve.schemas import PredictQuestion
 from dihedral.serve.served_model import ServedModel
@@ -18,6 +28,21 @@ from dihedral.serve.workers import BusyError
 
 MAX_BATCH = 64  # questions per matrix product
 MAX_WAITING = 8192  # questions; requests beyond get status 503
+BATCH_SECONDS = 0.1
+FIRST_PRICE = 20_000  # of answers that take BATCH_SECONDS, until it was measured
+MEMORY = 0.9  # how much the latest batch but one counts of the latest
+
+
+@dataclass(order=True)
+class Waiting:
+    """A question that waits for its turn: what its request has paid, this question included."""
+
+    turn: int
+    place: int  # of arrival
+    question: PredictQuestion = field(compare=False)
+    price: int = field(compare=False)
+    answer: asyncio.Future[list[Prediction]] = field(compare=False)
+    limit: Interruption = field(compare=False)  # of the request
 
 
 class Batcher:
@@ -26,54 +51,80 @@ class Batcher:
     def __init__(self, served: ServedModel, on_batch: Callable[[int], None] = lambda size: None) -> None:
         self.served = served
         self.on_batch = on_batch
-        self.waiting: list[tuple[PredictQuestion, asyncio.Future[list[Prediction]]]] = []
+        self.waiting: list[Waiting] = []  # a heap
         self.worker: asyncio.Task[None] | None = None
+        self.spent, self.paid = BATCH_SECONDS, float(FIRST_PRICE)  # seconds and prices of batches, the latest most
+        self.turn = self.arrived = 0  # the latest turn; questions so far
 
     async def submit(self, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
-        """Answer questions whose names are already validated."""
+        """Answer questions for an entity whose names are already validated."""
         if len(self.waiting) + len(questions) > MAX_WAITING and self.waiting:
-            self.waiting = [each for each in self.waiting if not each[1].done()]
+            self.waiting = [each for each in self.waiting if not each.answer.done()]
+            heapq.heapify(self.waiting)
             if len(self.waiting) + len(questions) > MAX_WAITING:
                 raise BusyError(f"{len(self.waiting):,} questions are waiting; try again later")
-        loop = asyncio.get_running_loop()
+        loop, turn, limit = asyncio.get_running_loop(), self.turn, current()
         futures = [loop.create_future() for _ in questions]
-        self.waiting += zip(questions, futures, strict=True)
+        for question, future in zip(questions, futures, strict=True):
+            price = POOL + question.top
+            turn, self.arrived = turn + price, self.arrived + 1
+            heapq.heappush(self.waiting, Waiting(turn, self.arrived, question, price, future, limit))
         if self.worker is None or self.worker.done():
             # in a context of its own: the batch must not stop when the first of its clients has gone
             self.worker = loop.create_task(self._work(), context=Context())
         return await asyncio.gather(*futures)
 
+    def _next(self) -> list[Waiting]:
+        """The questions of the next batch."""
+        batch: list[Waiting] = []
+        left = BATCH_SECONDS * self.paid / self.spent
+        while self.waiting and len(batch) < MAX_BATCH and (not batch or self.waiting[0].price <= left):
+            first = heapq.heappop(self.waiting)
+            self.turn = max(self.turn, first.turn - first.price)
+            if not first.answer.done():  # the client may have gone
+                batch.append(first)
+                left -= first.price
+        return batch
+
     async def _work(self) -> None:
         limiter = anyio.CapacityLimiter(1)  # separate, so that slow requests of other kinds do not delay predictions
-        while self.waiting:
-            batch, self.waiting = self.waiting[:MAX_BATCH], self.waiting[MAX_BATCH:]
-            batch = [each for each in batch if not each[1].done()]  # the client may have gone
-            if not batch:
-                continue
+        while batch := self._next():
             self.on_batch(len(batch))
+            started, questions = perf_counter(), [each.question for each in batch]
             try:
-                answers = await anyio.to_thread.run_sync(
-                    answer, self.served, [question for question, _ in batch], limiter=limiter
-                )
+                with interruptible(SharedInterruption([each.limit for each in batch])):
+                    answers = await anyio.to_thread.run_sync(answer, self.served, questions, limiter=limiter)
             except Exception as error:  # noqa: BLE001  passed to each request of the batch; the next batch continues
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
+                for each in batch:
+                    if not each.answer.done():
+                        each.answer.set_exception(error)
                 continue
-            for (_, future), found in zip(batch, answers, strict=True):
-                if not future.done():  # the request may have been cancelled
-                    future.set_result(found)
+            self.spent = MEMORY * self.spent + perf_counter() - started
+            self.paid = MEMORY * self.paid + sum(each.price for each in batch)
+            for each, found in zip(batch, answers, strict=True):
+                if not each.answer.done():  # the request may have been cancelled
+                    each.answer.set_result(found)
+
+
+def relation_answers(predictor: Predictor, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
+    """Answer questions for a relation, with one product per group of equal options."""
+    groups: dict[tuple[int, Known], list[int]] = defaultdict(list)
+    for i, asked in enumerate(questions):
+        groups[asked.top, asked.known].append(i)
+    answers: list[list[Prediction]] = [[] for _ in questions]
+    for (top, known), numbers in groups.items():
+        heads, tails = ([str(getattr(questions[i], side)) for i in numbers] for side in SIDES)
+        for i, found in zip(numbers, predictor.predict_relations(heads, tails, top=top, known=known), strict=True):
+            answers[i] = found
+    return answers
 
 
 def answer(served: ServedModel, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
-    """Answer questions, with one product per group of equal options and, with `among`, relation."""
+    """Answer questions for an entity, with one product per group of equal options and, with `among`, relation."""
     groups: dict[tuple[Side, int, Known, str, Order, str | None], list[int]] = defaultdict(list)
     answers: list[list[Prediction]] = [[] for _ in questions]
     predictor = served.predictor
     for i, asked in enumerate(questions):
-        if asked.relation is None:
-            answers[i] = asked.answer(predictor)
-            continue
         side: Side = "head" if asked.head is None else "tail"
         limited_by = asked.relation if asked.among != "all" else None
         groups[side, asked.top, asked.known, asked.among, asked.order, limited_by].append(i)

@@ -110,12 +110,9 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Let the application answer while the client is there and time is left; otherwise the error to send."""
         try:
-            body, headers = await self._body(receive), Headers(scope=scope)
+            body = await self._body(receive)
             if body is None:
                 return None
-            if "content-length" in headers and "transfer-encoding" in headers:
-                detail = "the request has both Content-Length and Transfer-Encoding; send one of them"
-                return error_response(400, detail, headers={"Connection": "close"})  # the next request may be forged
             if not scope["path"].startswith("/v1/"):
                 await self.app(scope, _one_message(body), send)
                 return None
@@ -135,6 +132,9 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, path = Headers(scope=scope), scope["path"]
+        if "content-length" in headers and "transfer-encoding" in headers:  # first: the next request may be forged
+            detail = "the request has both Content-Length and Transfer-Encoding; send one of them"
+            return error_response(400, detail, headers={"Connection": "close"})
         if self.hosts is not None and (foreign := self._foreign(headers, path)):
             return error_response(403, foreign)
         if self.api_key is not None and not _is_open(path):

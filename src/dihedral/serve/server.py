@@ -43,6 +43,7 @@ def serve(
     allow_hosts: Sequence[str] = (),
     max_seconds: float = MAX_SECONDS,
     max_per_client: int | None = None,
+    behind_proxy: str | None = None,
     on_ready: OnReady = lambda names, address: None,
     note: Note = lambda text: None,
 ) -> None:
@@ -52,11 +53,16 @@ def serve(
     allow_hosts: names by which requests may address this server, and then no others but those of this machine. Without
     them a server on a loopback address answers only to the names of this machine, others to all names.
     max_seconds: for one request. max_per_client: requests of one address at a time; by default unlimited.
+    behind_proxy: the address, or network, of a reverse proxy whose X-Forwarded-For names the client's address.
     Decisions of reviewers are taken only with a key, or from this machine alone.
     on_ready: called with the names of the models and the address.
     note: called with messages for the operator.
     """
     check_key(api_key)
+    try:
+        ipaddress.ip_network(behind_proxy or "::", strict=False)
+    except ValueError:
+        raise DihedralError(f"--behind-proxy is {behind_proxy!r:.80}; give the address of the proxy") from None
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: None)  # ignored while the models are loading
     with listen(host, port) if fd is None else inherit(fd) as listener:
@@ -80,6 +86,7 @@ def serve(
         config = uvicorn.Config(
             app, http=Connection, ws="none", log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=MAX_SHUTDOWN_SECONDS,
+            proxy_headers=behind_proxy is not None, forwarded_allow_ips=behind_proxy or "",
         )  # fmt: skip
         # uvicorn shuts down gracefully and then raises these signals again; a requested stop must exit with 0
         for number in (signal.SIGINT, signal.SIGTERM):

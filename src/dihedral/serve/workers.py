@@ -16,9 +16,9 @@ from dihedral.runtime.interruption import Interruption
 from dihedral.runtime.threads import num_cores
 
 Result = TypeVar("Result")
-Queue = Literal["light", "heavy", "slow"]
-"""Lookups and classification: milliseconds. Explanations, path queries, products: up to seconds. Rule mining and
-missing facts: up to the time limit."""
+Queue = Literal["answers", "light", "heavy", "slow"]
+"""Answers of the batcher as JSON; lookups: milliseconds. Explanations, classification, path queries, products: up to
+seconds. Rule mining and missing facts: up to the time limit."""
 
 WORKERS = max(1, min(4, num_cores()))
 MAX_WAITING = 100  # requests in one queue; more get status 503
@@ -60,7 +60,12 @@ class Workers:
 
 def make_queues() -> dict[Queue, Workers]:
     """The classes of work of one server. Predictions have their own queue, that of the batcher."""
-    return {"light": Workers(WORKERS), "heavy": Workers(max(1, WORKERS // 2)), "slow": Workers(1)}
+    return {
+        "answers": Workers(1),
+        "light": Workers(WORKERS),
+        "heavy": Workers(max(1, WORKERS // 2)),
+        "slow": Workers(1),
+    }
 
 
 class ActiveRequests:

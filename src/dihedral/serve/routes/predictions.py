@@ -13,8 +13,10 @@ from dihedral.ask.asking import Answers
 from dihedral.ask.tree import Query as Tree
 from dihedral.ask.tree import path_query
 from dihedral.errors import DihedralError
+from dihedral.predict.predictor import Prediction
 from dihedral.scoring.questions import check_options, missing_part
 from dihedral.serve import schemas
+from dihedral.serve.batching import Batcher, relation_answers
 from dihedral.serve.routes.common import (
     ERROR_RESPONSES,
     ModelParam,
@@ -38,11 +40,11 @@ async def predict(request: Request, body: Annotated[schemas.PredictRequest, Quer
     """The best completions of a triple with two given parts."""
     batcher = find_batcher(request, body.model)
     _check(batcher.served, body)
-    (found,) = await batcher.submit([body])
+    (found,) = await _answers(request, batcher, [body])
     response = schemas.PredictResponse(predictions=found)
     if not batcher.served.has_labels:
         return batcher.served.labelled(response)
-    return await answer_in("light", request, batcher.served, lambda: response)
+    return await answer_in("answers", request, batcher.served, lambda: response)
 
 
 @router.post("/predict", name="predict", response_model=schemas.PredictResponse | schemas.PredictBatchResponse)
@@ -54,9 +56,20 @@ async def predict_posted(request: Request, body: schemas.PredictBody, model: Mod
         raise DihedralError("the body has questions and parts of one question; give only one of them")
     batcher = find_batcher(request, body.model or model)
     _check_batch(batcher.served, body.questions)
-    answers = await batcher.submit(body.questions)
+    answers = await _answers(request, batcher, body.questions)
     make_response = partial(schemas.PredictBatchResponse, answers=answers)
-    return await answer_in("light", request, batcher.served, make_response)
+    return await answer_in("answers", request, batcher.served, make_response)
+
+
+async def _answers(
+    request: Request, batcher: Batcher, questions: Sequence[schemas.PredictQuestion]
+) -> list[list[Prediction]]:
+    """The answers of questions. Those for a relation are heavy work: their price is that of all relations."""
+    answers = iter(await batcher.submit([each for each in questions if each.relation is not None]))
+    pairs = [each for each in questions if each.relation is None]
+    queues, predictor = request.app.state.queues, batcher.served.predictor
+    relations = iter(await queues["heavy"].run(partial(relation_answers, predictor, pairs)) if pairs else ())
+    return [next(relations if each.relation is None else answers) for each in questions]
 
 
 def _check_batch(served: ServedModel, questions: Sequence[schemas.PredictQuestion], new: Collection[str] = ()) -> None:
@@ -110,7 +123,7 @@ def fold_in(served: ServedModel, body: schemas.FoldInRequest) -> schemas.Predict
     return schemas.PredictBatchResponse(answers=answers)
 
 
-@endpoint(router, "/classify", methods=("POST",), queue="light")
+@endpoint(router, "/classify", methods=("POST",))
 def classify(served: ServedModel, body: schemas.ClassifyRequest) -> schemas.ClassifyResponse:
     """Classify triples as true or false. The probability assumes as many true as false triples."""
     if served.predictor.calibration is None:
