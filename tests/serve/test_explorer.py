@@ -168,6 +168,23 @@ def test_a_supported_fact_shows_its_paths(open_page, models):
     expect(page.locator("h1")).to_have_text(tail)
 
 
+LABEL_BOXES = "[...document.querySelectorAll('.graph .edge text')].map((one) => one.getBoundingClientRect().toJSON())"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_facts_between_the_same_two_do_not_overlap(open_page, models, width):
+    graph = models["family"].graph
+    head = next(h for h, r, _ in graph.names_of(graph.train) if r == "spouse")
+    facts = [{"fact": [head, "spouse", {"variable": "x"}]}, {"fact": [{"variable": "x"}, "spouse", head]}]
+    query = quote(json.dumps({"select": "x", "where": {"and": facts}}), safe="")
+    page = open_page(f"#/ask/json/{query}", width=width)
+    expect(page.locator(".graph .edge text")).to_have_count(2)
+    one, other = page.evaluate(LABEL_BOXES)
+    apart = [other["left"] - one["right"], one["left"] - other["right"]]
+    apart += [other["top"] - one["bottom"], one["top"] - other["bottom"]]
+    assert max(apart) >= 0, (one, other)
+
+
 def test_an_empty_explanation_says_what_was_looked_for(open_page):
     page = open_page("#/why/entity_001/relation_02/entity_650?model=hub")
     expect(page.locator(".card h2")).to_have_text("No supporting path of known facts")

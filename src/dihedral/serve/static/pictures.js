@@ -261,7 +261,9 @@ function witnessEdge(fact, places, lane, letters, id) {
   if (!length) return svg("text", { class: "edge", x: from.x, y: from.y - 16, "text-anchor": "middle" }, label); // a fact about itself
   const side = fact.head < fact.tail ? 1 : -1; // so that lanes do not depend on the direction of the fact
   const bend = { x: (from.x + to.x) / 2 - side * lane * 60 * y / length, y: (from.y + to.y) / 2 + side * lane * 60 * x / length };
-  const at = { x: (from.x + to.x) / 4 + bend.x / 2, y: (from.y + to.y) / 4 + bend.y / 2 };
+  const t = 0.5 + (Math.abs(y) > Math.abs(x) ? 0.2 * side * lane : 0); // labels of steep lanes lie below each other
+  const along = (axis) => (1 - t) ** 2 * from[axis] + 2 * t * (1 - t) * bend[axis] + t ** 2 * to[axis];
+  const at = { x: along("x"), y: along("y") };
   const cut = (end) => { // where the edge leaves a node: below it, its name is in the way
     const distance = Math.hypot(bend.x - end.x, bend.y - end.y) || 1;
     const [dx, dy] = [(bend.x - end.x) / distance, (bend.y - end.y) / distance];
