@@ -74,3 +74,21 @@ def test_rules_below_a_confidence_derive_nothing(derived):
     assert len(nothing) == 0 and nothing.to_arrow().num_rows == 0 and nothing.to_quads() == ""
     with pytest.raises(DihedralError, match="min_confidence is 2; it must be between 0 and 1"):
         materialise(rules, graph, min_confidence=2)
+
+
+def test_rules_that_derive_too_many_facts_are_refused_before_they_are_applied(derived, monkeypatch):
+    monkeypatch.setattr("dihedral.interpretation.derivation.MAX_DERIVED", 3)
+    monkeypatch.setattr("dihedral.interpretation.derivation._new_facts", None)
+    with pytest.raises(
+        DihedralError, match="the rules derive 4 facts, some of them perhaps several times, and the lim"
+    ):
+        materialise(derived.rules, derived.graph)
+
+
+def test_a_rule_with_too_many_paths_from_one_entity_is_refused(monkeypatch):
+    graph = dh.Graph.from_names([(f"a{i}", "r", f"b{j}") for i in range(6) for j in range(6)])
+    rule = path_rule(["r", "~r", "r", "~r", "r"], "r", graph.relations)  # 6 * 5 * 5 * 4 * 4 paths from each entity
+    assert len(materialise([rule], graph).facts) == 0  # all hold already
+    monkeypatch.setattr("dihedral.graph.joins.MAX_GROUP", 6 * 6 * 5 * 5)
+    with pytest.raises(DihedralError, match="paths of a rule start at one entity, and the limit is 900; use a shorter"):
+        materialise([rule], graph)

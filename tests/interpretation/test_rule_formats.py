@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -208,3 +209,38 @@ def test_names_that_a_format_cannot_hold_are_refused(counted, names):
 def test_unknown_formats_are_refused():
     with pytest.raises(DihedralError, match="format is 'prolog'; choose amie"):
         write_rules([], "prolog")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"support": "3"}, "support is '3'"),
+        ({"support": -1}, "are not all from 0"),
+        ({"head_facts": 1 << 60}, "are not all from 0"),
+        ({"score": "best"}, "score is 'best'"),
+        ({"examples": [[["a", "r"]]]}, "not enough values"),
+        ({"examples": [[["a", "r", 3]]]}, "examples is"),
+        ({"body": ["r"]}, "is not a JSON list of rules"),
+        ({"interval": {"low": 0.5}}, "is not a JSON list of rules"),
+        ({"head": {"subject": {"variable": "X"}, "relation": "\ud800", "object": {"variable": "Y"}}}, "UnicodeEnc"),
+        ({"text": json.loads("[" * 99 + "]" * 99)}, "nested more than 100 deep"),
+    ],
+)  # fmt: skip
+def test_a_rule_in_json_has_values_of_its_types(counted, tmp_path, change, message):
+    (first, *_) = json.loads(write_rules(counted[:1], "json"))
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps([first]))
+    assert len(read_rules(path).rules) == 1
+    path.write_text(json.dumps([first | change]))
+    with pytest.raises(DihedralError, match=message) as refused:
+        read_rules(path)
+    assert len(str(refused.value)) < 400
+
+
+def test_a_file_of_rules_is_bounded_and_no_device(tmp_path, monkeypatch):
+    with pytest.raises(DihedralError, match="'/dev/zero' cannot be read: it is not a regular file"):
+        read_rules("/dev/zero")
+    monkeypatch.setattr("dihedral.io.files.MAX_TEXT_BYTES", 1 << 20)
+    (tmp_path / "rules.txt").write_bytes(b"\n" * ((1 << 20) + 1))
+    with pytest.raises(DihedralError, match="it has more than 1 MiB"):
+        read_rules(tmp_path / "rules.txt")

@@ -151,3 +151,14 @@ def test_a_lock_that_is_never_released_ends_in_an_error(journal, monkeypatch):
     monkeypatch.setattr(journals, "MAX_WAIT_SECONDS", 0.05)
     with journal.locked(), pytest.raises(DihedralError, match="locked by another process"), journal.locked():
         pass
+
+
+@pytest.mark.parametrize("more", [b"", b'{"number": 4}\n'])
+def test_a_journal_that_is_rewritten_in_place_is_read_from_the_start(journal, more):
+    with journal.locked() as append:
+        append([{"number": 1}, {"number": 2}])
+    assert journal.read() == ([{"number": 1}, {"number": 2}], False)
+    with journal.path.open("r+b") as stream:
+        stream.write(b'{"number": 8}\n{"number": 9}\n' + more)
+    rows, replaced = journal.read()
+    assert replaced and [row["number"] for row in rows] == [8, 9, 4][: len(rows)] and len(rows) == 2 + bool(more)

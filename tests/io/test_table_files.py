@@ -41,13 +41,13 @@ def test_a_name_that_a_tsv_file_cannot_hold_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_names_that_are_formulas_are_made_safe_on_request(tmp_path, suffix):
-    names = ["=1+1", "+a", "-b", "@c", "plain", "a=b", ""]
+    names = ["=1+1", "+a", "-b", "@c", '"=2', "plain", "a=b", ""]
     table = pa.table({"name": names, "score": [-1.5] * len(names)})
     write_table(table, tmp_path / f"a{suffix}")
     assert "'" not in (tmp_path / f"a{suffix}").read_text()
     write_table(table, tmp_path / f"a{suffix}", spreadsheet_safe=True)
     text = (tmp_path / f"a{suffix}").read_text()
-    assert text.count("'") == 4 and "'=1+1" in text and "'@c" in text and "-1.5" in text and "'-1.5" not in text
+    assert text.count("'") == 5 and "'=1+1" in text and "'@c" in text and "-1.5" in text and "'-1.5" not in text
 
 
 def test_rows_have_the_numbers_of_their_first_lines(tmp_path):

@@ -654,3 +654,14 @@ def test_a_path_model_is_served_without_what_needs_vectors(tmp_path):
         assert rules and client.get("/v1/compose", params={"steps": "spouse"}).json()["K"] == 8
         refused = client.get("/v1/map")
         assert refused.status_code == 422 and "vectors" in refused.json()["detail"]
+
+
+def test_an_answer_that_fails_is_json_without_what_failed(family_folder, monkeypatch):
+    def fail(*_):
+        raise ValueError("a secret")
+
+    app = create_app(read_models([str(family_folder)]))
+    monkeypatch.setattr("dihedral.serve.served_model.ServedModel.check_cost", fail)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.get("/v1/missing")
+    assert answer.status_code == 500 and answer.json()["detail"] == "the server failed to answer; its log says why"

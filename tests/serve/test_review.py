@@ -19,6 +19,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import dihedral as dh
+from dihedral.io.jsonl import LockedError
 from dihedral.serve.app import create_app
 from dihedral.serve.served_model import ServedModel
 from dihedral.store.folder import relabel_model
@@ -268,3 +269,25 @@ def test_reviewers_in_the_server_and_on_the_command_line_lose_nothing(folder, pr
     assert {name: len(reviews.opinions(name)) for name in ("eve", "kim", "lou", "mo")} == {
         "eve": 40, "kim": 60, "lou": 60, "mo": 60,
     }  # fmt: skip
+
+
+def test_a_decision_that_waits_for_another_process_delays_no_lookup(client, folder, monkeypatch):
+    """Its lock is held by somebody else: the answer is 503 with a time to try again, and names no path."""
+    waiting, go = threading.Event(), threading.Event()
+
+    def wait(journal, descriptor):
+        waiting.set()
+        go.wait()
+        raise LockedError(f"{str(journal.path)!r} is locked by another process; try again later")
+
+    monkeypatch.setattr("dihedral.io.jsonl.Journal._wait", wait)
+    row = {"head": "man_0000", "relation": "parent", "tail": "man_0001", "decision": "accept", "reviewer": "eve"}
+    with ThreadPoolExecutor(20) as pool:
+        decided = [pool.submit(client.post, "/v1/review", json=row) for _ in range(20)]
+        waiting.wait()
+        assert client.get("/v1/entities?search=man").status_code == client.get("/v1/review").status_code == 200
+        go.set()
+        for each in decided:
+            answer = each.result()
+            assert answer.status_code == 503 and answer.headers["retry-after"] == "5"
+            assert answer.json()["detail"] == "'reviews.jsonl' is locked by another process; try again later"

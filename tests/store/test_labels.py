@@ -124,3 +124,11 @@ def test_labels_of_another_vocabulary_are_refused(folder):
     (folder / "model.json").write_text(json.dumps(manifest))
     with pytest.raises(DihedralError, match=r"does not hold \d+ labels"):
         dh.load(folder)
+
+
+@pytest.mark.parametrize("text", ["label", "description"])
+def test_labels_have_a_greatest_length(folder, text):
+    before = content_of(folder)
+    with pytest.raises(DihedralError, match="a label, description or type has 10,001 characters; it may have 10,000"):
+        relabel_model(folder, {"man_0001": {"label": "Mister", text: "x" * 10_001}}, "en")
+    assert content_of(folder) == before

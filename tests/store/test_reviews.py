@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import threading
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dihedral import DihedralError
+from dihedral.store.review_files import to_text
 from dihedral.store.reviews import Decision, Reviews, clean
 
 FACT, OTHER = ("ann", "knows", "bob"), ("bob", "knows", "ann")
@@ -20,6 +25,10 @@ def reviews(tmp_path) -> Reviews:
 
 def decide(reviews: Reviews, decision: str, fact=FACT, reviewer="eve", note="") -> None:
     reviews.add(Decision(fact, decision, reviewer, "", note))
+
+
+def verdict_of(reviews: Reviews, fact) -> str | None:
+    return verdict(reviews, fact)
 
 
 def verdict(reviews: Reviews, fact=FACT) -> str | None:
@@ -170,3 +179,66 @@ def test_a_copy_does_not_replace_decisions(reviews, tmp_path):
     with pytest.raises(DihedralError, match="decisions are never overwritten"):
         reviews.copy_to(other)
     assert Reviews(other).facts("reject") == [("b", "r", "a")]
+
+
+def test_many_decisions_about_one_fact_are_added_at_once(reviews, monkeypatch):
+    written = []
+    append = reviews.journal._append
+    monkeypatch.setattr(reviews.journal, "_append", lambda *given: written.append(1) or append(*given))
+    verdicts = ["accept", "reject", "reject"] * 1000
+    assert reviews.add(*(Decision(FACT, each, "eve", "") for each in verdicts)) == 2000 and written == [1]
+    assert verdict(reviews) == "reject"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["accept", "reject", "skip", "undo"]), st.integers(0, 1), st.integers(0, 2))))
+def test_what_stands_is_what_a_reader_of_the_journal_would_find(tmp_path_factory, steps):
+    reviews, left = Reviews(tmp_path_factory.mktemp("reviews")), []
+    for number, (verdict, which, who) in enumerate(steps):
+        fact, reviewer = (FACT, OTHER)[which], f"reviewer {who}"
+        own = [each for each in left if each[1:3] == (fact, reviewer)]
+        if verdict == "undo":
+            if own:
+                reviews.undo(reviewer, fact)
+                left.remove(own[-1])
+            continue
+        decision = Decision(fact, verdict, reviewer, f"2026-01-01T00:00:{number:02}+00:00", note=str(number))
+        assert reviews.add(decision) == 1
+        left.append((verdict, fact, reviewer, number))
+    for fact in (FACT, OTHER):
+        latest = {each[2]: each for each in left if each[1] == fact}
+        judged = [each for each in latest.values() if each[0] != "skip"]
+        stands = max(judged, key=lambda each: each[3])[0] if judged else None
+        assert verdict_of(reviews, fact) == verdict_of(Reviews(reviews.path.parent), fact) == stands
+
+
+def test_who_waits_for_the_lock_keeps_nobody_from_reading(reviews, monkeypatch):
+    decide(reviews, "accept")
+    waiting, go = threading.Event(), threading.Event()
+    monkeypatch.setattr(reviews.journal, "_wait", lambda descriptor: waiting.set() or go.wait())
+    writer = threading.Thread(target=decide, args=(reviews, "reject"))
+    writer.start()
+    waiting.wait()
+    assert verdict(reviews) == "accept"
+    go.set()
+    writer.join()
+    assert verdict(reviews) == "reject"
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00", "3000-01-01"])
+def test_a_time_that_nobody_can_have_is_refused(reviews, time):
+    with pytest.raises(DihedralError, match=f"time is '{re.escape(time)}'"):
+        reviews.add(Decision(FACT, "accept", "eve", time))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 5.0, -0.1])
+def test_a_probability_is_from_0_to_1(reviews, value):
+    with pytest.raises(DihedralError, match=f"the probability of .* is {value}; it must be between 0 and 1"):
+        reviews.add(Decision(FACT, "accept", "eve", "", "", value))
+
+
+def test_half_a_character_in_the_journal_does_not_stop_an_export(reviews, tmp_path):
+    decide(reviews, "accept", ("ann", "knows", "😀"))
+    decide(reviews, "accept")
+    path = tmp_path / "reviews.jsonl"
+    path.write_text(path.read_text().replace("\\ud83d", "\\ud93d\\u0041"))
+    assert to_text(Reviews(tmp_path), "tsv").count("\n") == 2 and list(Reviews(tmp_path).standing()) == [FACT]

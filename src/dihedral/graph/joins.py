@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dihedral.errors import DihedralError
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.steps import inverse_ids
 from dihedral.runtime import interruption
@@ -23,6 +24,7 @@ Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Triple = tuple[int, int, int]
 
+MAX_GROUP = 1 << 23  # paths from one entity that are held together: about 1 GB for six variables
 TILE = 1 << 20  # facts looked at together: bounds memory, and how long one operation holds up other threads
 
 
@@ -142,6 +144,10 @@ def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = Non
     if groups is not None:
         bounds = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
         costs = np.add.reduceat(costs, bounds[:-1])
+        if (most := int(costs.max(initial=0))) > MAX_GROUP:
+            raise DihedralError(
+                f"{most:,} paths of a rule start at one entity, and the limit is {MAX_GROUP:,}; use a shorter rule"
+            )
     for tile in tiles(costs, TILE):
         interruption.check()
         here = slice(bounds[tile.start], bounds[tile.stop])

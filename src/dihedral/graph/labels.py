@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dihedral.graph.vocabulary import Vocabulary
 
 COLUMNS = ("label", "description", "type", "language")
+MAX_LENGTH = 10_000  # characters of a label, a description or a type
 LANGUAGES = ("en",)  # preferred by default
 
 
@@ -119,7 +120,10 @@ def _clean(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Text on one line, without blanks around it."""
     import pyarrow.compute as pc
 
-    return pc.utf8_trim_whitespace(pc.replace_substring_regex(pc.fill_null(texts, ""), r"\s+", " "))
+    cleaned = pc.utf8_trim_whitespace(pc.replace_substring_regex(pc.fill_null(texts, ""), r"\s+", " "))
+    if (longest := pc.max(pc.utf8_length(cleaned)).as_py() or 0) > MAX_LENGTH:
+        raise DihedralError(f"a label, description or type has {longest:,} characters; it may have {MAX_LENGTH:,}")
+    return cleaned
 
 
 def narrow(texts: pa.Array | pa.ChunkedArray) -> pa.Array:

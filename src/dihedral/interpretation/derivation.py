@@ -21,6 +21,7 @@ from dihedral.io.table_files import write_table
 
 SUFFIXES = (".tsv", ".csv", ".parquet", ".nt", ".nq")
 PARTS = ("head", "relation", "tail")
+MAX_DERIVED = 10_000_000  # derivations: about 2 GB
 XSD = "http://www.w3.org/2001/XMLSchema#"
 RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
@@ -124,6 +125,12 @@ def materialise(
         counted.append(counter.count(rule))
     kept = [rule for rule in counted if rule.counts and rule.counts.support >= min_support]
     kept = sorted((rule for rule in kept if rule.confidence >= min_confidence), key=_rank)
+    most = sum(rule.counts.pairs - rule.counts.support for rule in kept if rule.counts)
+    if most > MAX_DERIVED:
+        raise DihedralError(
+            f"the rules derive {most:,} facts, some of them perhaps several times, and the limit is {MAX_DERIVED:,}; "
+            "raise the minimum confidence or support, or give fewer rules"
+        )
     triples, bindings = [np.zeros((0, 3), np.int32)], []
     for number, rule in enumerate(kept):
         report(len(rules) + number, 2 * len(rules))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.patterns import Interval, RuleCount
 from dihedral.interpretation.horn import BETWEEN, Atom, Constant, HornRule, Term, make_rule
+from dihedral.io.files import parse_json, read_record, read_text
 from dihedral.io.iris import BASE, check_base, to_iri
 
 AMIE_COLUMNS = (
@@ -27,6 +28,7 @@ AMIE_COLUMNS = (
 )  # fmt: skip
 AMIE_VARIABLES = {"X": "?a", "Y": "?b"} | {name: f"?{chr(ord(name) + 2).lower()}" for name in BETWEEN}
 ANYBURL_VARIABLE = re.compile("[A-Z]")
+MAX_COUNT = 1 << 53  # in JSON
 ShowRule = Callable[[HornRule], str]  # how a rule is shown to people
 
 
@@ -174,13 +176,33 @@ def _atom_dict(atom: Atom) -> dict[str, Any]:
     return {"subject": subject, "relation": atom.relation, "object": object_}
 
 
-def _parse_json(content: dict[str, Any]) -> Parsed:
-    head, interval = _dict_atom(content["head"]), content["interval"] and Interval(**content["interval"])
-    count = RuleCount(content["support"], content["body_pairs"], content["pca_pairs"], interval)
-    examples = tuple(tuple((h, r, t) for h, r, t in example) for example in content["examples"])
-    known = {"counts": count, "head_size": content["head_facts"], "score": content["score"], "examples": examples}
-    functional = head.object if content.get("functional") == "tail" else head.subject
-    return Parsed([_dict_atom(atom) for atom in content["body"]], head, functional, known)
+@dataclass(frozen=True)
+class _JsonRule:
+    """A rule in JSON, without what is only read by people."""
+
+    head: dict[str, Any]
+    body: list[Any]
+    support: int
+    body_pairs: int
+    pca_pairs: int
+    head_facts: int
+    score: float | None
+    examples: list[list[list[str]]]
+    interval: dict[str, float] | None
+    functional: str = "head"
+
+
+def _parse_json(content: Any) -> Parsed:
+    found = read_record(_JsonRule, content)
+    numbers = found.support, found.body_pairs, found.pca_pairs, found.head_facts
+    if not all(0 <= number <= MAX_COUNT for number in numbers):
+        raise ValueError(f"its counts {numbers} are not all from 0 to {MAX_COUNT:,}")
+    head, interval = _dict_atom(found.head), found.interval and Interval(**found.interval)  # type: ignore[arg-type]
+    count = RuleCount(found.support, found.body_pairs, found.pca_pairs, interval or None)
+    examples = tuple(tuple((h, r, t) for h, r, t in example) for example in found.examples)
+    known = {"counts": count, "head_size": found.head_facts, "score": found.score, "examples": examples}
+    functional = head.object if found.functional == "tail" else head.subject
+    return Parsed([_dict_atom(atom) for atom in found.body], head, functional, known)
 
 
 def _dict_atom(content: dict[str, Any]) -> Atom:
@@ -246,9 +268,11 @@ def read_rules(path: str | Path) -> RuleFile:
     again. Rules without a body and rules about an entity and itself are left out.
     """
     try:
-        text = Path(path).read_text("utf-8")
+        text = read_text(Path(path))
     except FileNotFoundError:
         raise DihedralError(f"file {str(path)!r} does not exist; give a file of rules") from None
+    except OSError as error:
+        raise DihedralError(f"file {str(path)!r} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DihedralError(f"file {str(path)!r} is not UTF-8: {error}") from None
     found = RuleFile([], [])
@@ -267,9 +291,11 @@ def _parse(text: str, path: str) -> list[tuple[int, Parsed]]:
     """The rules of a file, with their lines or their places in a list."""
     if text.lstrip().startswith("["):
         try:
-            return list(enumerate(map(_parse_json, json.loads(text)), 1))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DihedralError(f"{path!r}, the file is not a JSON list of rules: {error!r}") from None
+            content = parse_json(text)
+            json.dumps(content, ensure_ascii=False).encode()  # an error if names hold what is no character
+            return list(enumerate(map(_parse_json, content), 1))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DihedralError(f"{path!r}, the file is not a JSON list of rules: {error!r:.200}") from None
     parse, found = _parse_amie if "=>" in text else _parse_anyburl, []
     for number, line in enumerate(text.splitlines(), 1):
         try:

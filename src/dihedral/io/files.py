@@ -29,6 +29,7 @@ from dihedral.errors import DihedralError
 Record = TypeVar("Record")
 MAX_JSON_BYTES = 8 << 20  # Python takes up to thirty times as much for the objects in it
 MAX_JSON_DEPTH = 100
+MAX_TEXT_BYTES = 64 << 20  # of a file that a user names
 _PARTIAL = re.compile(r"\.\w{8}\.partial-dihedral")  # of `atomic_path`
 _STRING = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)  # one that is not closed goes to the end
 
@@ -89,6 +90,17 @@ def remove_files(folder: Path, names: re.Pattern[str]) -> None:
 def write_text(path: Path, text: str) -> None:
     with atomic_path(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that the user named, which may be a link, but no device; otherwise an OSError."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with path.open("rb") as stream:
+        content = stream.read(MAX_TEXT_BYTES + 1)
+    if len(content) > MAX_TEXT_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {MAX_TEXT_BYTES >> 20} MiB")
+    return content.decode("utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -23,6 +23,8 @@ MAX_BYTES = 256 << 20
 MAX_WAIT_SECONDS = 10.0  # for the lock, which is held for milliseconds
 POLL_SECONDS = 0.002
 
+TAIL = 1024  # bytes before the place, by which a file that was rewritten is noticed
+
 Append = Callable[[Sequence[dict[str, Any]]], None]
 
 
@@ -49,13 +51,17 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
+class LockedError(DihedralError):
+    """Another process keeps the lock."""
+
+
 class Journal:
     """A journal, and how far it has been read."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path, self.max_bytes = path, max_bytes
         self._file: tuple[int, int] | None = None  # device and inode of what was read
-        self._place = 0
+        self._place, self._tail = 0, b""
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
         """The objects appended since the last call, without damaged lines, and whether the file is another one."""
@@ -63,7 +69,7 @@ class Journal:
             with open(self.path, "rb", opener=open_file) as stream:
                 return self._read(stream)
         except FileNotFoundError:
-            replaced, self._file, self._place = self._file is not None, None, 0
+            replaced, self._file, self._place, self._tail = self._file is not None, None, 0, b""
             return [], replaced
         except OSError as error:
             raise DihedralError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
@@ -73,13 +79,15 @@ class Journal:
         if status.st_size > self.max_bytes:
             raise DihedralError(f"{str(self.path)!r} cannot be read: it has more than {self.max_bytes >> 20} MiB")
         file = status.st_dev, status.st_ino
-        replaced = self._file is not None and (file != self._file or status.st_size < self._place)
-        if self._file is None or replaced:
-            self._file, self._place = file, 0
-        stream.seek(self._place)
+        stream.seek(self._place - len(self._tail))
+        same = file == self._file and status.st_size >= self._place and stream.read(len(self._tail)) == self._tail
+        replaced = self._file is not None and not same
+        if not same:
+            self._file, self._place, self._tail = file, 0, b""
+            stream.seek(0)
         content = stream.read(self.max_bytes)
         complete = content[: content.rfind(b"\n") + 1]  # the rest is being written, or was never finished
-        self._place += len(complete)
+        self._place, self._tail = self._place + len(complete), (self._tail + complete)[-TAIL:]
         rows = []
         for line in complete.split(b"\n"):
             if len(line) <= MAX_LINE_BYTES:
@@ -107,7 +115,7 @@ class Journal:
                 return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise DihedralError(f"{str(self.path)!r} is locked by another process; try again later") from None
+                    raise LockedError(f"{str(self.path)!r} is locked by another process; try again later") from None
                 time.sleep(POLL_SECONDS)
             except OSError:  # a file system without locks: appending is still atomic
                 return None

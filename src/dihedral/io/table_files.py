@@ -247,7 +247,7 @@ def _without_formulas(table: pa.Table) -> pa.Table:
 
     for place, field in enumerate(table.schema):
         if field.type in (pa.string(), pa.large_string()):
-            safe = pc.replace_substring_regex(table.column(place), r"^([=+\-@\t\r])", r"'\1")
+            safe = pc.replace_substring_regex(table.column(place), r'^("*[=+\-@\t\r])', r"'\1")
             table = table.set_column(place, field, safe)
     return table
 

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 import dihedral as dh
 from dihedral.errors import DihedralError
 from dihedral.graph.vocabulary import AmbiguousNameError
+from dihedral.io.jsonl import LockedError
 from dihedral.runtime.interruption import InterruptedWorkError
 from dihedral.serve.batching import Batcher
 from dihedral.serve.guard import Guard, Metrics, busy_response, check_key, error_response
@@ -59,6 +60,7 @@ def create_app(
     app.add_exception_handler(DihedralError, _refused)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
     app.add_middleware(Guard, metrics=metrics, requests=requests, api_key=api_key, hosts=hosts)
     return app
 
@@ -73,9 +75,18 @@ def _unknown_name(request: Request, error: Any) -> Response:  # not a coroutine:
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, InterruptedWorkError):
         error = BusyError(request.app.state.requests.refusal)
+    text = str(error)
+    for batcher in request.app.state.batchers.values():  # a client need not know where files are
+        text = text.replace(f"{batcher.served.folder}/", "")
+    if isinstance(error, LockedError):
+        error = BusyError(text)
     if isinstance(error, BusyError):
         return busy_response(error)
-    return error_response(422, str(error), error.names if isinstance(error, AmbiguousNameError) else None)
+    return error_response(422, text, error.names if isinstance(error, AmbiguousNameError) else None)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return error_response(500, "the server failed to answer; its log says why")
 
 
 async def _validation_error(request: Request, error: Any) -> Response:

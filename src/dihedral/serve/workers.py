@@ -16,9 +16,9 @@ from dihedral.runtime.interruption import Interruption
 from dihedral.runtime.threads import num_cores
 
 Result = TypeVar("Result")
-Queue = Literal["answers", "light", "heavy", "slow"]
-"""Answers of the batcher as JSON; lookups: milliseconds. Explanations, classification, path queries, products: up to
-seconds. Rule mining and missing facts: up to the time limit."""
+Queue = Literal["answers", "light", "decisions", "heavy", "slow"]
+"""Answers of the batcher as JSON; lookups: milliseconds. Decisions of reviewers: they wait for the lock of their file.
+Explanations, classification, path queries, products: up to seconds. Rule mining and missing facts: up to the limit."""
 
 WORKERS = max(1, min(4, num_cores()))
 MAX_WAITING = 100  # requests in one queue; more get status 503
@@ -62,6 +62,7 @@ def make_queues() -> dict[Queue, Workers]:
     """The classes of work of one server. Predictions have their own queue, that of the batcher."""
     return {
         "answers": Workers(1),
+        "decisions": Workers(1),
         "light": Workers(WORKERS),
         "heavy": Workers(max(1, WORKERS // 2)),
         "slow": Workers(1),

@@ -7,11 +7,12 @@ latest accept or reject stands; nobody can take back or skip away what another h
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,6 +26,8 @@ from dihedral.io.jsonl import Append, Journal
 FILE = "reviews.jsonl"
 MAX_REVIEWER, MAX_NOTE = 100, 2000  # characters
 UNDO = "undo"
+MAX_AHEAD = timedelta(days=1)  # clocks differ
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fact = tuple[str, str, str]
 Verdict = Literal["accept", "reject", "skip"]
@@ -58,6 +61,8 @@ class Decision:
         note = row.get("note", "")
         if not all(isinstance(text, str) for text in (*texts, note)) or row["decision"] not in (*VERDICTS, UNDO):
             return None
+        if SURROGATE.search("".join(map(str, (*texts, note)))):  # half of a damaged emoji, which no name can hold
+            return None
         head, relation, tail, decision, reviewer, time = map(str, texts)
         likely = [_probability(row.get(name)) for name in ("probability", "uncorrected")]
         return cls((head, relation, tail), decision, reviewer, time, note, *likely)
@@ -74,7 +79,10 @@ class Reviews:
     def __init__(self, folder: Path) -> None:
         self.journal = Journal(folder / FILE)
         self._lock = threading.RLock()
-        self._all: list[Decision] = []  # those not taken back, in order
+        self._all: dict[int, Decision] = {}  # those not taken back, by their number, in order
+        self._about: dict[tuple[str, Fact], list[int]] = {}  # the numbers of those of a reviewer about a fact
+        self._count = 0
+        self._standing: dict[Fact, Decision] | None = None
 
     @property
     def path(self) -> Path:
@@ -83,35 +91,33 @@ class Reviews:
     # --- reading -------------------------------------------------------------------------------
 
     @contextmanager
-    def _current(self) -> Iterator[list[Decision]]:
+    def _current(self) -> Iterator[Collection[Decision]]:
         """All decisions that were not taken back."""
         with self._lock:
             rows, replaced = self.journal.read()
             if replaced:
                 self._all.clear()
+                self._about.clear()
+            if rows or replaced:
+                self._standing = None
             for decision in filter(None, map(Decision.from_dict, rows)):
+                own = self._about.setdefault((decision.reviewer, decision.fact), [])
                 if decision.decision != UNDO:
-                    self._all.append(decision)
-                elif (place := self._latest_place(decision.reviewer, decision.fact)) is not None:
-                    del self._all[place]
-            yield self._all
-
-    def _latest_place(self, reviewer: str, fact: Fact | None) -> int | None:
-        """The place of the latest decision of a reviewer, about any fact or about one."""
-        own = ((i, each) for i, each in reversed(list(enumerate(self._all))) if each.reviewer == reviewer)
-        return next((i for i, each in own if fact is None or each.fact == fact), None)
+                    self._count += 1
+                    self._all[self._count] = decision
+                    own.append(self._count)
+                elif own:
+                    del self._all[own.pop()]
+            yield self._all.values()
 
     def standing(self) -> dict[Fact, Decision]:
-        """The accept or reject that stands for each fact, in the order in which they were made."""
+        """The accept or reject that stands for each fact, in the order in which they were made; do not change it."""
         with self._current() as decisions:
-            latest, found = _latest(decisions), dict[Fact, Decision]()
-            for each in decisions:
-                if each.decision == "skip" or latest[each.fact, each.reviewer] is not each:
-                    continue
-                if each.fact not in found or each.time >= found[each.fact].time:
-                    found.pop(each.fact, None)  # the latest comes last
-                    found[each.fact] = each
-            return found
+            if self._standing is not None:
+                return self._standing
+            stands = {fact: _stands(about) for fact, about in _opinions(decisions).items()}
+            self._standing = {each.fact: each for each in decisions if stands[each.fact] is each}
+            return self._standing
 
     def facts(self, verdict: Verdict) -> list[Fact]:
         """The facts with a verdict; with "skip", those that a reviewer skipped and nobody decided."""
@@ -148,40 +154,43 @@ class Reviews:
     def disputed(self) -> set[Fact]:
         """The facts that one reviewer accepts and another rejects."""
         with self._current() as decisions:
-            verdicts = {(each.fact, each.decision) for each in _latest(decisions).values()}
-            return {fact for fact, verdict in verdicts if verdict == "accept" and (fact, "reject") in verdicts}
+            found = {fact: {each.decision for each in about.values()} for fact, about in _opinions(decisions).items()}
+            return {fact for fact, verdicts in found.items() if {"accept", "reject"} <= verdicts}
 
     # --- writing -------------------------------------------------------------------------------
 
     @contextmanager
     def _writing(self) -> Iterator[Append]:
-        with self._lock, self.journal.locked() as append, self._current():
+        # the file's lock comes first: who waits for it keeps nobody from reading
+        with self.journal.locked() as append, self._lock, self._current():
             yield append
 
     def add(self, *decisions: Decision) -> int:
         """Keep decisions on the disk and return how many were new: the same decision again changes nothing."""
-        left, count = [_checked(each) for each in decisions], 0
-        if not left:
+        checked, new = [_checked(each) for each in decisions], []
+        if not checked:
             return 0
         with self._writing() as append:
-            while left:  # several about a fact are added one after the other
-                first = {each.fact: each for each in reversed(left)}
-                standing, latest = self.standing(), _latest(self._all)
-                new = [each for each in left if first[each.fact] is each and not _is_made(each, latest, standing)]
-                if new:
-                    append([each.to_dict() for each in new])
-                left, count = [each for each in left if first[each.fact] is not each], count + len(new)
-        return count
+            opinions = _opinions(self._all.values())
+            for each in checked:
+                about = opinions.setdefault(each.fact, {})
+                if not _is_made(each, about):
+                    about.pop(each.reviewer, None)
+                    about[each.reviewer] = each
+                    new.append(each.to_dict())
+            if new:
+                append(new)
+        return len(new)
 
     def undo(self, reviewer: str, fact: Fact | None = None) -> Decision:
         """Take back the latest decision of a reviewer, or that about a fact; returns what was taken back."""
         reviewer = check_reviewer(reviewer)
         with self._writing() as append:
-            place = self._latest_place(reviewer, fact)
-            if place is None:
+            own = (each for each in reversed(self._all.values()) if each.reviewer == reviewer)
+            undone = next((each for each in own if fact in (None, each.fact)), None)
+            if undone is None:
                 about = "" if fact is None else f" about {fact!r:.300}"
                 raise DihedralError(f"reviewer {reviewer!r} has made no decision{about} that can be undone")
-            undone = self._all[place]
             append([Decision(undone.fact, UNDO, reviewer, now()).to_dict()])
         return undone
 
@@ -208,9 +217,12 @@ def utc(text: str) -> str:
         return ""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise DihedralError(f"time is {text!r:.80}; write it as {now()}") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
+    if found > datetime.now(UTC) + MAX_AHEAD:
+        raise DihedralError(f"time is {text!r:.80}, which is in the future; it is now {now()}")
+    return found.isoformat(timespec="milliseconds")
 
 
 def clean(text: str) -> str:
@@ -235,18 +247,35 @@ def _checked(decision: Decision) -> Decision:
     note = clean(decision.note)
     if len(note) > MAX_NOTE:
         raise DihedralError(f"the note has {len(note):,} characters; it may have at most {MAX_NOTE:,}")
+    for value in (decision.probability, decision.uncorrected):
+        if value is not None and not 0 <= value <= 1:
+            raise DihedralError(f"the probability of {decision.fact!r:.300} is {value}; it must be between 0 and 1")
     reviewer, time = check_reviewer(decision.reviewer), utc(decision.time) or now()
     return replace(decision, reviewer=reviewer, time=time, note=note)
 
 
-def _latest(decisions: Iterable[Decision]) -> dict[tuple[Fact, str], Decision]:
-    """The latest decision of each reviewer about each fact."""
-    return {(each.fact, each.reviewer): each for each in decisions}
+def _opinions(decisions: Iterable[Decision]) -> dict[Fact, dict[str, Decision]]:
+    """The latest decision of each reviewer about each fact, in the order in which they were made."""
+    found: dict[Fact, dict[str, Decision]] = {}
+    for each in decisions:
+        about = found.setdefault(each.fact, {})
+        about.pop(each.reviewer, None)
+        about[each.reviewer] = each
+    return found
 
 
-def _is_made(decision: Decision, latest: dict[tuple[Fact, str], Decision], standing: dict[Fact, Decision]) -> bool:
+def _stands(opinions: dict[str, Decision]) -> Decision | None:
+    """The latest accept or reject of those about one fact."""
+    found = None
+    for each in opinions.values():
+        if each.decision != "skip" and (found is None or each.time >= found.time):
+            found = each
+    return found
+
+
+def _is_made(decision: Decision, opinions: dict[str, Decision]) -> bool:
     """Whether this is what the reviewer has decided already, and nobody has decided otherwise since."""
-    known = latest.get((decision.fact, decision.reviewer))
+    known = opinions.get(decision.reviewer)
     if known is None or (known.decision, known.note) != (decision.decision, decision.note):
         return False
-    return decision.decision == "skip" or standing.get(decision.fact) is known
+    return decision.decision == "skip" or _stands(opinions) is known

@@ -109,7 +109,7 @@ def _counts(reviews: Reviews) -> schemas.ReviewCounts:
     return schemas.ReviewCounts(**{PAST[verdict]: len(reviews.facts(verdict)) for verdict in get_args(Verdict)})
 
 
-@endpoint(router, "/review", methods=("POST",), queue="light", responses=READ_ONLY)
+@endpoint(router, "/review", methods=("POST",), queue="decisions", responses=READ_ONLY)
 def decide(served: ServedModel, request: Request, body: schemas.ReviewRequest) -> schemas.DecidedResponse:
     """Keep a decision beside the model. It is on the disk when the answer comes."""
     if not request.app.state.takes_decisions:
