@@ -25,6 +25,15 @@ def test_the_kinds_of_rules_are_those_that_python_finds(cli, model_folder, predi
     assert any(rule["kind"] == "skew-symmetric" for rule in found)
 
 
+def test_rules_are_listed_for_one_relation(cli, model_folder):
+    options = ("rules", model_folder, "--min-support", 1, "--min-score", 0, "--kind", "composition", "--json")
+    heads = [rule["head"] for rule in cli(*options).rows]
+    found = [rule["head"] for rule in cli(*options, "--relation", heads[-1]).rows]
+    assert found == [head for head in heads if head == heads[-1]]
+    refused = cli("rules", model_folder, "--constants", "tail", "--relation", heads[-1])
+    assert refused.code == 2 and "--constants is given with --relation" in refused.err
+
+
 def test_mined_rules_are_printed_in_other_formats_and_read_back(cli, model_folder, tmp_path):
     options = ("rules", model_folder, "--min-support", 1, "--top", 5)
     amie = cli(*options, "--format", "amie")

@@ -246,6 +246,20 @@ def test_rules_below_the_minimum_confidence_are_left_out(kin):
     assert any(len(rule.body) == 3 for rule in longer) and all(rule.confidence >= 0.9 for rule in longer)
 
 
+@pytest.mark.parametrize("relation", ["parent", "spouse", "parent_in_law"])
+def test_the_rules_for_a_relation_are_those_of_all_rules_that_imply_it(kin, relation):
+    options = {"min_support": 1, "min_score": 0.0, "top": 10_000, "examples": 0}
+    every, found = find_rules(kin, **options), find_rules(kin, relation=relation, **options)
+    assert {str(rule) for rule in found if rule.kind != "inverse"} == {
+        str(rule) for rule in every if rule.kind != "inverse" and rule.head == relation
+    }
+    pairs = {(rule.body[0].removeprefix("~"), rule.head) for rule in every if rule.kind == "inverse"}
+    assert {rule.body[0] for rule in found if rule.kind == "inverse"} == {
+        f"~{next(name for name in pair if name != relation)}" for pair in pairs if relation in pair
+    }
+    assert {rule.head for rule in find_rules(kin, relation=relation, kinds="composition", length=3)} == {relation}
+
+
 @pytest.mark.parametrize(("sort", "length"), [("confidence", 2), ("belief", 2), ("support", 2), ("confidence", 3)])
 def test_rules_come_in_the_order_asked_for(kin, sort, length):
     rules = find_rules(kin, min_support=1, sort=sort, length=length)

@@ -30,6 +30,7 @@ def rules_command(
     model: Annotated[Path, typer.Argument(help="A model folder; with --read it may also be a graph.")],
     data: Annotated[str | None, typer.Option(help="Count in this graph instead of the model's own.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; by default all.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Only rules that imply this relation.")] = None,
     min_support: Annotated[int, typer.Option(help="Minimum support: pairs for which body and head hold.")] = 10,
     top: Annotated[int, typer.Option(help="Maximum number of rules per kind.")] = 100,
     inverses: Annotated[bool, typer.Option(help="Whether compositions may follow relations backwards.")] = True,
@@ -64,8 +65,9 @@ def rules_command(
     predictor = dh.load(model, device=device)
     graph = None if data is None else read_data(data, columns, all_as="train")
     if constants is not None:
-        if kind or as_csv:
-            raise DihedralError(f"--constants is given with {'--kind' if kind else '--csv'}; leave one of the two out")
+        if kind or relation or as_csv:
+            other = "--kind" if kind else "--relation" if relation else "--csv"
+            raise DihedralError(f"--constants is given with {other}; leave one of the two out")
         found = find_constant_rules(
             predictor, graph, side=constants, inverses=inverses, min_support=min_support, top=top, min_score=min_score,  # type: ignore[arg-type]
             min_confidence=min_confidence, sort=sort,  # type: ignore[arg-type]
@@ -75,8 +77,8 @@ def rules_command(
     kinds: tuple[Any, ...] = tuple(kind or KINDS)
     with counted_bar("scoring bodies") as on_progress:
         rules = find_rules(
-            predictor, graph, kinds=kinds, min_support=min_support, top=top, inverses=inverses, length=length,
-            min_score=min_score, min_confidence=min_confidence, sort=sort, on_progress=on_progress,  # type: ignore[arg-type]
+            predictor, graph, kinds=kinds, relation=relation, min_support=min_support, top=top, inverses=inverses,
+            length=length, min_score=min_score, min_confidence=min_confidence, sort=sort, on_progress=on_progress,  # type: ignore[arg-type]
         )  # fmt: skip
     if format is not None:
         counted = predictor.graph if graph is None else predictor.align(graph)

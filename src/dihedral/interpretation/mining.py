@@ -112,6 +112,7 @@ def find_rules(
     graph: Graph | None = None,
     *,
     kinds: tuple[Kind, ...] = KINDS,
+    relation: str | None = None,
     min_support: int = 10,
     top: int = 100,
     inverses: bool = True,
@@ -125,6 +126,7 @@ def find_rules(
     """The best rules of each kind, in one order.
 
     graph: count rules in the training triples of this graph instead of the model's own.
+    relation: only rules that imply this relation.
     min_support: the minimum support: pairs that the body joins and the head relation holds. Of a skew-symmetric
     relation it is the minimum number of pairs that are not reversed.
     inverses: the body of a composition may walk relations backwards.
@@ -141,8 +143,9 @@ def find_rules(
             raise DihedralError(f"kind is {kind!r}; choose {', '.join(KINDS)}")
     check_limits(min_support, top, min_score, min_confidence, sort)
     facts = predictor.graph if graph is None else predictor.align(graph)
+    head = None if relation is None else facts.relations.id(relation)
     miner = RuleMiner(
-        predictor, facts, min_support, top, examples, min_score, min_confidence, sort,
+        predictor, facts, head, min_support, top, examples, min_score, min_confidence, sort,
         on_progress or (lambda done, total: None),
     )  # fmt: skip
     rules: list[MinedRule] = []
@@ -171,6 +174,7 @@ class RuleMiner:
 
     predictor: Predictor
     facts: Graph
+    head: int | None  # the relation that rules are wanted for
     min_support: int
     top: int
     examples: int
@@ -194,12 +198,13 @@ class RuleMiner:
     def name(self, step: int) -> str:
         return Step.from_id(step, self.num_relations).name(self.facts.relations)
 
-    def _values(self, belief: Any, support: Any, pairs: Any) -> NDArray[np.float64]:
-        """What rules [n] are ordered by; -inf for those of too little belief or confidence."""
+    def _values(self, heads: Any, belief: Any, support: Any, pairs: Any) -> NDArray[np.float64]:
+        """What rules [n] are ordered by; -inf for those of too little belief or confidence, or with another head."""
         pairs = np.maximum(pairs, 1)
         low, _ = wilson_interval(support / pairs, pairs)
         value: Any = {"belief": belief, "support": support, "confidence": low}[self.sort]
-        return np.where((belief >= self.min_score) & (support >= self.min_confidence * pairs), value, -np.inf)
+        wanted = (self.head is None) | (heads == self.head)
+        return np.where(wanted & (belief >= self.min_score) & (support >= self.min_confidence * pairs), value, -np.inf)
 
     # --- symmetric relations and inverse pairs: ~r₂ ⇒ r₁ ----------------------------------------
 
@@ -213,12 +218,14 @@ class RuleMiner:
         )
         for kind, share, support in of_one:
             enough = (support >= self.min_support) & (share >= 0.5) & (kind in kinds)
-            best = _descending(np.where(enough, self._values(share, support, self.size), -np.inf))[: self.top]
+            best = _descending(np.where(enough, self._values(every, share, support, self.size), -np.inf))[: self.top]
             rules += [self._reversal(kind, r, r, float(share[r])) for r in best]
         if "inverse" in kinds:
             first, second, support = self.pruning.reversals.pairs(self.min_support)
+            turned = second == self.head
+            first, second = np.where(turned, second, first), np.where(turned, first, second)
             both = self._mutual_beliefs(first, second)
-            best = _descending(self._values(both, support, self.size[second]))[: self.top]
+            best = _descending(self._values(first, both, support, self.size[second]))[: self.top]
             rules += [self._reversal("inverse", int(first[i]), int(second[i]), float(both[i])) for i in best]
         return rules
 
@@ -248,7 +255,7 @@ class RuleMiner:
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
         chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
         rules = [(tuple(rule[:2]), rule[2]) for rule in chains.rules.tolist()]
-        values = self._values(np.ones(len(rules)), chains.support, chains.body)
+        values = self._values(chains.rules[:, 2], np.ones(len(rules)), chains.support, chains.body)
         kept = iter(_descending(values))
         if self.sort != "belief":  # otherwise all are scored, and then the best are looked at
             kept = islice((i for i in kept if self.pruning.is_new(*rules[i])), CONSIDERED * self.top)
@@ -272,7 +279,7 @@ class RuleMiner:
             if not self.pruning.is_new(body, head):
                 continue
             numbers = count_rule(self.index, body, head)
-            value = float(self._values(score, numbers.support, numbers.pairs))
+            value = float(self._values(head, score, numbers.support, numbers.pairs))
             enough = numbers.support >= self.min_support and value > -np.inf
             if enough and self.pruning.adds(body, head, numbers.support / numbers.pairs):
                 found.append((value, score, body, head))
@@ -335,6 +342,9 @@ class RuleMiner:
     def _scores(self, bodies: Ids, heads_of: Any, starts: int | None = None) -> Iterator[tuple[int, Matrix]]:
         """Belief scores of bodies in batches: the first body, and the scores of the heads that each may have [n, R]."""
         size = max(BATCH, MAX_SCORES // self.num_relations)
+        if heads_of is None and self.head is not None:
+            place = np.arange(len(bodies))
+            heads_of = ones(place, np.full_like(place, self.head), (len(bodies), self.num_relations))
         for start in range(0, len(bodies), size):
             here = slice(start, start + size)
             heads = None if heads_of is None else heads_of[here]
