@@ -44,3 +44,9 @@ def test_format_version_1_is_described(cli, fixtures):
 def test_a_folder_without_a_model_is_rejected(cli, tmp_path):
     done = cli("info", tmp_path)
     assert (done.code, done.err) == (2, f"error: '{tmp_path}' is not a model folder: it has no model.json\n")
+
+
+def test_settings_that_a_model_ignores_are_not_printed(cli, model_folder, path_model_folder):
+    table, paths = (cli("info", folder).out for folder in (model_folder, path_model_folder))
+    assert "recipe.steps" in paths and "recipe.entity_lr" not in paths and "recipe.negatives" not in paths
+    assert "recipe.entity_lr" in table and "recipe.steps" not in table

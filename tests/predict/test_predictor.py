@@ -288,6 +288,22 @@ def test_similar_entities_have_the_highest_cosines(predictor, family):
         predictor.similar("man_0003", top=0)
 
 
+def test_entities_of_a_path_model_are_compared_by_their_facts_of_each_step(path_predictor):
+    graph = path_predictor.graph
+    counts = np.zeros((graph.num_entities, 2 * graph.num_relations))
+    for head, relation, tail in graph.train.tolist():
+        counts[head, relation] += 1
+        counts[tail, relation + graph.num_relations] += 1
+    profiles = np.log1p(counts) * np.log1p(graph.num_entities / (counts > 0).sum(0))
+    profiles /= np.linalg.norm(profiles, axis=1, keepdims=True)
+    own = graph.entities.id("man_0003")
+    cosines = dict(zip(graph.entities, profiles @ profiles[own], strict=True))
+    found = path_predictor.similar("man_0003", top=5)
+    assert [each.similarity for each in found] == pytest.approx([cosines[each.entity] for each in found], abs=1e-5)
+    del cosines["man_0003"]
+    assert found[0].similarity == pytest.approx(max(cosines.values()), abs=1e-5)
+
+
 # --- other graphs ---------------------------------------------------------------------------------
 
 OTHERS = [("ann", "spouse", "bob"), ("bob", "parent", "cid"), ("cid", "child", "bob"), ("dan", "sibling", "bob")]

@@ -94,7 +94,6 @@ def test_a_scorer_without_vectors_answers_queries(counting):
 @pytest.mark.parametrize(
     ("use", "purpose"),
     [
-        (lambda p: p.similar("man_0000"), "the similarity of entities"),
         (lambda p: dh.algebra(p), "the algebra"),
         (lambda p: dh.explain(p, "man_0000", "spouse", "woman_0011"), "an explanation"),
         (lambda p: p.fold_in("new", [("new", "spouse", "woman_0011")]), "fold-in"),

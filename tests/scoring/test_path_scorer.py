@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -56,3 +59,10 @@ def test_a_known_fact_scores_as_in_the_graph_without_it(graph, scorer):
     for side in SIDES:
         mine = scorer.rank_counts(fact, side, graph.index.answers)
         assert all(map(torch.equal, mine, other.rank_counts(fact, side, graph.index.answers)))
+
+
+def test_a_scorer_in_use_can_be_copied_and_pickled(graph, scorer):
+    triples = torch.from_numpy(graph.test).long()
+    scores = scorer.score(triples)
+    for other in (copy.deepcopy(scorer), pickle.loads(pickle.dumps(scorer))):  # noqa: S301
+        assert torch.equal(other.score(triples), scores)

@@ -635,7 +635,7 @@ def test_get_and_post_accept_the_model_in_the_query(client, path, body):
         assert statuses == [200 if model == "family" else 404] * 2
 
 
-def test_a_path_model_is_served_without_what_needs_vectors(tmp_path):
+def test_a_path_model_is_served_but_for_what_needs_vectors(tmp_path):
     recipe = dh.Recipe(
         model="dihedral-argmax", objective="paths", K=8, dimension=8, steps=2, epochs=8, relation_init=0.5,
         relation_lr=0.01, batch_size=32,
@@ -646,13 +646,23 @@ def test_a_path_model_is_served_without_what_needs_vectors(tmp_path):
         expected = predictor.predict(head="man_0000", relation="spouse", top=2)
         assert [each["tail"] for each in found.json()["predictions"]] == [each.tail for each in expected]
         entity = client.get("/v1/entity", params={"name": "man_0000"})
-        assert entity.status_code == 200 and entity.json()["similar"] == []
+        assert [each["entity"] for each in entity.json()["similar"]] == [
+            each.entity for each in predictor.similar("man_0000", top=8)
+        ]
+        assert len(client.get("/v1/map").json()["names"]) == 100
         rules = client.get("/v1/rules", params={"kind": "inverse"}).json()["rules"]
         assert [rule["body"] for rule in rules] == [
             list(rule.body) for rule in dh.find_rules(predictor, kinds="inverse")
         ]
         assert rules and client.get("/v1/compose", params={"steps": "spouse"}).json()["K"] == 8
-        refused = client.get("/v1/map")
+        explained = client.get(
+            "/v1/explain", params=dict(zip(("head", "relation", "tail"), expected[0][:3], strict=True))
+        )
+        shares = [path["share"] for path in explained.json()["paths"]]
+        assert shares and shares == sorted(shares, reverse=True) and explained.json()["added"] is not None
+        body = {"entities": ["zoe"], "facts": [{"head": "zoe", "relation": "sibling", "tail": "man_0001"}]}
+        body |= {"questions": [{"head": "zoe", "relation": "sibling"}]}
+        refused = client.post("/v1/fold-in", json=body)
         assert refused.status_code == 422 and "vectors" in refused.json()["detail"]
 
 

@@ -186,7 +186,7 @@ def similar_command(
     wide: opt.Wide = False,
     json: opt.Json = False,
 ) -> None:
-    """List the entities with the highest cosine similarity to an entity.
+    """List the entities with the highest cosine similarity to an entity; a path model compares numbers of facts.
 
     Example: dihedral similar out/umls virus
     """

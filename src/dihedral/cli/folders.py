@@ -17,6 +17,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
 from dihedral.learn import Interrupted
+from dihedral.objectives.recipe import applicable
 from dihedral.store.folder import describe, relabel_model
 from dihedral.store.manifest import holds_model, read_manifest
 from dihedral.store.reviews import Fact
@@ -46,7 +47,7 @@ def info_command(model: opt.ModelFolder, wide: opt.Wide = False, json: opt.Json 
 def _print(content: dict[str, Any]) -> None:
     content["notes"] = "; ".join(content.get("notes", ()))
     simple = {key: value for key, value in content.items() if not isinstance(value, (dict, list)) and value != ""}
-    settings = {f"recipe.{key}": value for key, value in content["recipe"].items() if value != ""}
+    settings = {f"recipe.{key}": value for key, value in applicable(content["recipe"]).items() if value != ""}
     print_table("", ["", ""], [[key, str(value)] for key, value in {**simple, **settings}.items()])
     for split in SPLITS:
         if split in content["metrics"]:

@@ -40,6 +40,7 @@ class PathEdges:
     def __init__(self, keys: Tensor, starts: Tensor, ends: Tensor, num_entities: int, num_relations: int) -> None:
         """The arrays of a `GraphIndex`: keys (entity · 2R + step), sorted, and the edges of each."""
         self.num_entities, self.num_relations = num_entities, num_relations
+        self._made_of = keys, starts, ends, num_entities, num_relations
         rows = torch.searchsorted(keys, torch.arange(num_entities + 1, device=keys.device) * (2 * num_relations))
         steps = (keys % (2 * num_relations)).int()
         self.device = keys.device
@@ -55,6 +56,9 @@ class PathEdges:
         self.logs = np.log(np.maximum(1, np.arange(max_degree + 2, dtype=np.float32)))
         self._free: dict[tuple[int, int], list[Any]] = {}  # memory by steps and components
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return PathEdges, self._made_of  # copies and pickles hold neither the memory nor its lock
 
     @cached_property
     def edges(self) -> Any:

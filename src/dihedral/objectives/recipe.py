@@ -314,6 +314,16 @@ def _resolved(settings: Settings) -> dict[str, Any]:
     return read
 
 
+def applicable(settings: Settings) -> dict[str, Any]:
+    """The settings that the model and the objective do not ignore."""
+
+    def holds(condition: Condition) -> bool:
+        return condition.holds(settings.get(condition.on, _FIELDS[condition.on].default))
+
+    when = {name: field.metadata["when"] for name, field in _FIELDS.items()}
+    return {name: value for name, value in settings.items() if all(map(holds, when.get(name, ())))}
+
+
 def _unmet(settings: Settings) -> list[tuple[str, Condition]]:
     """Settings that differ from their default although they do not apply, each with the first condition not met."""
     found = []

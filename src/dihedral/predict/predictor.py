@@ -42,6 +42,7 @@ from dihedral.update.folding import Context, make_context, place_entities
 from dihedral.update.update import update
 
 NO_RULES = CountedRules.none()
+MAX_PROFILE = 256  # steps that entities without vectors are compared by
 MAX_PAIRS = 1 << 18  # triples of (head, ?, tail) that are scored at a time
 
 
@@ -57,7 +58,7 @@ class Prediction(NamedTuple):
 
 
 class Similar(NamedTuple):
-    """An entity with a similar vector."""
+    """An entity with a similar vector, or with facts of similar relations."""
 
     entity: str
     similarity: float  # cosine
@@ -354,11 +355,25 @@ class Predictor:
         )
         return list(found)
 
+    @cached_property
+    def entity_vectors(self) -> Tensor:
+        """The vectors [N, n] of entities; without any in the model, how many facts they have of each step, log(1 + n).
+
+        Steps that few entities have count more, and of more than `MAX_PROFILE` steps those of most entities count.
+        """
+        if isinstance(self.scorer, EmbeddingScorer):
+            return self.scorer.entities
+        index, entities = self.graph.train_index, torch.arange(self.graph.num_entities)
+        members = index.member_counts
+        steps = members.topk(min(MAX_PROFILE, len(members))).indices
+        counts = torch.stack([index.counts(entities, step.expand_as(entities)) for step in steps], 1)
+        return counts.log1p() * (len(entities) / members[steps].clamp(min=1)).log1p()
+
     def similar(self, entity: str, *, top: int = 10) -> Results[Similar]:
-        """The entities whose vectors have the highest cosine with that of an entity."""
+        """The entities whose vectors (`entity_vectors`) have the highest cosine with that of an entity."""
         if top < 1:
             raise DihedralError(f"top is {top}; ask for at least 1 entity")
-        vectors = need_embeddings(self.scorer, "the similarity of entities").entities
+        vectors = self.entity_vectors
         own = self.graph.entities.id(entity)
         cosines = torch.nn.functional.cosine_similarity(vectors, vectors[[own]])
         cosines[own] = -2.0  # itself comes last

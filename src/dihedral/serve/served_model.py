@@ -25,7 +25,6 @@ from dihedral.io.jsonl import read_lines
 from dihedral.learn.checkpoint import RunFolder
 from dihedral.predict.completion import missing_facts
 from dihedral.predict.reviewing import Proposal, fact_of
-from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.serve.schemas import MAX_ATOMS, MAX_TOP, MapResponse, ModelResponse, RelationSummary
 from dihedral.store.folder import describe
 from dihedral.store.graph_files import load_words
@@ -73,7 +72,6 @@ class ServedModel:
         for search in (self.entity_search, self.relation_search):
             search.names.unknown_name = partial(_unknown_name, search)  # type: ignore[method-assign]
         self.entity_search.search("a", 1)  # imports and maps what the first request would wait for
-        self.has_vectors = isinstance(self.predictor.scorer, EmbeddingScorer)
         is_discrete = self.predictor.trained.relations.is_discrete
         self.algebra: Algebra | None = dh.algebra(self.predictor) if is_discrete else None
         self.description = describe(folder)  # read once: another model may be saved there later

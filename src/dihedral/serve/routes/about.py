@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import FileResponse
 
+from dihedral.objectives.recipe import applicable
 from dihedral.serve import schemas
 from dihedral.serve.batching import Batcher
 from dihedral.serve.routes.common import ERROR_RESPONSES, endpoint
@@ -37,6 +38,7 @@ def info(served: ServedModel) -> schemas.InfoResponse:
 def _summary(served: ServedModel) -> dict[str, Any]:
     kind, settings = served.description["model"], served.description["settings"]
     own = {"name": served.name, "kind": kind, "K": settings.get("K"), "facts": len(served.graph.known)}
+    own["recipe"] = applicable(served.description["recipe"])
     return served.description | own
 
 

@@ -79,7 +79,7 @@ def entity(served: ServedModel, name: NameParam, top: TopParam = 200) -> schemas
         total=int(served.num_facts[number]),
         num_relations=num_relations,
         facts=facts,
-        similar=served.predictor.similar(names[number], top=MAX_SIMILAR) if served.has_vectors else [],
+        similar=served.predictor.similar(names[number], top=MAX_SIMILAR),
     )
 
 

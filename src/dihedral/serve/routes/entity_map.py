@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.scoring.embedding import need_embeddings
 from dihedral.serve import schemas
 from dihedral.serve.routes.common import ERROR_RESPONSES, endpoint
 from dihedral.serve.served_model import ServedModel
@@ -39,7 +38,7 @@ def map_(
 def _compute(served: ServedModel, method: Method) -> schemas.MapResponse:
     graph = served.graph
     drawn = graph.by_degree[: MAX_POINTS[method]].astype(np.int64)
-    vectors = need_embeddings(served.predictor.scorer, "a map of entities").entities
+    vectors = served.predictor.entity_vectors
     found = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
     largest = list(served.types.items())[:MAX_TYPES]
     places = np.full(graph.num_entities, -1)  # the type of each entity: of several, the smallest

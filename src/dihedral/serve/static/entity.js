@@ -47,7 +47,7 @@ export async function entityPage([nameOrPrefixed], model, info) {
           found.facts.some((fact) => HELD_OUT[fact.split]) && el("p", { class: "muted" }, "The model was not trained on facts that are marked valid or test."), [...groups].map(([pair, facts]) => factGroup(pair, facts)),
           found.total === 0 && el("p", { class: "muted" }, "no facts"),
           el("h2", {}, "Similar"), el("ul", { class: "chips" }, found.similar.map((each) => el("li", {}, entityLink(each.entity),
-            el("small", { title: "cosine similarity of the two vectors" }, each.similarity.toFixed(2)))))),
+            el("small", { title: "cosine similarity of the two vectors, or of the numbers of facts if the model has no vectors" }, each.similarity.toFixed(2)))))),
         predicted),
     ],
   };
