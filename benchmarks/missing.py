@@ -5,13 +5,13 @@ probabilities, nor the filter of known facts sees them. The fit estimates how ma
 are in no split count as wrong.
 
     python -m benchmarks.missing --graphs umls family-neural-lp
-    python -m benchmarks.missing --graphs umls --hold-outs 50
+    python -m benchmarks.missing --graphs umls --hold-outs 50 --models out/missing
 
 Measured are: the best facts over all relations; the ten best answers to the questions of missing facts, by the number
 of known facts about the entity that is asked about; judgements of missing facts and of as many false ones, of which
-half are drawn from the best proposals that are not missing facts. `--hold-outs` divides valid and test in other ways,
-fits probabilities again, and counts how often the stated intervals hold what was found. A row replaces that of the
-same graph in results/missing.json.
+half are drawn from the best proposals that are not missing facts; the ten best answers to queries of several facts, drawn
+from all facts. `--hold-outs` divides valid and test in other ways, fits probabilities again, and counts how often the
+stated intervals hold what was found. A row replaces that of the same graph in results/missing.json.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ import torch
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from benchmarks.small_graphs import open_graph
+from dihedral.ask import OneOf, Query, Variable
+from dihedral.ask.answer_calibration import SHAPES, draw_queries, fit_answers
+from dihedral.ask.asking import PlannedQuery
+from dihedral.ask.messages import KnownSteps, Semantics, evaluate
 from dihedral.graph import Graph
+from dihedral.graph.index import GraphIndex
 from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.graph.triples import Triples
 from dihedral.predict.predictor import Predictor
@@ -47,7 +52,8 @@ from dihedral.runtime.environment import environment
 
 CUTS = (20, 100, 500, 1000)
 DEGREES = ((1, 1), (2, 3), (4, 10), (11, 1 << 40))
-TOP = 10  # answers to each question
+TOP = 10  # answers to each question and query
+QUERIES = 60  # of each shape
 GRAPHS = ("umls", "kinships", "family", "family-neural-lp", "nations")
 
 
@@ -64,6 +70,8 @@ def completed(trained: Predictor, seed: int | None = None) -> tuple[Predictor, T
     """A predictor of the graph to complete, with probabilities that were fitted on it, and what is missing."""
     graph, missing = hold_out(trained.graph, seed)
     calibration = fit_calibration(trained.scorer, graph)
+    if seed is None:
+        calibration = replace(calibration, queries=fit_answers(trained.scorer, graph))
     return Predictor(replace(trained.trained, graph=graph, calibration=calibration)), missing
 
 
@@ -137,6 +145,29 @@ def _pairs(sides: dict[int, list[np.ndarray]]) -> int:
     return 10 * sum(len(heads) + len(tails) for heads, tails in sides.values())
 
 
+def queries(predictor: Predictor, missing: Triples) -> dict[str, Any]:
+    """The ten best answers that known facts do not give to queries of each shape: what is claimed, and what holds."""
+    graph = predictor.graph
+    facts = GraphIndex.build([graph.train, graph.valid, missing], graph.num_entities, graph.num_relations)
+    plans = draw_queries(facts, QUERIES, seed=1)
+    named = Query(Variable("x"), OneOf(Variable("x"), (graph.entities[0],)))
+    found = predictor.ask_many([PlannedQuery(named, plan) for plan in plans], top=TOP, known="exclude")
+    rows = []
+    for number, (plan, messages) in enumerate(evaluate(plans, KnownSteps(facts), Semantics(width=1))):
+        holds = messages[plan].best == 0
+        rows += [
+            (SHAPES[number // QUERIES], answer.probability, bool(holds[graph.entities.id(answer.entity)]))
+            for answer in found[number]
+        ]
+    shape, likely, truth = map(np.array, zip(*rows, strict=True))
+    chosen = {"all": np.ones(len(shape), bool), **{each: shape == each for each in SHAPES}}
+    return {
+        each: {"answers": int(here.sum()), "claimed": float(likely[here].mean()), "holds": float(truth[here].mean()),
+               "error": expected_error(reliability(likely[here], truth[here]))}
+        for each, here in chosen.items() if here.any()
+    }  # fmt: skip
+
+
 def coverage(trained: Predictor, count: int) -> dict[str, Any]:
     """Over other hold-outs: how often the interval of the list held what was found, and the mean difference."""
     found: dict[str, list[dict[str, float]]] = {}
@@ -178,9 +209,18 @@ def measure(trained: Predictor, hold_outs: int) -> dict[str, Any]:
         "estimate": asdict(predictor.calibration.missing), "fit_seconds": round(seconds, 1),
         "list": best_list(predictor, missing), "rules": implied_by_rules(predictor, missing, 100),
         "answers": answers(predictor, missing), "judgements": judgements(predictor, missing),
+        "queries": queries(predictor, missing) if predictor.calibration.queries else None,
         "hold_outs": coverage(trained, hold_outs) if hold_outs else None,
         "valid_mrr": trained.metrics["valid"]["both"]["mrr"],
     }  # fmt: skip
+
+
+def open_model(models: Path | None, name: str, limits: dict[str, Any]) -> Predictor:
+    """The stored model of a graph, or one that is trained now."""
+    folder = models / Path(name).stem if models else None
+    if folder and folder.exists():
+        return dh.load(folder)
+    return dh.train(open_graph(name), out=folder, **limits)
 
 
 def main() -> None:
@@ -189,12 +229,13 @@ def main() -> None:
     parser.add_argument("--hold-outs", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="of training; by default as long as by default")
     parser.add_argument("--fresh", action="store_true", help="mark the graphs as not looked at before")
+    parser.add_argument("--models", type=Path, help="folder of trained models; those that it lacks are added")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     limits = {"minutes": options.minutes, "device": options.device, "progress": False}
     for name in options.graphs:
-        trained = dh.train(open_graph(name), **limits)
+        trained = open_model(options.models, name, limits)
         row = measure(trained, options.hold_outs) | {"minutes": options.minutes, "fresh": options.fresh}
         print(json.dumps(row), flush=True)
         record = options.out / "missing.json"

@@ -4,9 +4,6 @@ QUERIES is a folder with valid_TYPE.jsonl.xz for the nine types of Query2Box, in
 facts are known. Each hard answer of a query is ranked against the entities of the query set that are not answers.
 Metrics are averaged per query, then over queries; also over the hard answers whose best known proof, among the facts of
 train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537).
-
-The probabilities that answers are shown with are fitted on one half of the queries and measured on the other: the
-expected calibration error is that of the 10 best answers of each query that training facts alone do not give.
 """
 
 from __future__ import annotations
@@ -27,21 +24,17 @@ from torch import Tensor
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
-from dihedral.ask.answer_calibration import MAX_STEPS, answer_features, group_of, probabilities
-from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Message, Semantics, Transitions, evaluate
+from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Semantics, Transitions, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, inputs
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import Step
 from dihedral.predict.predictor import Predictor
-from dihedral.probability.additive import AdditiveModel, fit_additive
-from dihedral.probability.calibration import GROWTH, expected_error, reliability
 
 KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 UNIONS = ("2u", "up")
 INVERSE_SUFFIX = "_reverse"
 BATCH = 100
 SINGLE = 40  # queries timed one by one
-SHOWN = 10  # answers whose probabilities are measured
 METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
 
 
@@ -129,44 +122,6 @@ class Measured:
         return found
 
 
-@dataclass
-class Shown:
-    """The best answers of queries: what their probability is made of, and whether they hold."""
-
-    features: list[Any]
-    groups: list[Any]
-    truth: list[Any]
-    stored: list[Any]  # probabilities by the fit that the model holds
-    held_out: list[Any]  # those of every second query
-
-    def add(self, number: int, query: Asked, message: Message, outside: Tensor, model: AdditiveModel | None) -> None:
-        unknown = message.likely.masked_fill(outside | (message.best == 0), -math.inf)
-        best = unknown.topk(SHOWN).indices
-        best = best[unknown[best] > -math.inf]
-        self.features.append(answer_features(message, best))
-        self.groups.append(np.full(len(best), group_of(query.plan)))
-        self.truth.append(np.isin(best.numpy(), query.all))
-        self.stored.append(np.array(probabilities(model, query.plan, message, best) if model else [0.0] * len(best)))
-        self.held_out.append(np.full(len(best), number % 2 == 1))
-
-    def errors(self, kinds: list[str]) -> dict[str, Any]:
-        """Expected calibration errors on every second query, of a fit on the others and of the fit of the model."""
-        parts = (self.features, self.groups, self.truth, self.stored, self.held_out)
-        features, groups, truth, stored, held_out = map(np.concatenate, parts)
-        kind = np.concatenate([np.full(len(part), name) for part, name in zip(self.truth, kinds, strict=True)])
-        fitted, _ = fit_additive(features[~held_out], groups[~held_out], truth[~held_out], MAX_STEPS, growth=GROWTH)
-        found = {"fitted on half of the queries": fitted.probabilities(features, groups), "stored": stored}
-        rows = {
-            name: {
-                each: expected_error(reliability(values[chosen], truth[chosen]))
-                for each in ("all", *dict.fromkeys(kinds))
-                for chosen in [held_out & ((kind == each) | (each == "all"))]
-            }
-            for name, values in found.items()
-        }
-        return {"answers": int(held_out.sum()), "true": float(truth[held_out].mean()), **rows}
-
-
 def ranks(likely: Tensor, query: Asked, outside: Tensor) -> Tensor:
     """The ranks of the hard answers of a query among the entities that are not answers; a tie counts half."""
     scores = likely.masked_fill(outside, -math.inf)
@@ -177,11 +132,8 @@ def ranks(likely: Tensor, query: Asked, outside: Tensor) -> Tensor:
     return 1 + (len(scores) - up_to) + 0.5 * (up_to - below)
 
 
-def measure(
-    rows: Transitions, asked: list[Asked], outside: Tensor, semantics: Semantics,
-    shown: Shown | None, model: AdditiveModel | None,
-) -> dict[str, Any]:  # fmt: skip
-    """The metrics and times of queries of one type; their best answers are added to `shown`."""
+def measure(rows: Transitions, asked: list[Asked], outside: Tensor, semantics: Semantics) -> dict[str, Any]:
+    """The metrics and times of queries of one type."""
     measured, exact = Measured(), 0
     seconds = used = 0.0
     for start in range(0, len(asked), BATCH):
@@ -190,10 +142,8 @@ def measure(
         found = [messages[plan] for plan, messages in evaluate([each.plan for each in part], rows, semantics)]
         seconds += time.perf_counter() - began
         used += time.process_time() - before
-        for number, (query, message) in enumerate(zip(part, found, strict=True)):
+        for query, message in zip(part, found, strict=True):
             exact += message.exact
-            if shown is not None:
-                shown.add(start + number, query, message, outside, model)
             measured.add(ranks(message.likely, query, outside), query.missing)
     single = []
     for query in asked[:SINGLE]:
@@ -229,32 +179,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     predictor = dh.load(options.model)
-    model = predictor.calibration.queries if predictor.calibration else None
-    shown, kinds, records = Shown([], [], [], [], []), [], []
-    first = options.widths[0], options.conjunction[0], options.ways[0]
+    records = []
     rows = Transitions(predictor.scorer, predictor.graph.train_index.to(predictor.device))
     for kind in options.kinds:
         asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
         outside = torch.ones(predictor.graph.num_entities, dtype=torch.bool)
         outside[entities] = False
         for width, conjunction, ways in product(options.widths, options.conjunction, options.ways):
-            chosen = shown if (width, conjunction, ways) == first else None
-            kinds += [kind] * len(asked) if chosen else []
             semantics = Semantics(conjunction, ways, width=width, floor=options.floor, share=options.share)
             peak_mb()
-            found = measure(rows, asked, outside, semantics, chosen, model)
+            found = measure(rows, asked, outside, semantics)
             setup = {"probabilities": "normalised", "width": width, "conjunction": conjunction, "ways": ways}
             setup["share"] = options.share
             records.append({"kind": kind, **setup, "queries": len(asked), **found, "peak_mb": peak_mb()})
             print(json.dumps(records[-1]), flush=True)
-    errors = shown.errors(kinds)
-    print(json.dumps(errors))
-    content = {
-        "recipe": predictor.recipe.to_dict(),
-        "valid_mrr": _valid_mrr(predictor),
-        "calibration": errors,
-        "rows": records,
-    }
+    content = {"recipe": predictor.recipe.to_dict(), "valid_mrr": _valid_mrr(predictor), "rows": records}
     save(options.name, content, options.out)
 
 

@@ -19,6 +19,7 @@ from dihedral.ask.answer_calibration import (
     probabilities,
 )
 from dihedral.ask.messages import KnownSteps, Semantics, Transitions, evaluate
+from dihedral.ask.tree import path_query
 from dihedral.probability.calibration import Calibration
 from tests.small_graphs import small_probabilities
 
@@ -52,6 +53,16 @@ def test_probabilities_keep_the_order_of_values_and_known_answers_are_certain(tr
         certain = (message.best[order] == 0).numpy()
         assert (found[certain] == 1).all() and (found[~certain] < 1).all()
         assert (np.diff(found[~certain]) <= 1e-12).all()
+
+
+def test_a_path_and_what_is_said_twice_have_one_probability(trained):
+    spouse, parent = Fact("man_0000", "spouse", Y), Fact(Y, "parent", X)
+    asked = (
+        path_query("man_0000", ["spouse", "parent"], trained.graph.relations), Query(X, spouse & parent),
+        Query(X, spouse & parent & spouse), Query(X, (spouse & parent) | (parent & spouse)),
+    )  # fmt: skip
+    found = [[answer[:4] for answer in trained.ask(query, known="exclude")] for query in asked]
+    assert found[0] == found[1] == found[2] == found[3] and all(0 < answer[2] < 1 for answer in found[0])
 
 
 def test_the_fit_is_stored_with_the_model(trained, tmp_path):

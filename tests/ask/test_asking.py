@@ -32,8 +32,8 @@ def test_the_three_forms_of_a_query_have_the_same_answers(predictor):
 def test_a_path_is_the_same_query(predictor):
     path = follow(predictor, "man_0000", ["spouse", "~parent"], top=5)
     asked = predictor.ask(Query(X, Fact("man_0000", "spouse", Y) & Fact(X, "parent", Y)), top=5)
-    assert [(each.entity, each.value, each.facts) for each in path] == [
-        (each.entity, each.value, each.facts) for each in asked
+    assert [(each.entity, each.value, each.probability, each.facts) for each in path] == [
+        (each.entity, each.value, each.probability, each.facts) for each in asked
     ]
     assert [each.variables["step1"] for each in path] == [each.variables["y"] for each in asked]
 

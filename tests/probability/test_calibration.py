@@ -7,8 +7,10 @@ import pytest
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.ask.tree import path_query
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.patterns import wilson_interval
+from dihedral.learn.finish import fit_probabilities
 from dihedral.probability.calibration import (
     Calibration,
     _cuts,
@@ -77,20 +79,38 @@ def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
     assert held[:100].mean() > 0.95
 
 
-def test_the_test_part_changes_no_probability_and_no_order(trained, umls):
-    rng, found = np.random.default_rng(0), []
-    for test in (umls.test, rng.permutation(umls.test), umls.test[:0]):
-        graph = umls.replace(test=test)
-        calibration = fit_calibration(trained.scorer, graph)
-        predictor = dh.Predictor(dh.TrainedModel(trained.model, graph, calibration=calibration))
-        listed = dh.missing_facts(predictor, top=2000).select(["head", "relation", "tail", "probability"]).to_pylist()
-        answers = predictor.predict(head="virus", relation="causes", top=20, order="probability")
-        judged = predictor.classify(list(umls.names_of(umls.test[:50])))
-        found.append((calibration.to_dict(), [p[:4] + p[5:] for p in answers], list(judged), listed))
-    tested = set(umls.names_of(umls.test))
-    unknown = [row for row in found[2][3] if (row["head"], row["relation"], row["tail"]) not in tested]
-    assert found[0] == found[1] and found[0][:3] == found[2][:3]
-    assert len(unknown) > 1000 and unknown == found[0][3][: len(unknown)]
+def shown(predictor, asked):
+    """What a model says about facts: its fit, evidence, orders, lists, answers, judgements, queries and explanations."""
+    ids, columns = predictor.triple_ids(asked), ["head", "relation", "tail", "probability"]
+    path = path_query("virus", ["causes", "~causes"], predictor.graph.relations)
+    return {
+        "fit": predictor.calibration.to_dict(),
+        "evidence": predictor.evidence.features(ids).tolist(),
+        "list": dh.missing_facts(predictor, top=2000).select(columns).to_pylist(),
+        "answers": [
+            (answer.tail, answer.score, answer.probability)
+            for answer in predictor.predict(head="virus", relation="causes", top=20)
+        ],
+        "judgements": list(predictor.classify(asked)),
+        "queries": [answer[:3] for answer in predictor.ask(path, facts="train")],
+        "explanations": [
+            (found.paths, found.similar_facts, found.probability, found.elements)
+            for found in (dh.explain(predictor, *fact) for fact in asked[:3])
+        ],
+    }
+
+
+def test_the_test_part_changes_nothing_that_is_shown(trained, umls):
+    asked, found = list(umls.names_of(umls.test[:50])), [shown(trained, list(umls.names_of(umls.test[:50])))]
+    for test in (np.random.default_rng(0).permutation(umls.test), umls.test[:0]):
+        model = dh.TrainedModel(trained.model, umls.replace(test=test))
+        fit_probabilities(model)
+        found.append(shown(dh.Predictor(model), asked))
+    lists = [each.pop("list") for each in found]
+    assert found[0] == found[1] == found[2]
+    tested = set(umls.names_of(umls.test))  # known, so not listed
+    unknown = [row for row in lists[2] if (row["head"], row["relation"], row["tail"]) not in tested]
+    assert lists[0] == lists[1] and len(unknown) > 1000 and unknown == lists[0][: len(unknown)]
 
 
 def test_the_expected_error_is_the_mean_distance_of_probability_and_true_share():
