@@ -45,14 +45,14 @@ from dihedral.probability.calibration import (
     reliability,
     report_judgements,
 )
-from dihedral.probability.evidence import CountedRules
 from dihedral.probability.ordering import as_triples
 from dihedral.probability.proposals import draw, is_among, sides_of
 from dihedral.runtime.environment import environment
 
 CUTS = (20, 100, 500, 1000)
-DEGREES = ((1, 1), (2, 3), (4, 10), (11, 1 << 40))
+DEGREES = ((0, 1 << 40), (1, 1), (2, 3), (4, 10), (11, 1 << 40))  # all, and by the number of facts
 TOP = 10  # answers to each question and query
+HARD = 5  # of so many times as many of the best wrong proposals as are needed, some are drawn
 QUERIES = 60  # of each shape
 GRAPHS = ("umls", "kinships", "family", "family-neural-lp", "nations")
 
@@ -125,13 +125,17 @@ def judgements(predictor: Predictor, missing: Triples) -> dict[str, dict[str, An
     graph, evidence = predictor.graph, predictor.evidence
     sides = sides_of(evidence)
     proposals, scores = draw(evidence, sides, dict.fromkeys(sides, min(1.0, 2e5 / max(_pairs(sides), 1))), seed=1)
-    wrong = np.where(
-        is_among(proposals, missing, graph.num_entities),
-        1.0,  # is not drawn
-        predictor.calibration.estimate(evidence, proposals, scores)[0].clip(max=1 - 1e-6),
-    )
-    true, false = false_triples(evidence, graph.replace(valid=missing), (proposals.numpy(), wrong), seed=1)
-    hard = is_among(torch.from_numpy(false.astype(np.int64)), proposals.numpy(), graph.num_entities)
+    wrong = ~is_among(proposals, missing, graph.num_entities)
+    proposals, scores = proposals[torch.from_numpy(wrong)], scores[torch.from_numpy(wrong)]
+    doubt = 1 - predictor.calibration.estimate(evidence, proposals, scores)[0].clip(max=1 - 1e-6)
+    best = np.argsort(doubt, kind="stable")[: HARD * (len(missing) // 2)]
+    every = graph.replace(train=np.concatenate([graph.train, graph.valid]), valid=missing)
+    true, false = false_triples(evidence, every, (proposals.numpy()[:0], doubt[:0]), seed=1)
+    rng, half = np.random.default_rng(1), min(len(missing) // 2, len(best))
+    drawn = rng.choice(best, half, replace=False, p=doubt[best] / doubt[best].sum())
+    true = np.concatenate([true, rng.permutation(missing)[:half]])
+    false = np.concatenate([false, proposals.numpy()[drawn]])
+    hard = np.arange(len(true)) >= len(true) - half
     found = {}
     for kind, chosen in (("both kinds", hard | True), ("an entity replaced", ~hard), ("proposals", hard)):
         judged = torch.from_numpy(np.concatenate([true[chosen], false[chosen]]).astype(np.int64))
@@ -182,23 +186,6 @@ def coverage(trained: Predictor, count: int) -> dict[str, Any]:
     } | {"hold_outs": count}  # fmt: skip
 
 
-def implied_by_rules(predictor: Predictor, missing: Triples, length: int) -> float:
-    """The share of the facts that counted rules imply with the highest confidence that are missing facts."""
-    graph, facts = predictor.graph, predictor.graph.index
-    rules = CountedRules.count(facts)
-    triples, values = [], []
-    for relation in range(graph.num_relations):
-        keys, confidence = rules.implied(facts, relation, np.arange(graph.num_entities))
-        head, tail = np.divmod(keys, graph.num_entities)
-        triples.append(np.stack([head, np.full_like(head, relation), tail], axis=1))
-        values.append(confidence)
-    found, order = torch.from_numpy(np.concatenate(triples)), np.concatenate(values)
-    unknown = ((facts.locate(*found.unbind(1)) < 0) & (found[:, 0] != found[:, 2])).numpy()
-    found, order = found[unknown], order[unknown]
-    best = np.lexsort((np.random.default_rng(0).random(len(order)), -order))[:length]
-    return float(is_among(found[best], missing, graph.num_entities).mean())
-
-
 def measure(trained: Predictor, hold_outs: int) -> dict[str, Any]:
     started = time.perf_counter()
     predictor, missing = completed(trained)
@@ -207,7 +194,7 @@ def measure(trained: Predictor, hold_outs: int) -> dict[str, Any]:
         "graph": trained.graph.name, "train": len(trained.graph.train), "valid": len(trained.graph.valid),
         "missing": len(missing), "ratio": len(missing) / len(trained.graph.valid),
         "estimate": asdict(predictor.calibration.missing), "fit_seconds": round(seconds, 1),
-        "list": best_list(predictor, missing), "rules": implied_by_rules(predictor, missing, 100),
+        "list": best_list(predictor, missing),
         "answers": answers(predictor, missing), "judgements": judgements(predictor, missing),
         "queries": queries(predictor, missing) if predictor.calibration.queries else None,
         "hold_outs": coverage(trained, hold_outs) if hold_outs else None,

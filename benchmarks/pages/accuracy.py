@@ -119,9 +119,8 @@ def missing() -> str:
         cells = (f"{listed[cut]['holds']:.2f} / {listed[cut]['claimed']:.2f}" if cut in listed else "" for cut in cuts)
         found = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**estimate)
         name = row["graph"] + (" (fresh)" if row["fresh"] else "")
-        rows.append([name, f"{row['missing']:,}", f"{row['ratio']:.2f}", found, *cells, f"{row['rules']:.2f}"])
-    best = (f"best {cut}" for cut in cuts)
-    header = ["graph", "missing facts", "ratio", "estimate", *best, "rules alone, best 100"]
+        rows.append([name, f"{row['missing']:,}", f"{row['ratio']:.2f}", found, *cells])
+    header = ["graph", "missing facts", "ratio", "estimate", *(f"best {cut}" for cut in cuts)]
     return markdown(header, rows) + source("missing")
 
 
@@ -145,10 +144,10 @@ def answers() -> str:
         by_facts = {each["facts"]: each for each in row["answers"]}
         cells = (
             f"{each['holds']:.3f} / {each['claimed']:.3f}, {each['error']:.3f}" if each else ""
-            for each in map(by_facts.get, (1, 2, 4, 11))
+            for each in map(by_facts.get, (0, 1, 2, 4, 11))
         )
         rows.append([row["graph"], *cells])
-    header = ["graph", "1 fact", "2 or 3", "4 to 10", "more"]
+    header = ["graph", "all", "1 fact", "2 or 3", "4 to 10", "more"]
     return markdown(header, rows) + source("missing")
 
 
@@ -168,14 +167,19 @@ def queries() -> str:
     rows = [[row["kind"], *(number(value(row)) for value in columns), number(row["ms_one"], 1)] for row in found]
     averages = ([value for row in found if (value := column(row)) is not None] for column in columns)
     rows.append(["average", *(number(mean(values)) for values in averages), ""])
-    errors = content["calibration"]
-    text = (
-        f"\nOf the 10 best answers of each query that training facts do not give, {errors['true']:.1%} hold. The "
-        f"expected\ncalibration error of their probabilities is {errors['stored']['all']:.3f} on one half of the "
-        f"queries, and {errors['fitted on half of the queries']['all']:.3f} if fitted on\nthe other half.\n"
-    )
     header = ["type", "Hits@3", "MRR", "CQD-Beam, Hits@3", "one missing, Hits@3", "more missing, Hits@3", "ms"]
-    return markdown(header, rows) + text + source("queries")
+    return markdown(header, rows) + source("queries")
+
+
+def asked() -> str:
+    """Probabilities of the ten best answers to drawn queries that known facts do not give."""
+    rows = []
+    for row in read("missing")["rows"]:
+        if found := row["queries"]:
+            every = found["all"]
+            errors = (number(found[kind]["error"]) if kind in found else "" for kind in CQD)
+            rows.append([row["graph"], f"{every['holds']:.3f} / {every['claimed']:.3f}", number(every["error"]), *errors])
+    return markdown(["graph", "all", "error", *CQD], rows) + source("missing")
 
 
 # --- updates ----------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
         low, ratio, high = (missing[key] for key in ("low", "ratio", "high"))
         say(
             f"\nfacts that are neither in train nor in valid, as a multiple of those in valid: {ratio:.2f} "
-            f"(99 % interval {low:.2f} to {high:.2f}); the graph holds {missing['known']:.2f} of them"
+            f"(95 % interval {low:.2f} to {high:.2f}); the graph holds {missing['known']:.2f} of them"
         )
     measured = calibration.get("judgements", {})
     if measured.get("triples"):

@@ -198,7 +198,7 @@ def fit_calibration(scorer: Scorer, graph: Graph, seed: int = 0, names: tuple[in
     )
     # Facts of test are known, but must not influence probabilities, unless the reader drew them from the user's own.
     known = len(graph.test) / len(graph.valid) if graph.is_divided else 0.0
-    missing = estimate_missing(unseen, held, known)
+    missing, proposals = estimate_missing(proposals, unseen, held, known)
     shares = proposals.at(unseen)
     likely = np.where(held, 1.0, missing.of_unknown(shares))
     true, false = false_triples(evidence, graph, (triples.numpy(), likely), seed)
@@ -227,8 +227,9 @@ def false_triples(
 ) -> tuple[Triples, Triples]:
     """The triples of valid, and one false triple for each; a triple for which none was found is left out.
 
-    One half has one side replaced by an entity that fits it. One half is drawn from the best proposals [n, 3], each
-    with the probability that it does not hold; the probabilities [n] that they do are given.
+    One half has one side replaced by an entity that fits it. One half is drawn from the best proposals [n, 3], each by
+    the probability that it does not hold; the probabilities [n] that they do are given. Some of the drawn ones hold all
+    the same. The square makes up for that: as many are drawn as if each that does not hold had that probability.
     """
     rng, known = np.random.default_rng(seed), graph.evidence_index
     order = rng.permutation(len(graph.valid))
@@ -249,8 +250,9 @@ def false_triples(
     true, false = np.delete(true, open_, 0), np.delete(false, open_, 0)
     triples, likely = proposals
     best = np.argsort(-likely, kind="stable")
-    best = best[likely[best] < 1][: HARD * half]
-    doubt = 1 - likely[best]
+    best = best[likely[best] < 1]
+    best = best[(1 - likely[best]).cumsum() <= HARD * half]
+    doubt = (1 - likely[best]) ** 2
     drawn = rng.choice(best, min(half, len(best)), replace=False, p=doubt / doubt.sum()) if len(best) else best
     true = np.concatenate([true, graph.valid[order[: len(drawn)]]])
     return true, np.concatenate([false, triples[drawn].astype(false.dtype)])

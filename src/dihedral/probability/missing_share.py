@@ -9,20 +9,23 @@ s = V / (V + M + F), and the share of the unknown ones that hold is
 This is learning from positive and unlabelled examples (Elkan & Noto, 2008). Valid is drawn from the true facts at
 random, so μ is the same everywhere. Where no proposal is false, s = 1 / (1 + μ): the share rises with the evidence up
 to that limit. So the limit of a curve with a limit gives μ. Few proposals may not reach it; then a weak assumption
-decides, that most of the best proposals hold.
+decides, that most of the best proposals hold. The same curve gives the shares of the best proposals: where s is near its
+limit, a small error of s is a large one of the probability, and a curve of three numbers has less of it than bins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dihedral.probability.additive import AdditiveModel
+
 MIN_BEST = 100  # the curve is fitted to at least so many proposals, and most of so many are assumed to hold
 BEST_TRUE, BEST_FALSE = 5.0, 0.2  # examples that this assumption is worth
 RATIOS = np.geomspace(0.02, 50, 200)  # of missing facts to those of valid
-LIKELY = 3.32  # 99 % confidence, because the curve is rough: how much less than the best the log likelihood may be
+LIKELY = 1.92  # 95 % confidence: how much less than the best the log likelihood may be
 
 Values = NDArray[np.float64]
 
@@ -32,22 +35,18 @@ class MissingShare:
     """The facts that are in neither train nor valid, as multiples of those in valid."""
 
     ratio: float  # μ, an estimate
-    low: float  # its 99 % confidence interval
+    low: float  # its 95 % confidence interval
     high: float
     known: float  # of these, facts that the graph holds all the same, such as those of test
 
     def of_unknown(self, shares: Values, ratio: float | None = None) -> Values:
         """The share of unknown proposals that hold, from the share that is in valid.
 
-        ratio: facts that the graph does not hold, as a multiple of those in valid. By default, the mean is taken over
-        the estimate and its bounds, weighted as three points with the deviation of the estimate: where nearly all
-        missing facts are known, the estimate of the others may be 0 by chance.
+        ratio: facts that the graph does not hold, as a multiple of those in valid. By default, the mean over the
+        estimate and its bounds, weighted as three points with the deviation of the estimate: where nearly all missing
+        facts are known, the estimate of the others may be 0 by chance.
         """
-        if ratio is not None:
-            return self._of_unknown(shares, ratio)
-        each = [self._of_unknown(shares, each) for each in self._unknown()]
-        found: Values = np.average(each, axis=0, weights=[1, 11, 1])
-        return found
+        return self._of_unknown(shares, float(np.average(self._unknown(), weights=[1, 6, 1])) if ratio is None else ratio)
 
     def bounds(self, shares: Values) -> tuple[Values, Values]:
         """The same with the lowest and with the highest number of missing facts."""
@@ -63,30 +62,40 @@ class MissingShare:
         return np.divide(true, unknown, out=np.zeros_like(true), where=true > 0)
 
 
-def estimate_missing(z: Values, held: NDArray[np.bool_], known: float) -> MissingShare:
-    """The estimate from values z of proposals, by a model that has not seen them, and which of them valid holds.
+def estimate_missing(
+    model: AdditiveModel, z: Values, held: NDArray[np.bool_], known: float
+) -> tuple[MissingShare, AdditiveModel]:
+    """The estimate, and the model with the fitted curve for the best proposals.
 
-    Valid holds a share σ(k z + b) / (1 + μ) of the proposals with a value z. For each μ of a grid, k and b are fitted
-    to the best proposals. The interval holds each μ that is not much less likely than the best.
+    z: the values of proposals by a model that has not seen them. held: which of them valid holds. Valid holds a share
+    σ(k z + b) / (1 + μ) of the proposals with a value z. For each μ of a grid, k and b are fitted to the best
+    proposals. The interval holds each μ that is not much less likely than the best.
     """
     from scipy.optimize import minimize
 
     order = np.argsort(-z, kind="stable")[: max(MIN_BEST, 2 * int(held.sum()))]
     top = float(z[order[min(MIN_BEST, len(order)) - 1]])
-    found, start = [], np.zeros(2)
+    fits, start = [], np.zeros(2)
     for ratio in RATIOS:
-        fitted = minimize(_loss, start, (ratio, z[order], held[order], top), "L-BFGS-B", jac=True)
-        start = fitted.x
-        found.append(fitted.fun)
-    loss = np.array(found)
-    inside = RATIOS[loss - loss.min() < LIKELY]
-    return MissingShare(float(RATIOS[loss.argmin()]), float(inside[0]), float(inside[-1]), known)
+        fits.append(minimize(_loss, start, (ratio, z[order], held[order], top), "L-BFGS-B", jac=True))
+        start = fits[-1].x
+    loss = np.array([fit.fun for fit in fits])
+    best, inside = int(loss.argmin()), RATIOS[loss - loss.min() < LIKELY]
+    curve = _true(fits[best].x, model.z) / (1 + RATIOS[best])
+    shares = np.maximum.accumulate(np.where(model.z >= z[order[-1]], curve, model.probability))
+    found = MissingShare(float(RATIOS[best]), float(inside[0]), float(inside[-1]), known)
+    return found, replace(model, probability=shares)
+
+
+def _true(weights: Values, z: Values) -> Values:
+    """The share of proposals with the values z that hold."""
+    true: Values = (1 / (1 + np.exp(-np.exp(weights[0]) * z - weights[1]))).clip(1e-12, 1 - 1e-12)
+    return true
 
 
 def _loss(weights: Values, ratio: float, z: Values, held: NDArray[np.bool_], top: float) -> tuple[float, Values]:
     """The penalised logistic loss of log k and b, and its gradient."""
-    k, b = np.exp(weights[0]), weights[1]
-    true, best = ((1 / (1 + np.exp(-k * each - b))).clip(1e-12, 1 - 1e-12) for each in (z, np.float64(top)))
+    k, true, best = np.exp(weights[0]), _true(weights, z), float(_true(weights, np.array(top)))
     share = true / (1 + ratio)
     value = -np.log(np.where(held, share, 1 - share)).sum() + weights[0] ** 2 / 2
     value -= BEST_TRUE * np.log(best) + BEST_FALSE * np.log(1 - best)
