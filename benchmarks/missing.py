@@ -9,9 +9,9 @@ are in no split count as wrong.
 
 Measured are: the best facts over all relations; the ten best answers to the questions of missing facts, by the number
 of known facts about the entity that is asked about; judgements of missing facts and of as many false ones, of which
-half are drawn from the best proposals that are not missing facts; the ten best answers to queries of several facts, drawn
-from all facts. `--hold-outs` divides valid and test in other ways, fits probabilities again, and counts how often the
-stated intervals hold what was found. A row replaces that of the same graph in results/missing.json.
+half are drawn from the best proposals that are not missing facts; the ten best answers to queries of several facts,
+drawn from all facts. `--hold-outs` divides valid and test in other ways, fits probabilities again, and counts how often
+the stated intervals hold what was found. A row replaces that of the same graph in results/missing.json.
 """
 
 from __future__ import annotations

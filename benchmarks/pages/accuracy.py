@@ -176,9 +176,9 @@ def asked() -> str:
     rows = []
     for row in read("missing")["rows"]:
         if found := row["queries"]:
-            every = found["all"]
-            errors = (number(found[kind]["error"]) if kind in found else "" for kind in CQD)
-            rows.append([row["graph"], f"{every['holds']:.3f} / {every['claimed']:.3f}", number(every["error"]), *errors])
+            shares = "{holds:.3f} / {claimed:.3f}".format(**found["all"])
+            errors = (number(found[kind]["error"]) if kind in found else "" for kind in ("all", *CQD))
+            rows.append([row["graph"], shares, *errors])
     return markdown(["graph", "all", "error", *CQD], rows) + source("missing")
 
 

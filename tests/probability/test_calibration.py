@@ -16,7 +16,6 @@ from dihedral.probability.calibration import (
     _cuts,
     expected_error,
     false_triples,
-    fit_calibration,
     reliability,
 )
 from dihedral.probability.evidence import CountedRules, Evidence
@@ -80,7 +79,7 @@ def test_claimed_and_measured_precision_of_missing_facts_agree(trained, umls):
 
 
 def shown(predictor, asked):
-    """What a model says about facts: its fit, evidence, orders, lists, answers, judgements, queries and explanations."""
+    """The fit, evidence, orders, lists, answers, judgements, queries and explanations of a model."""
     ids, columns = predictor.triple_ids(asked), ["head", "relation", "tail", "probability"]
     path = path_query("virus", ["causes", "~causes"], predictor.graph.relations)
     return {

@@ -9,8 +9,8 @@ s = V / (V + M + F), and the share of the unknown ones that hold is
 This is learning from positive and unlabelled examples (Elkan & Noto, 2008). Valid is drawn from the true facts at
 random, so μ is the same everywhere. Where no proposal is false, s = 1 / (1 + μ): the share rises with the evidence up
 to that limit. So the limit of a curve with a limit gives μ. Few proposals may not reach it; then a weak assumption
-decides, that most of the best proposals hold. The same curve gives the shares of the best proposals: where s is near its
-limit, a small error of s is a large one of the probability, and a curve of three numbers has less of it than bins.
+decides, that most of the best proposals hold. The same curve gives the shares of the best proposals: where s is near
+its limit, a small error of s is a large one of the probability, and a curve of three numbers has less of it than bins.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class MissingShare:
         estimate and its bounds, weighted as three points with the deviation of the estimate: where nearly all missing
         facts are known, the estimate of the others may be 0 by chance.
         """
-        return self._of_unknown(shares, float(np.average(self._unknown(), weights=[1, 6, 1])) if ratio is None else ratio)
+        mean = float(np.average(self._unknown(), weights=[1, 6, 1]))
+        return self._of_unknown(shares, mean if ratio is None else ratio)
 
     def bounds(self, shares: Values) -> tuple[Values, Values]:
         """The same with the lowest and with the highest number of missing facts."""
