@@ -69,7 +69,8 @@ function showMissing(place, found, model, info) {
   if (!found.found) {
     const find = async () => {
       place.replaceChildren(el("p", { class: "muted", role: "status" }, "looking for missing facts …"));
-      await missingFacts(model, true).then((more) => showMissing(place, more, model, info), (error) => place.replaceChildren(el("p", { role: "alert" }, error.message)));
+      await missingFacts(model, true).then((more) => showMissing(place, more, model, info), (error) =>
+        place.replaceChildren(el("p", { role: "alert" }, error.message, ". Choose a relation on the page ", el("a", { href: to("review") }, "Review"), ".")));
     };
     place.replaceChildren(el("p", { class: "muted" }, "The most probable ones of each relation. In a large graph, finding them may take a minute."),
       el("button", { type: "button", class: "find", onclick: find }, "Find missing facts"));
