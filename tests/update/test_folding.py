@@ -109,3 +109,14 @@ def test_a_model_with_a_new_entity_keeps_no_metrics_but_its_calibration(predicto
     grown = predictor.fold_in("new", [("new", "spouse", "man_0001")] * 3)
     assert "test" not in grown.metrics and len(grown.graph.train) == len(predictor.graph.train) + 1
     assert grown.calibration is predictor.calibration
+
+
+def test_a_path_model_gets_the_facts_of_new_entities_and_no_parameters(path_predictor):
+    grown = path_predictor.fold_in("zoe", [("zoe", "sibling", "man_0001")])
+    assert grown.scorer.model is path_predictor.scorer.model and not grown.metrics
+    assert ("zoe", "sibling", "man_0001") in set(grown.graph.names_of(grown.graph.train))
+    answers = grown.predict(tail="man_0001", relation="sibling", top=100)
+    assert any(each.head == "zoe" and each.known for each in answers)
+    assert grown.predict(head="zoe", relation="sibling", top=1, known="exclude")[0].score != 0
+    with pytest.raises(DihedralError, match="no new entity is named"):
+        path_predictor.fold_in([], [("man_0000", "sibling", "man_0001")])

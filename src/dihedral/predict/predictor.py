@@ -186,7 +186,11 @@ class Predictor:
     # --- predictions ---------------------------------------------------------------------------
 
     def score(self, head: str, relation: str, tail: str) -> float:
-        """φ(h, r, t) = hᵀRt."""
+        """φ(h, r, t) = hᵀRt; of a path model, that of the tail as an answer to (head, relation, ?).
+
+        A path model gives the head another score as an answer to (?, relation, tail), which lists of heads show. A
+        known fact is scored without itself here, but in a list with all that the graph holds.
+        """
         return float(self.scorer.score(self.triple_ids([(head, relation, tail)]))[0])
 
     def predict(
@@ -391,7 +395,8 @@ class Predictor:
         >>> grown.graph.num_entities - predictor.graph.num_entities
         1
         """
-        return Predictor(place_entities(self.trained, names, facts, self.fold_in_context(seed), seed))
+        context = None if isinstance(self.scorer, PathScorer) else self.fold_in_context(seed)
+        return Predictor(place_entities(self.trained, names, facts, context, seed))
 
     def fold_in_context(self, seed: int = 0) -> Context:
         """What new entities compete with, computed on first use."""

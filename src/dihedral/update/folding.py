@@ -32,6 +32,7 @@ from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
 from dihedral.runtime import interruption
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.trained import History, TrainedModel
 from dihedral.update.background import QuestionSample
 
@@ -46,19 +47,26 @@ Names = tuple[str, str, str]
 
 
 def place_entities(
-    trained: TrainedModel, names: str | Sequence[str], facts: Sequence[Names], context: Context, seed: int = 0
+    trained: TrainedModel, names: str | Sequence[str], facts: Sequence[Names], context: Context | None, seed: int = 0
 ) -> TrainedModel:
-    """The model with new entities, placed by facts that name at least one of them each."""
-    graph, scorer = trained.graph, need_embeddings(trained.scorer, "fold-in")
+    """The model with new entities, placed by facts that name at least one of them each; a path model only gets these.
+
+    context: what new entities compete with; None for a path model.
+    """
+    graph = trained.graph
+    wider = with_entities(graph, [names] if isinstance(names, str) else names, facts)
+    # without metrics: it is not the model that was measured
+    other = replace(trained, graph=wider, metrics={}, history=History(), latents=None, optimiser=None)
+    if isinstance(trained.scorer, PathScorer):
+        return replace(other, source=PathScorer(trained.scorer.model, wider.train_index))
+    scorer = need_embeddings(trained.scorer, "fold-in")
+    assert context is not None
     if scorer.candidates.shape[1] != scorer.model.dimension:
         kind = scorer.model.relations.kind
         raise DihedralError(f"a {kind!r} model is not bilinear; fold-in needs a bilinear model")
-    wider = with_entities(graph, [names] if isinstance(names, str) else names, facts)
     own = torch.from_numpy(wider.train[len(graph.train) :].astype(np.int64))
     table = place(scorer, trained.recipe or Recipe(), context, own, wider.num_entities, seed)
-    grown = Model(table, scorer.model.relations).requires_grad_(False)
-    # without metrics: it is not the model that was measured
-    return replace(trained, source=grown, graph=wider, metrics={}, history=History(), latents=None, optimiser=None)
+    return replace(other, source=Model(table, scorer.model.relations).requires_grad_(False))
 
 
 def with_entities(graph: Graph, names: Sequence[str], facts: Sequence[Names]) -> Graph:
