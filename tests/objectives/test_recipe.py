@@ -65,6 +65,7 @@ def test_a_whole_number_is_a_number():
     [
         ("epochs", "many", "a whole number"),
         ("epochs", 2.5, "a whole number"),
+        ("cooling", 10**400, "a number"),
         ("epochs", True, "a whole number"),
         ("entity_lr", "fast", "a number"),
         ("entity_lr", None, "a number"),
@@ -74,7 +75,7 @@ def test_a_whole_number_is_a_number():
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused(key, value, expected):
-    with pytest.raises(DihedralError, match=f"{key} is {value!r}; it must be {expected}"):
+    with pytest.raises(DihedralError, match=f"{key} is {value!r:.80}; it must be {expected}"):
         Recipe().replace(**{key: value})
 
 

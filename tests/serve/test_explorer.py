@@ -575,3 +575,14 @@ def test_the_page_for_questions_works_with_the_keyboard_on_a_phone(open_page):
     page.get_by_label("Object of fact 2").focus()
     page.keyboard.press("Enter")  # submits the form
     expect(page.locator("h2[data-focus]")).to_be_visible()
+
+
+def test_a_label_turns_no_other_text_around(open_page):
+    page = open_page("#/relations")
+    shown = page.evaluate(
+        """import("/static/dom.js").then((dom) => {
+            dom.learnLabels({ model: "x", labels: { a: "Ann \\u202e\\u2066 b\\u2028c" } });
+            return dom.short("a");
+        })"""
+    )
+    assert shown == "Ann \ufffd\ufffd b c"

@@ -827,3 +827,25 @@ def test_half_precision_refuses_values_that_it_cannot_hold(family, tmp_path):
     with pytest.raises(DihedralError, match=r"entities of the model hold 7e\+04, and float16 ends at 6\.55e\+04"):
         save_model(tmp_path / "model", stored, dtype="float16")
     save_model(tmp_path / "model", stored)
+
+
+@pytest.mark.parametrize(
+    ("role", "change", "message"),
+    [
+        ("metrics", {"test": {"both": {}}}, "metrics in .* are damaged: KeyError"),
+        ("metrics", {"valid": None}, "metrics in .* are damaged: TypeError"),
+        ("metrics", {"seed": "\ud800"}, "cannot be read: .*surrogates not allowed"),
+        ("history", {"versions": [{"version": 10**400, "facts": 1}]}, "versions are damaged: version is 10000"),
+    ],
+)  # fmt: skip
+def test_values_that_no_file_of_a_model_holds_are_refused(predictor, tmp_path, role, change, message):
+    predictor.save(tmp_path)
+    path = tmp_path / f"{role}.json"
+    text = json.dumps((json.loads(path.read_text()) if path.exists() else {}) | change)
+    path.write_text(text)
+    files, sizes = {role: path.name}, {path.name: len(text)}
+    edit_manifest(tmp_path, lambda content: content["files"].update(files) or content["bytes"].update(sizes))
+    for read in (dh.load, describe):
+        with pytest.raises(DihedralError, match=message) as refused:
+            read(tmp_path)
+        assert len(str(refused.value)) < 400

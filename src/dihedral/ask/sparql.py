@@ -91,25 +91,22 @@ class _Reader:
 
     def query(self) -> Query:
         while (is_prefix := self.take("PREFIX")) or self.take("BASE"):
-            name = self.next
-            self.place += is_prefix
-            if is_prefix and (name.kind != "local" or name.text):
-                raise self.unexpected(name)
-            iri = self.need("iri").text
-            if is_prefix:
-                self.prefixes[name.prefix] = urljoin(self.base, iri) if self.base else iri
-            else:
+            name = self.need("local") if is_prefix else None
+            iri = self.resolved(self.need("iri").text)
+            if name is None:
                 self.base = iri
-        if not self.take("SELECT"):
-            raise self.unexpected()
+            elif name.text:
+                raise self.outside(f"the prefix '{name.prefix}:{name.text:.80}'", name.at, "end it with the colon")
+            else:
+                self.prefixes[name.prefix] = iri
+        self.sign("SELECT")
         self.take("DISTINCT")
         answers = [self.need("variable").text]
         while self.next.kind == "variable":
             answers.append(self.need("variable").text)
         if len(answers) > 1:
-            raise self.outside(
-                f"SELECT of {len(answers)} variables", hint="select one variable; its answers show the others"
-            )
+            hint = "select one variable; its answers show the others"
+            raise self.outside(f"SELECT of {len(answers)} variables", hint=hint)
         self.take("WHERE")
         where, limit = self.group(), None
         if self.take("LIMIT"):
@@ -129,14 +126,14 @@ class _Reader:
         self.open("{")
         parts: list[Pattern] = []
         without, separated = [], True
-        while not self.close("}"):
+        while not self.at("}"):
             if self.take("MINUS"):
                 parts.append(Not(self.group()))
             elif self.take("FILTER", "NOT", "EXISTS"):
                 without.append(Not(self.group()))
             elif self.take("VALUES"):
                 parts.append(self.values())
-            elif self.next[:2] == ("sign", "{"):
+            elif self.at("{"):
                 choice = self.group()
                 while self.take("UNION"):
                     choice = choice | self.group()
@@ -148,14 +145,15 @@ class _Reader:
             else:
                 raise self.unexpected()
             separated = self.take(".") or True
+        self.close("}")
         return _and(*parts, *without)
 
     def facts(self) -> list[Pattern]:
         """The facts of one subject."""
         found: list[Pattern] = []
-        is_blank = self.next[:2] == ("sign", "[")
+        is_blank = self.at("[")
         subject = self.term(found)
-        if not (is_blank and found and self.at_end):
+        if not (is_blank and found and self.at(".", "}")):
             self.properties(subject, found)
         return found
 
@@ -170,27 +168,25 @@ class _Reader:
                 return
             while self.take(";"):
                 pass
-            if self.at_end:
+            if self.at(".", "}", "]"):
                 return
 
     def values(self) -> OneOf:
         """What follows VALUES."""
         in_rows = self.take("(")
-        variables = [self.need("variable").text]
-        while in_rows and not self.take(")"):
-            variables.append(self.need("variable").text)
-        entities: list[str] = []
+        variable, entities = self.need("variable").text, list[str]()
+        if in_rows and not self.take(")"):
+            raise self.outside("VALUES with several variables", self.next.at, "choose for one variable")
         self.sign("{")
-        while len(variables) == 1 and not self.take("}"):
+        while not self.take("}"):
             if in_rows:
                 self.sign("(")
             entities.append(self.name())
             if in_rows:
                 self.sign(")")
         if not entities:
-            count = len(variables) if len(variables) > 1 else 0
-            raise self.outside(f"VALUES with {count} variables or no entities", hint="choose for one variable")
-        return OneOf(Variable(variables[0]), tuple(entities))
+            raise self.outside("VALUES without entities", self.next.at, "name some")
+        return OneOf(Variable(variable), tuple(entities))
 
     # --- paths ---------------------------------------------------------------------------------
 
@@ -218,11 +214,10 @@ class _Reader:
         return (lambda start, end: path(end, start)) if backwards else path
 
     def relation(self) -> Path:
-        if self.next[:2] == ("sign", "("):
+        if self.at("("):
             self.open("(")
             path = self.path()
-            if not self.close(")"):
-                raise self.unexpected()
+            self.close(")")
             return path
         if self.next.kind == "variable":
             raise self.outside(f"the variable ?{self.next.text} in place of a relation", hint="name the relation")
@@ -245,14 +240,13 @@ class _Reader:
         if self.next.kind == "node":
             label = self.need("node").text
             return self.nodes.get(label) or self.nodes.setdefault(label, self.unnamed_variable())
-        if self.next[:2] != ("sign", "["):
+        if not self.at("["):
             return self.name()
         self.open("[")
         node = self.unnamed_variable()
-        if not self.close("]"):
+        if not self.at("]"):
             self.properties(node, found)
-            if not self.close("]"):
-                raise self.unexpected()
+        self.close("]")
         return node
 
     def unnamed_variable(self) -> Variable:
@@ -273,12 +267,15 @@ class _Reader:
             quotes = 3 if text[:3] in ('"""', "'''") else 1
             return ESCAPES.sub(_escaped, text[quotes:-quotes])
         if kind == "iri":
-            return from_iri(urljoin(self.base, text) if self.base else text)
+            return from_iri(self.resolved(text))
         if prefix not in self.prefixes:
             raise DihedralError(
                 f"the prefix '{prefix:.80}:' is not declared; add PREFIX {prefix:.80}: <...>, or write <NAME>"
             )
         return from_iri(self.prefixes[prefix] + re.sub(r"\\(.)", r"\1", text))
+
+    def resolved(self, iri: str) -> str:
+        return urljoin(self.base, iri) if self.base else iri
 
     # --- tokens --------------------------------------------------------------------------------
 
@@ -286,10 +283,9 @@ class _Reader:
     def next(self) -> _Token:
         return self.tokens[self.place]
 
-    @property
-    def at_end(self) -> bool:
-        """Whether the facts of a subject end here."""
-        return self.next.kind == "sign" and self.next.text in (".", "}", "]")
+    def at(self, *signs: str) -> bool:
+        """Whether the next token is one of these signs."""
+        return self.next.kind == "sign" and self.next.text in signs
 
     def take(self, *texts: str) -> bool:
         """Whether the next tokens are these keywords or signs, which are then read."""
@@ -316,10 +312,9 @@ class _Reader:
         if self.depth > MAX_NESTING:
             raise self.outside(f"more than {MAX_NESTING} nested brackets", self.tokens[self.place - 1].at, "use fewer")
 
-    def close(self, bracket: str) -> bool:
-        found = self.take(bracket)
-        self.depth -= found
-        return found
+    def close(self, bracket: str) -> None:
+        self.sign(bracket)
+        self.depth -= 1
 
     # --- errors --------------------------------------------------------------------------------
 
@@ -330,8 +325,8 @@ class _Reader:
         where = "" if at is None else f" at {self.position(at)}"
         return DihedralError(f"{what}{where} is not supported in a query; {hint}")
 
-    def unexpected(self, token: _Token | None = None) -> DihedralError:
-        at = (token or self.next).at
+    def unexpected(self) -> DihedralError:
+        at = self.next.at
         rest = self.text[at:].split("\n")[0].strip()
         if not rest:
             return DihedralError(f"the query is not SPARQL: it ends too early, at {self.position(at)}")

@@ -291,9 +291,7 @@ def _parse(text: str, path: str) -> list[tuple[int, Parsed]]:
     """The rules of a file, with their lines or their places in a list."""
     if text.lstrip().startswith("["):
         try:
-            content = parse_json(text)
-            json.dumps(content, ensure_ascii=False).encode()  # an error if names hold what is no character
-            return list(enumerate(map(_parse_json, content), 1))
+            return list(enumerate(map(_parse_json, parse_json(text)), 1))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DihedralError(f"{path!r}, the file is not a JSON list of rules: {error!r:.200}") from None
     parse, found = _parse_amie if "=>" in text else _parse_anyburl, []

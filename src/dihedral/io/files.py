@@ -29,6 +29,7 @@ from dihedral.errors import DihedralError
 Record = TypeVar("Record")
 MAX_JSON_BYTES = 8 << 20  # Python takes up to thirty times as much for the objects in it
 MAX_JSON_DEPTH = 100
+MAX_NUMBER = 1 << 63  # no whole number in a file has this size
 MAX_TEXT_BYTES = 64 << 20  # of a file that a user names
 _PARTIAL = re.compile(r"\.\w{8}\.partial-dihedral")  # of `atomic_path`
 _STRING = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)  # one that is not closed goes to the end
@@ -136,11 +137,14 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse JSON; a ValueError if lists and objects are nested too deeply."""
+    """Parse JSON; a ValueError if lists and objects are nested too deeply, or if text holds half a character."""
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if json_depth(content) > MAX_JSON_DEPTH:
         raise ValueError(f"lists and objects are nested more than {MAX_JSON_DEPTH} deep")
-    return json.loads(content)
+    found = json.loads(content)
+    if b"\\ud" in content.lower():  # a surrogate, which no file can hold without its other half
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def json_depth(content: bytes) -> int:
@@ -223,5 +227,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+        is_number = isinstance(value, (int, hint)) and not isinstance(value, bool)
+        return is_number and (isinstance(value, float) or abs(value) < MAX_NUMBER)
     return isinstance(value, hint)

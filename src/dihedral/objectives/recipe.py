@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -342,9 +342,9 @@ def _read(name: str, value: Any) -> Any:
         with contextlib.suppress(ValueError, KeyError):
             value = {"true": True, "false": False}[value.strip().lower()] if kind is bool else kind(value)
     fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
-    if not fits or (kind is float and not math.isfinite(value)):
+    if not fits or (kind is float and not abs(value) <= sys.float_info.max):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise DihedralError(f"{name} is {value!r}; it must be {names[kind]}")
+        raise DihedralError(f"{name} is {value!r:.80}; it must be {names[kind]}")
     return kind(value)
 
 

@@ -102,6 +102,16 @@ def _metrics(metrics: dict[str, Any]) -> str:
     )
 
 
+def check_metrics(metrics: dict[str, Any]) -> None:
+    """A KeyError or TypeError if the metrics of a split are not as a card shows them."""
+    for report in (metrics[split] for split in ("valid", "test") if split in metrics):
+        for part in (report["both"], report["seen_only"]):
+            if not all(isinstance(part[key], (int, float)) for key in METRICS):
+                raise TypeError("a metric is not a number")
+        if not isinstance(report["triples"], int) or not isinstance(report["seen_only"]["triples"], int):
+            raise TypeError("a number of triples is not one")
+
+
 def _recipe(recipe: Recipe | None, metrics: dict[str, Any]) -> str:
     run = {key: metrics[key] for key in ("seed", "best_epoch", "train_seconds", "device", "torch") if key in metrics}
     settings = {key: value for key, value in recipe.to_dict().items() if value != ""} if recipe else {}

@@ -25,7 +25,7 @@ from dihedral.models.path_model import PathModel
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.calibration import Calibration
 from dihedral.scoring.path_scorer import PathScorer
-from dihedral.store.card import write_card
+from dihedral.store.card import check_metrics, write_card
 from dihedral.store.graph_files import load_graph, write_graph, write_labels
 from dihedral.store.manifest import Manifest, holds_model, read_current, read_manifest, write_manifest
 from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel
@@ -298,6 +298,10 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
 def _read_measured(folder: Path, files: dict[str, str]) -> dict[str, Any]:
     """The content of the files of what was measured, by role; in older folders, all of it is among the metrics."""
     metrics = read_json(folder / files["metrics"])
+    try:
+        check_metrics(metrics)
+    except (KeyError, TypeError) as error:
+        raise DihedralError(f"metrics in {str(folder)!r} are damaged: {error!r:.80}; copy the folder again") from None
     older = {
         "calibration": metrics.pop("calibration", {}),
         "history": {"versions": metrics.pop("versions", None) or []},

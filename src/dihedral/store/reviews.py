@@ -7,7 +7,6 @@ latest accept or reject stands; nobody can take back or skip away what another h
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,6 @@ FILE = "reviews.jsonl"
 MAX_REVIEWER, MAX_NOTE = 100, 2000  # characters
 UNDO = "undo"
 MAX_AHEAD = timedelta(days=1)  # clocks differ
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fact = tuple[str, str, str]
 Verdict = Literal["accept", "reject", "skip"]
@@ -60,8 +58,6 @@ class Decision:
         texts = [row.get(name) for name in ("head", "relation", "tail", "decision", "reviewer", "time")]
         note = row.get("note", "")
         if not all(isinstance(text, str) for text in (*texts, note)) or row["decision"] not in (*VERDICTS, UNDO):
-            return None
-        if SURROGATE.search("".join(map(str, (*texts, note)))):  # half of a damaged emoji, which no name can hold
             return None
         head, relation, tail, decision, reviewer, time = map(str, texts)
         likely = [_probability(row.get(name)) for name in ("probability", "uncorrected")]

@@ -45,7 +45,9 @@ export function short(name, maxLength = 40) {
   return back + cut(text, maxLength);
 }
 
-const cut = (text, maxLength) => text.length <= maxLength ? text : text.slice(0, maxLength - 1) + "…";
+// What turns the text after it around is shown as a mark, and what would break a line of a drawing as a blank.
+const plain = (text) => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd").replace(/[\u2028\u2029]/g, " ");
+const cut = (text, maxLength) => plain(text.length <= maxLength ? text : text.slice(0, maxLength - 1) + "…");
 
 // The id beside a label; nothing for a name without one.
 export const idOf = (name, maxLength = 24) => labels.of.has(name) && el("small", { class: "id" }, cut(prefixed(name), maxLength));
