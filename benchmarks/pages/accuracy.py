@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from benchmarks.pages.records import Row, number, ratio, read, read_rows, source, spread
 from dihedral.learn import load_recipe, recipe_names
 from dihedral.learn.checkpoint import run_identity
@@ -246,15 +248,15 @@ def growth() -> str:
 def path_models() -> str:
     """Path models on the graphs that they were trained on, beside others."""
     rows = []
-    for (graph, update, steps, device, _), runs in sorted(_path_runs().items()):
+    for (graph, update, steps, dimension, device, _), runs in sorted(_path_runs().items()):
         if "inductive_test" in runs[0] or _elements(runs[0]) != "D8":
             continue
         shared = max(run.get("runs_on_the_device", 1) for run in runs)
         cores = "one core, CPU time" if "train_cpu_seconds" in runs[0] else "two cores"
         where = {"cpu": cores, "cuda": "H200" if shared == 1 else f"H200, {shared} runs at once"}[device]
         values = (spread([run[split] for run in runs]) for split in ("test", "valid"))
-        rows.append([graph, update, steps, *values, len(runs), where, _path_seconds(runs)])
-    columns = ["graph", "update", "steps", "test MRR", "valid MRR", "seeds", "trained on", "seconds"]
+        rows.append([graph, update, steps, dimension, *values, len(runs), where, _path_seconds(runs)])
+    columns = ["graph", "update", "steps", "2L", "test MRR", "valid MRR", "seeds", "trained on", "seconds"]
     quoted = [[name, *map(number, values)] for name, values in GRAPH_NETWORKS.items()]
     return f"{markdown(columns, rows)}\n\n{markdown(['quoted', 'WN18RR', 'FB15k-237'], quoted)}\n\n{PATHS}"
 
@@ -277,27 +279,24 @@ def inductive() -> str:
 
 
 def path_variants() -> str:
-    """MRR of path models with elements of D8, graded ones, and rotations only, by update; means over seeds."""
+    """Valid/test MRR of path models by their elements and update; means over the same seeds."""
     kinds = "D8", "graded", "rotations"
-    found: dict[tuple[str, str], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for (graph, update, *_), runs in sorted(_path_runs().items()):
-        compared = set(runs[0]["changes"]) <= {"model", "levels", "update"}
-        if compared and "train_cpu_seconds" in runs[0]:
-            found[graph, update][_elements(runs[0])] += runs
-    rows = []
-    for (graph, update), by_kind in found.items():
-        if len(by_kind) == len(kinds):
-            prefix = "inductive_" if "inductive_test" in by_kind["D8"][0] else ""
-            means = (
-                mean(run[prefix + split] for run in by_kind[kind]) for split in ("valid", "test") for kind in kinds
-            )
-            rows.append([graph, update, *means, min(map(len, by_kind.values()))])
+    found: dict[tuple[str, str], dict[str, dict[int, Row]]] = defaultdict(lambda: defaultdict(dict))
+    for row in read_rows("paths"):
+        if "train_cpu_seconds" in row and set(row["changes"]) <= {"model", "levels", "update"}:
+            found[row["graph"], row["settings"]["update"]][_elements(row)][row["seed"]] = row
+    rows: list[Any] = []
+    for (graph, update), by_kind in sorted(found.items()):
+        if seeds := set.intersection(*(set(by_kind[kind]) for kind in kinds)):
+            runs = [[by_kind[kind][seed] for seed in seeds] for kind in kinds]
+            prefix = "inductive_" if "inductive_test" in runs[0][0] else ""
+            means = [[mean(run[prefix + split] for run in each) for split in ("valid", "test")] for each in runs]
+            rows.append((graph, update, means, len(seeds)))
     for update in dict.fromkeys(row[1] for row in rows):
-        columns = list(zip(*(row[2:8] for row in rows if row[1] == update), strict=True))
-        rows.append(["mean", update, *map(mean, columns), ""])
-    titles = [f"{split}, {kind}" for split in ("valid", "test") for kind in kinds]
-    shown = [[*row[:2], *map(number, row[2:8]), row[8]] for row in rows]
-    return f"{markdown(['graph', 'update', *titles, 'seeds'], shown)}\n\n{PATHS}"
+        tables = [row[2] for row in rows if row[1] == update]
+        rows.append(("mean", update, np.mean(tables, axis=0).tolist(), ""))
+    shown = [[*row[:2], *("/".join(map(number, each)) for each in row[2]), row[3]] for row in rows]
+    return f"{markdown(['graph', 'update', *kinds, 'seeds'], shown)}\n\n{PATHS}"
 
 
 def fused() -> str:
@@ -326,10 +325,13 @@ def _path_seconds(runs: list[Row]) -> int:
 
 
 def _path_runs() -> dict[tuple[Any, ...], list[Row]]:
-    """Runs of path models by graph, update, steps, device and changes of the recipe."""
-    found = defaultdict(list)
+    """Runs of path models by graph, update, steps, dimension, device and changes of the recipe.
+
+    Runs with and without CPU time are of different versions; those with more seeds are taken.
+    """
+    found: dict[tuple[Any, ...], dict[bool, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in read_rows("paths"):
         settings = row["settings"]
-        kind = row["graph"], settings["update"], settings["steps"], row["device"], str(row["changes"])
-        found[kind].append(row)
-    return found
+        kind = row["graph"], settings["update"], settings["steps"], settings["dimension"], row["device"]
+        found[*kind, str(row["changes"])]["train_cpu_seconds" in row].append(row)
+    return {kind: max(versions.values(), key=len) for kind, versions in found.items()}
