@@ -184,6 +184,7 @@ def measure_reasons(name: str, device: str) -> dict[str, Any]:
     best = np.sort(np.concatenate([chains.confidence, of_pairs]))[::-1][:FIRST_RULES]
     return {
         "graph": name,
+        "seed": 0,
         "entities": graph.num_entities,
         "facts": len(graph.train),
         "proposals": len(table),
@@ -209,11 +210,10 @@ def main() -> None:
     if unknown := set(options.graphs) - set(EPOCHS if options.reasons else RECIPES):
         parser.error(f"--graphs names {', '.join(unknown)}, which only --reasons has")
     if options.reasons:
-        rows = []
         for name in options.graphs:
-            rows.append(measure_reasons(name, options.device))
-            print({key: value for key, value in rows[-1].items() if key != "recipe"}, flush=True)
-        save("reasons", {"seed": 0, "rows": rows}, options.out)
+            found = measure_reasons(name, options.device)
+            print({key: value for key, value in found.items() if key != "recipe"}, flush=True)
+            save(f"reasons-{name.lower()}", found, options.out)
         return
     for name in options.graphs:
         rows = measure(name, options.triples, options.seeds, options.device, options.workers)

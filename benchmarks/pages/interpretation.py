@@ -84,6 +84,21 @@ def faithfulness() -> str:
     return markdown(header, rows) + source("faithfulness-umls") + source("faithfulness-family-neural-lp")
 
 
+def reasons() -> str:
+    """What explanations and the first rules of default models show, a sentence per measure."""
+    found = [read(f"reasons-{graph}") for graph in ("umls", "family-neural-lp", "wn18rr")]
+    first, last = found[0], found[-1]
+    shown = ", ".join(f"{row['shown']} of {row['with_a_path']} on {row['graph']}" for row in found)
+    best = "{mean_confidence:.2f} on {graph} (the best of all: {mean_confidence_of_best:.2f})"
+    rules = ", ".join(best.format(**row) for row in found)
+    return (
+        f"Of the {first['proposals']} most probable missing facts of a model with default settings, those that a "
+        f"counted path of one or two steps joins show one: {shown}. The first {first['first_rules']} rules of the "
+        f"default list have a mean confidence of {rules}. {last['graph']} is a part of the graph with "
+        f"{last['entities']:,} entities; all models were trained for few epochs.\n\n*`results/reasons-*.json`.*"
+    )
+
+
 def chance() -> str:
     """Symmetric relations by share and by significance."""
     columns = {
