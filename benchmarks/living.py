@@ -8,6 +8,7 @@
 - rounds: all of it, twenty times.
 - growth: facts arrive until there are half as many again as at training, to see when to train again.
 
+
     python -m benchmarks.living --graphs umls family-neural-lp --seeds 0 1 2
     python -m benchmarks.living --graphs FB15k-237 --seeds 0 --device cuda --scenarios entities removal
     python -m benchmarks.living --graphs umls --seeds 0 --recipe paths/umls --set epochs=4
@@ -38,7 +39,6 @@ from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.environment import environment
 from dihedral.runtime.threads import at_most
-from dihedral.scoring.embedding import EmbeddingScorer
 
 Names = tuple[str, str, str]
 Train = Callable[..., Predictor]  # of a graph, and of a seed if it is another one
@@ -134,15 +134,10 @@ def arriving_entities(facts: Facts, rng: np.random.Generator, train: Train) -> d
     others = [f for f in facts.test if {*base.graph.entities, *relations}.issuperset(f)]
     updated, times = timed(base, add=given, calibrate=False)
     models = {"retrained": retrained, "updated": updated}
-    if isinstance(base.scorer, EmbeddingScorer):
-        base.fold_in_context()  # computed once per model
-        started = time.perf_counter()
-        models["folded"] = base.fold_in(names, given)
-        times["milliseconds_per_entity"] = 1000 * (time.perf_counter() - started) / len(names)
     found = {f"{name}_mrr": facts.mrr(model, asked) for name, model in models.items()}
     found |= {f"{name}_others_mrr": facts.mrr(model, others) for name, model in models.items()}
-    shares = {f"{name}_share": found[f"{name}_mrr"] / found["retrained_mrr"] for name in models if name != "retrained"}
-    return found | shares | times | {
+    return found | times | {
+        "updated_share": found["updated_mrr"] / found["retrained_mrr"],
         "retrained_seconds": retrained.metrics["train_seconds"],
         "entities": len(names), "given": len(given), "asked": len(asked),
     }  # fmt: skip
@@ -204,11 +199,8 @@ def removal(facts: Facts, rng: np.random.Generator, train: Train, share: float =
         row[f"{name}_ks_p"] = float(ks_2samp(ranks[name], ranks["retrained"]).pvalue)
         test = mannwhitneyu(-ranks[name], -ranks["retrained"])
         row[f"{name}_auc"] = float(test.statistic / len(ranks[name]) ** 2)
-    version = updated.history.latest
     row["share_of_seconds"] = times["train_seconds"] / row["retrained_seconds"]
-    row["share_of_rows"] = version.rows_started_over / max(1, version.rows)
-    about = ("rows_changed", "rows", "trained_again", "not_undone", "advice")
-    return row | {key: getattr(version, key) for key in about}
+    return row | {"trained_again": updated.history.latest.trained_again}
 
 
 def correction(facts: Facts, rng: np.random.Generator, train: Train) -> dict[str, Any]:
@@ -222,22 +214,18 @@ def growth(facts: Facts, rng: np.random.Generator, train: Train, count: int = 5)
     first, step = 2 * len(order) // 3, len(order) // (3 * count)
     base = train(facts.part([facts.train[i] for i in order[:first]]))
     asked = [f for f in facts.test if {*base.graph.entities, *base.graph.relations}.issuperset(f)]
-    row: dict[str, Any] = {key: [] for key in ("changed", "mrr", "retrained_mrr", "train_seconds", "drift", "advice")}
-    row["kept_valid_mrr"], row["base_mrr"] = [], facts.mrr(base, asked)
+    row: dict[str, Any] = {key: [] for key in ("changed", "mrr", "retrained_mrr", "train_seconds")}
+    row["base_mrr"] = facts.mrr(base, asked)
     for number in range(1, count + 1):
         end = len(order) if number == count else first + number * step
         retrained = train(facts.part([facts.train[i] for i in order[:end]]))
         arriving = [facts.train[i] for i in order[first + (number - 1) * step : end]]
         joined = {name for h, _, t in arriving if h != t for name in (h, t)} | {*base.graph.entities}
         base, times = timed(base, add=[f for f in arriving if joined.issuperset((f[0], f[2]))], calibrate=False)
-        version = base.history.latest
         row["changed"].append((end - first) / first)
         row["mrr"].append(facts.mrr(base, asked))
         row["retrained_mrr"].append(facts.mrr(retrained, asked))
         row["train_seconds"].append(times["train_seconds"])
-        row["drift"].append(version.drift)
-        row["advice"].append(version.advice)
-        row["kept_valid_mrr"].append(version.valid_mrr / version.before["valid_mrr"] if version.before else None)
     return row
 
 
@@ -259,12 +247,11 @@ def rounds(facts: Facts, rng: np.random.Generator, train: Train, count: int = 20
     asked = [f for f in facts.test if {*base.graph.entities, *base.graph.relations}.issuperset(f)]
     asked = [f for f in asked if {*retrained.graph.entities, *retrained.graph.relations}.issuperset(f)]
     row: dict[str, Any] = {"base_mrr": facts.mrr(base, asked), "retrained_mrr": facts.mrr(retrained, asked)}
-    row |= {"mrr": [], "train_seconds": [], "advice": [], "retrained_seconds": retrained.metrics["train_seconds"]}
+    row |= {"mrr": [], "train_seconds": [], "retrained_seconds": retrained.metrics["train_seconds"]}
     for batch, gone in zip(np.array_split(np.arange(len(arriving)), count), np.array_split(order, count), strict=True):
         base, times = timed(base, add=[arriving[i] for i in batch], remove=[removed[i] for i in gone], calibrate=False)
         row["mrr"].append(facts.mrr(base, asked))
         row["train_seconds"].append(times["train_seconds"])
-        row["advice"].append(base.history.latest.advice)
     row["share_of_mrr"] = row["mrr"][-1] / row["retrained_mrr"]
     row["trend_per_round"] = float(np.polyfit(np.arange(count), row["mrr"], 1)[0])
     return row
@@ -276,9 +263,7 @@ SCENARIOS: dict[str, Callable[[Facts, np.random.Generator, Train], dict[str, Any
 }  # fmt: skip
 
 
-def trained(
-    graph: Graph, recipe: str | None, settings: dict[str, str], seed: int, device: str, keep_optimiser: bool
-) -> Predictor:
+def trained(graph: Graph, recipe: str | None, settings: dict[str, str], seed: int, device: str) -> Predictor:
     """A model without probabilities, which no scenario needs and which take longer than a short training."""
     here = choose_device(device)
     chosen = choose_recipe(graph, device=here) if recipe is None else load_recipe(recipe)
@@ -286,10 +271,7 @@ def trained(
     trainer = kind(graph, chosen.changed(settings), seed=seed, device=here)
     with at_most(num_threads(trainer.recipe, graph, here)):
         trainer.run()
-    found = finish(trainer)
-    if not keep_optimiser:
-        found.optimiser = None
-    return Predictor(found)
+    return Predictor(finish(trainer))
 
 
 def main() -> None:
@@ -300,7 +282,6 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--recipe", help="By default one is chosen by the size of the graph.")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="Settings of the recipe.")
-    parser.add_argument("--keep-optimiser", action="store_true", help="Updates continue with the optimiser's state.")
     parser.add_argument("--alone", action="store_true", help="Nothing else runs on this machine, so that times count.")
     parser.add_argument("--out", type=Path, default=RESULTS / f"{RECORD}.jsonl", help="Rows are appended to this file.")
     arguments = parser.parse_args()
@@ -311,15 +292,15 @@ def main() -> None:
         for seed in arguments.seeds:
 
             def train(graph: Graph, seed: int = seed, models: dict[tuple[str, int], Predictor] = models) -> Predictor:
-                key, options = (graph.fingerprint, seed), (arguments.device, arguments.keep_optimiser)
+                key = graph.fingerprint, seed
                 if key not in models:
-                    models[key] = trained(graph, arguments.recipe, settings, seed, *options)
+                    models[key] = trained(graph, arguments.recipe, settings, seed, arguments.device)
                 return models[key]
 
             for scenario in arguments.scenarios:
                 found = SCENARIOS[scenario](facts, np.random.default_rng(seed), train)
                 about = {"graph": name, "scenario": scenario, "seed": seed, "device": arguments.device}
-                about |= {"recipe": arguments.recipe, "settings": settings, "keep_optimiser": arguments.keep_optimiser}
+                about |= {"recipe": arguments.recipe, "settings": settings}
                 about["alone"] = arguments.alone
                 append_line(arguments.out, about | found | {"environment": environment()})
                 print(about | found, flush=True)

@@ -192,7 +192,7 @@ def sized(recipe: Recipe, options: argparse.Namespace) -> Recipe:
 
 def predictor(graph: Graph, options: argparse.Namespace) -> Predictor:
     trainer = Trainer(graph, sized(SAMPLED, options), device=options.device)
-    return Predictor(TrainedModel(trainer.best_model()[0], graph))
+    return Predictor(TrainedModel(trainer.best_model(), graph))
 
 
 def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:

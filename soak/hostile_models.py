@@ -25,7 +25,7 @@ def make_bases(folder: Path) -> None:
     graph = dh.make_family(20, seed=1)
     settings: dict[str, Any] = {"epochs": 1, "dimension": 8, "progress": False, "validate_every": 1}
     dh.train(graph, "demo/family", **settings, out=folder / "dihedral", relation_scale=True)
-    dh.train(graph, "demo/family", **settings, out=folder / "sharded", shard_mb=0.005, keep_latents=True)
+    dh.train(graph, "demo/family", **settings, out=folder / "sharded", shard_mb=0.005)
     dh.train(graph, "demo/family", **settings, out=folder / "half", dtype="float16", model="dihedral-ste")
     dh.train(graph, "demo/family", **settings, out=folder / "rescal", model="rescal")
 

@@ -182,7 +182,7 @@ def make_bases(folder: Path) -> None:
     """Intact files of each kind."""
     graph = dh.make_family(80, seed=1)
     settings: dict[str, Any] = {"epochs": 2, "dimension": 8, "progress": False, "validate_every": 1}
-    dh.train(graph, "demo/family", **settings, out=folder / "model" / "sharded", shard_mb=0.005, keep_latents=True)
+    dh.train(graph, "demo/family", **settings, out=folder / "model" / "sharded", shard_mb=0.005)
     dh.train(graph, "demo/family", **settings, out=folder / "model" / "half", dtype="float16", model="dihedral-ste")
     dh.train(graph, "demo/family", **settings, out=folder / "model" / "transe", model="transe")
     dh.train(graph, "demo/family", **settings, out=folder / "model" / "rescal", model="rescal")

@@ -187,62 +187,74 @@ def asked() -> str:
 # --- updates ----------------------------------------------------------------------------------------
 
 
-def living_rows() -> list[Row]:
-    """The rows of results/living.jsonl, the record of updates."""
-    return read_rows("living")
+# rows with "keep_optimiser" are of updates that also trained vectors of known entities, which is no longer there
 
 
-def measured_alone(row: Row) -> bool:
-    """Whether nothing else took a part of the machine's time."""
-    return bool(row["device"] == "cpu" or row.get("alone"))
-
-
-def by_graph(found: Iterable[Row], scenario: str) -> dict[str, list[Row]]:
-    """The rows of a scenario by graph and size."""
-    groups: dict[str, list[Row]] = {}
-    for row in found:
-        if row["scenario"] == scenario:
+def living_rows(paths: bool) -> dict[str, dict[str, list[Row]]]:
+    """The rows of results/living.jsonl by graph and scenario: of path models, or of models with entity vectors."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in read_rows("living"):
+        if paths == (row["recipe"] or "").startswith("paths/"):
             size = f", 2L = {row['settings']['dimension']}" if "dimension" in row["settings"] else ""
-            groups.setdefault(f"{row['graph']}{size}", []).append(row)
-    return groups
+            found.setdefault(f"{row['graph']}{size}", {}).setdefault(row["scenario"], []).append(row)
+    return found
+
+
+def average(rows: Iterable[Row], value: Callable[[Row], float | None]) -> str:
+    """The mean of a share over the rows that have it."""
+    found = [each for each in map(value, rows) if each is not None]
+    return ratio(mean(found)) if found else ""
 
 
 def updates() -> str:
-    """Accuracy of updated models as a share of that of retrained ones."""
-    scenarios = ("facts", "entities", "relation", "rounds")
-    keys = ("share_of_mrr", "updated_share", "share", "share_of_mrr")
-    found = {scenario: by_graph(living_rows(), scenario) for scenario in scenarios}
-    names = list(dict.fromkeys(name for groups in found.values() for name in groups))
+    """Accuracy of updated models with entity vectors as a share of that of retrained ones."""
+
+    def stays(row: Row) -> float:
+        return row["base_mrr"] / row["retrained_mrr"]
+
+    def placed(row: Row) -> float | None:
+        return None if "keep_optimiser" in row else row["updated_share"]
+
+    def before(key: str) -> Callable[[Row], float | None]:
+        return lambda row: row[key] if "keep_optimiser" in row else None
+
     rows = []
-    for name in names:
-        cells = [
-            ratio(mean(row[key] for row in found[scenario][name])) if name in found[scenario] else ""
-            for scenario, key in zip(scenarios, keys, strict=True)
+    for name, found in living_rows(paths=False).items():
+        facts, entities = found.get("facts", []), found.get("entities", [])
+        shares = average(facts, stays), average(facts, before("share_of_mrr"))
+        more = average(entities, placed), average(entities, before("folded_share"))
+        rows.append([name, *shares, *more, average(entities, before("updated_share"))])
+    header = ["graph", "facts", "facts, trained before", "entities", "entities, placed before", "trained before"]
+    shown = [row for row in rows if any(row[1:])]
+    return markdown(header, shown) + "\n*`results/living.jsonl`; means over seeds.*\n"
+
+
+def path_updates() -> str:
+    """Accuracy of updated path models as a share of that of retrained ones, and what tells that a fact was removed."""
+    rows = []
+    for name, found in living_rows(paths=True).items():
+        keys = {"facts": "share_of_mrr", "entities": "updated_share", "relation": "share", "rounds": "share_of_mrr"}
+        shares = [average(found.get(scenario, []), lambda row, key=key: row[key]) for scenario, key in keys.items()]
+        ranked = [
+            number(mean(row[key] for row in found["removal"])) if "removal" in found else ""
+            for key in ("updated_auc", "again_auc", "updated_ks_p")
         ]
-        timed = [row["share_of_seconds"] for row in found["facts"].get(name, ()) if measured_alone(row)]
-        rows.append([name, *cells, ratio(mean(timed)) if timed else ""])
-    header = ["graph", "facts", "entities", "a relation", "twenty rounds", "time for facts"]
+        rows.append([name, *shares, *ranked])
+    header = ["graph", "facts", "entities", "a relation", "twenty rounds", "AUC", "AUC of two trainings", "KS p"]
     return markdown(header, rows) + "\n*`results/living.jsonl`; means over seeds.*\n"
 
 
-def removals() -> str:
-    """Ranks of removed facts after an update, against those of a model that never saw them."""
-    rows = []
-    for scenario in ("removal", "correction"):
-        for name, found in by_graph(living_rows(), scenario).items():
-            keys = ("trained_removed_mrr", "updated_removed_mrr", "retrained_removed_mrr", "updated_auc")
-            share = "5 %" if scenario == "removal" else "0.1 %"
-            rows.append([name, share, *(number(mean(row[key] for row in found)) for key in keys)])
-    return markdown(["graph", "removed", "MRR when trained", "updated", "retrained", "AUC"], rows)
-
-
 def growth() -> str:
-    """How much of the MRR of retraining updates keep, by the facts that arrived since training; means over graphs."""
-    found = by_graph(living_rows(), "growth").values()
-    shares = next(iter(found))[0]["changed"]
-    kept = [mean(mean(row["mrr"][i] / row["retrained_mrr"][i] for row in rows) for rows in found)
-            for i in range(len(shares))]  # fmt: skip
-    return markdown([f"+{share:.0%}" for share in shares], [list(map(ratio, kept))])
+    """How much of the MRR of retraining a model keeps, by the facts that arrived since training; means over graphs."""
+    found = [groups["growth"] for groups in living_rows(paths=False).values() if "growth" in groups]
+    shares = found[0][0]["changed"]
+    stays, trained = (
+        [mean(mean(value(row, i) / row["retrained_mrr"][i] for row in rows) for rows in found)
+         for i in range(len(shares))]
+        for value in (lambda row, i: row["base_mrr"], lambda row, i: row["mrr"][i])
+    )  # fmt: skip
+    rows = [["stay", *map(ratio, stays)], ["trained before", *map(ratio, trained)]]
+    return markdown(["known vectors", *(f"+{share:.0%}" for share in shares)], rows)
 
 
 def path_models() -> str:

@@ -8,7 +8,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from benchmarks.pages import DOCS
-from benchmarks.pages.accuracy import by_graph, living_rows, measured_alone
 from benchmarks.pages.cost_model import OBJECTIVES, fits, fitted
 from benchmarks.pages.records import Row, read
 
@@ -16,7 +15,7 @@ IMAGES = DOCS / "images"
 
 
 def draw_all() -> None:
-    for draw in (growth_of_steps, scaling, updates):
+    for draw in (growth_of_steps, scaling):
         draw()
 
 
@@ -47,39 +46,6 @@ def growth_of_steps() -> None:
     panels[0].set_ylabel("milliseconds per step of 1024 triples")
     figure.tight_layout()
     figure.savefig(IMAGES / "gpu-growth.png", dpi=150)
-
-
-def updates() -> None:
-    """MRR against the share of the time of retraining, over the rounds, and against the facts that arrived."""
-
-    def share(row: Row) -> list[float]:
-        return [value / row["retrained_mrr"] for value in (row["base_mrr"], *row["mrr"])]
-
-    def spent(row: Row) -> list[float]:
-        return [100 * sum(row["train_seconds"][:i]) / row["retrained_seconds"] for i in range(len(row["mrr"]) + 1)]
-
-    def of_same_facts(row: Row) -> list[float]:
-        return [mrr / retrained for mrr, retrained in zip(row["mrr"], row["retrained_mrr"], strict=True)]
-
-    figure, panels = plt.subplots(1, 3, figsize=(12, 4.5), layout="constrained", sharey=True)
-    colours: dict[str, str] = {}
-    for axes, scenario, x, y in (
-        (panels[0], "facts", spent, share),
-        (panels[1], "rounds", lambda row: list(range(len(row["mrr"]) + 1)), share),
-        (panels[2], "growth", lambda row: [100 * each for each in row["changed"]], of_same_facts),
-    ):
-        shown = [row for row in living_rows() if scenario != "facts" or measured_alone(row)]
-        for name, found in by_graph(shown, scenario).items():
-            colour = colours.setdefault(name, f"C{len(colours)}")
-            for row in found:
-                axes.plot(x(row), y(row), marker=".", color=colour)
-        axes.axhline(1, color="grey", linewidth=0.8)
-    panels[0].set(xlabel="time of the updates, % of retraining", ylabel="test MRR / retrained", title="Facts")
-    panels[1].set(xlabel="round", title="Rounds")
-    panels[2].set(xlabel="facts that arrived since training, %", title="Growth")
-    lines = [plt.Line2D([], [], marker=".", color=colour) for colour in colours.values()]
-    figure.legend(lines, colours, loc="outside lower center", ncols=4, fontsize=9)
-    figure.savefig(IMAGES / "living.png", dpi=120)
 
 
 def scaling() -> None:

@@ -97,7 +97,7 @@ def serving() -> str:
 
 
 def everyday() -> str:
-    rdf, folded, first = read("rdf"), read("fold-in"), read("first-steps")
+    rdf, first = read("rdf"), read("first-steps")
     opened, search = read("big-graph"), read("name-search")
     total = sum(step["seconds"] for step in first["steps"])
     rows = [
@@ -107,11 +107,9 @@ def everyday() -> str:
           for row in opened["reading"]),
         *([f"opening a model of {row['entities']:,} entities", f"{row['seconds_to_open']:.3f} s"]
           for row in opened["opening"][-1:]),
-        *([f"adding {row['entities']:,} new entities, per entity", f"{row['milliseconds_per_entity']:.1f} ms"]
-          for row in (folded["rows"][0], folded["rows"][-1])),
         [f"search among {search['names']:,} names, 99th percentile", f"{search['milliseconds']['p99']:.0f} ms"],
     ]  # fmt: skip
-    names = ("first-steps", "rdf", "big-graph", "fold-in", "name-search")
+    names = ("first-steps", "rdf", "big-graph", "name-search")
     return markdown(["task", "time"], rows) + f"\n*{', '.join(f'`results/{name}.json`' for name in names)}.*\n"
 
 

@@ -47,10 +47,10 @@ def test_the_command_trains_the_same_model_as_the_library(cli, data, tmp_path):
 
 
 def test_storage_options_are_applied(cli, data, tmp_path):
-    more = ("--dtype", "float16", "--shard-mb", "0.0041", "--keep-latents")
+    more = ("--dtype", "float16", "--shard-mb", "0.0041")
     assert cli("train", data, *QUICK, "--set", "epochs=1", "--out", tmp_path / "run", *more).code == 0
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert "latents.safetensors" in names and "entities-00001-of-00004.safetensors" in names
+    assert "entities-00001-of-00004.safetensors" in names
     assert json.loads((tmp_path / "run" / "model.json").read_text())["dtype"] == "float16"
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import dihedral as dh
-from dihedral import DihedralError, Graph, Recipe
+from dihedral import DihedralError, Graph
 from dihedral.errors import TrainingError
 from dihedral.learn import Trainer
-from dihedral.learn.trainer import Start
 from dihedral.models import MODELS
 
 OBJECTIVES = ("logistic", "softmax")
@@ -290,29 +288,3 @@ def test_validation_ranks_only_the_requested_number_of_triples(family):
     assert len(Trainer(family, recipe.replace(validate_on=0)).evaluator.triples) == len(family.valid)
     with pytest.raises(DihedralError, match="validate_on is -1; it must be 0 or more"):
         recipe.replace(validate_on=-1)
-
-
-class Pull:
-    """An extra gradient of ones for two rows."""
-
-    rows = torch.tensor([3, 7])
-
-    def gradient(self, relations, table, generator):
-        return torch.ones(2, table.shape[1])
-
-
-@pytest.mark.parametrize("objective", ["softmax", "logistic"])  # their gradients are tables, and rows in use
-def test_an_extra_gradient_is_added_per_fact(family, objective):
-    recipe = Recipe(objective=objective, dimension=8, epochs=1, batch_size=len(family.train))
-    found = []
-    for extra in (None, Pull()):
-        start = Start.new(family, recipe, 0)
-        trainer = Trainer(family, recipe, start=replace(start, extra=extra))
-        keep = []
-        trainer.step_entities = keep.append
-        trainer.step(trainer.triples)
-        found.append(keep[0] if isinstance(keep[0], torch.Tensor) else keep[0].dense(family.num_entities))
-    plain, pulled = found
-    added = torch.zeros_like(plain)
-    added[Pull.rows] = 1 / len(family.train)
-    assert torch.allclose(pulled - plain, added, atol=1e-6)

@@ -29,7 +29,7 @@ USES: dict[str, Callable[[dh.Predictor], Any]] = {
     "explain": lambda p: len(dh.explain(p, "man_0000", "spouse", "woman_0011").paths),
     "rules": lambda p: [str(rule) for rule in dh.find_rules(p, min_support=2, top=5)],
     "algebra": lambda p: dh.algebra(p)["spouse"].symmetry(),
-    "fold in": lambda p: p.fold_in("new", [("new", "spouse", "woman_0011")]).predict(
+    "update": lambda p: p.update(add=[("new", "spouse", "woman_0011")]).predict(
         head="new", relation="spouse", top=1
     )[0].tail,
 }  # fmt: skip

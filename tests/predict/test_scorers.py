@@ -96,7 +96,7 @@ def test_a_scorer_without_vectors_answers_queries(counting):
     [
         (lambda p: dh.algebra(p), "the algebra"),
         (lambda p: dh.explain(p, "man_0000", "spouse", "woman_0011"), "an explanation"),
-        (lambda p: p.fold_in("new", [("new", "spouse", "woman_0011")]), "fold-in"),
+        (lambda p: p.update(add=[("new", "spouse", "woman_0011")]), "an update"),
         (lambda p: p.export("vectors.npz"), "an export"),
     ],
 )

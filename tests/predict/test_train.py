@@ -67,7 +67,6 @@ def test_a_run_with_a_folder_stores_the_model_it_returns(family, tmp_path):
     assert torch.equal(stored.model.entities, predictor.model.entities)
     assert torch.equal(stored.model.codes, predictor.model.codes)
     assert stored.recipe == predictor.recipe and stored.metrics == predictor.metrics
-    assert stored.latents is None
 
 
 def test_a_run_without_a_folder_writes_nothing(family, tmp_path, monkeypatch):
@@ -77,14 +76,12 @@ def test_a_run_without_a_folder_writes_nothing(family, tmp_path, monkeypatch):
 
 
 def test_storage_options_reach_the_folder(family, tmp_path):
-    predictor = dh.train(
-        family, "demo/family", out=tmp_path / "run", keep_latents=True, dtype="float16", shard_mb=0.0041, **SMALL
-    )
+    predictor = dh.train(family, "demo/family", out=tmp_path / "run", dtype="float16", shard_mb=0.0041, **SMALL)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert "latents.safetensors" in names and "entities-00001-of-00004.safetensors" in names
+    assert "entities-00001-of-00004.safetensors" in names
     stored = dh.load(tmp_path / "run")
     assert torch.equal(stored.model.entities, predictor.model.entities.half().float())
-    assert torch.equal(stored.latents["logits"], predictor.latents["logits"])
+    assert torch.equal(stored.model.codes, predictor.model.codes)
 
 
 @pytest.mark.parametrize("option", [{"dtype": "int8"}, {"shard_mb": -1}])

@@ -75,7 +75,7 @@ def test_questions_about_entities_that_are_not_stored_are_answered(client, predi
     facts = [{"head": "zoe", "relation": "sibling", "tail": "man_0001"}]
     body = {"entities": ["zoe"], "facts": facts, "questions": [{"head": "zoe", "relation": "parent", "top": 3}]}
     found = client.post("/v1/fold-in", json=body).json()
-    grown = predictor.fold_in("zoe", [("zoe", "sibling", "man_0001")])
+    grown = predictor.update(add=[("zoe", "sibling", "man_0001")])
     expected = grown.predict(head="zoe", relation="parent", top=3)
     assert [each["tail"] for each in found["answers"][0]] == [each.tail for each in expected]
     assert client.get("/v1/entity", params={"name": "zoe"}).status_code == 404  # nothing is stored

@@ -162,25 +162,6 @@ def test_a_missing_shard_is_named(predictor, tmp_path):
         dh.load(tmp_path / "model")
 
 
-# --- latents ----------------------------------------------------------------------------------------
-
-
-def test_latents_are_saved_only_on_request(predictor, tmp_path):
-    predictor.save(tmp_path / "without")
-    predictor.save(tmp_path / "with", latents=True)
-    assert dh.load(tmp_path / "without").latents is None
-    assert set(files_of(tmp_path / "with")) - set(files_of(tmp_path / "without")) == {"latents.safetensors"}
-    latents = dh.load(tmp_path / "with").latents
-    assert set(latents) == {"logits"}
-    assert torch.equal(latents["logits"].argmax(1).to(torch.uint8), predictor.model.codes)
-
-
-def test_missing_latents_cannot_be_saved(folder, tmp_path):
-    with pytest.raises(DihedralError, match="holds no training latents to save"):
-        dh.load(folder).save(tmp_path / "again", latents=True)
-    assert not (tmp_path / "again").exists()
-
-
 # --- overwriting ------------------------------------------------------------------------------------
 
 
@@ -358,7 +339,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(predictor, tmp_
 def test_a_manifest_names_only_files_of_a_model(predictor, tmp_path, name):
     predictor.save(tmp_path)
     (tmp_path / name).touch()
-    edit_manifest(tmp_path, lambda content: content["files"].update(latents=name) or content["bytes"].update({name: 0}))
+    edit_manifest(tmp_path, lambda content: content["files"].update(history=name) or content["bytes"].update({name: 0}))
     with pytest.raises(DihedralError, match=f"names a file that no model has: '{name}'"):
         predictor.save(tmp_path, overwrite=True)
     assert (tmp_path / name).exists()

@@ -56,7 +56,7 @@ def test_older_folders_have_it_among_the_metrics(folder):
 
 
 @pytest.mark.parametrize(
-    "versions", [[{"a": 1}], [3], "x", [{"version": 1, "facts": "many"}], [{"version": 1, "facts": 2, "before": []}]]
+    "versions", [[{"a": 1}], [3], "x", [{"version": 1, "facts": "many"}], [{"version": 1, "facts": 2, "epochs": []}]]
 )
 def test_damaged_versions_are_refused(folder, versions):
     make_older(folder, versions)

@@ -1,4 +1,4 @@
-"""Commands about a model folder: `dihedral info`, `evaluate`, `label`, `export`, `update` and `fold-in`."""
+"""Commands about a model folder: `dihedral info`, `evaluate`, `label`, `export` and `update`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from dihedral.cli.output import print_json, print_metrics, print_table, read_dat
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
-from dihedral.learn import Interrupted
 from dihedral.objectives.recipe import applicable
 from dihedral.store.folder import describe, relabel_model
 from dihedral.store.manifest import holds_model, read_manifest
 from dihedral.store.reviews import Fact
 from dihedral.store.trained import History, Version
-from dihedral.update.folding import new_names
-from dihedral.update.lineage import versions_of
 from dihedral.update.update import update_folder
 
 SPLITS = ("valid", "test")  # that are measured
@@ -59,17 +56,14 @@ def _print(content: dict[str, Any]) -> None:
 
 
 def _print_versions(versions: Sequence[Version]) -> None:
-    """One row per version: what changed, and MRR before and after on the same facts."""
-    header = ["version", "date", "added", "removed", "rows", "valid MRR", "test MRR", "advice"]
+    """One row per version: what changed, and what was measured and trained."""
+    header = ["version", "date", "added", "removed", "valid MRR", "test MRR", "trained"]
     rows = []
     for each in versions:
-        measured = ["→".join(f"{value:.3f}" for value in each.mrr(split) if value is not None) for split in SPLITS]
-        counts = ["", "", ""] if each.parent is None else [each.added, each.removed, each.rows_changed]
-        advice = "train" if each.advice else "new model" if each.trained_again else ""
-        rows.append([each.version, each.time[:10], *counts, *measured, advice])
-    print_table("\nversions: changed rows of entities, MRR before→after, and whether to train again", header, rows)
-    if reason := versions[-1].advice:
-        say(f"retraining is recommended: {reason}")
+        measured = ["" if mrr is None else f"{mrr:.3f}" for mrr in (each.valid_mrr, each.test_mrr)]
+        trained = "new model" if each.trained_again else "new relations" if each.epochs else ""
+        rows.append([each.version, each.time[:10], each.added, each.removed, *measured, trained])
+    print_table("\nversions, with MRR where it was measured", header, rows)
 
 
 def _print_calibration(calibration: dict[str, Any]) -> None:
@@ -107,9 +101,6 @@ def evaluate_command(
     seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
     order: Annotated[str, typer.Option(help="Rank by score, by probability, or as answers are shown: auto.")] = "score",
     memory_mb: Annotated[int, typer.Option(help="Memory for scores, in megabytes.")] = 256,
-    since: Annotated[
-        int | None, typer.Option(metavar="VERSION", help="Compare with this version of the model.")
-    ] = None,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     columns: opt.Columns = None,
@@ -121,28 +112,15 @@ def evaluate_command(
     Example: dihedral evaluate out/umls --split valid --json
 
     Example: dihedral evaluate out/large --sample 5000
-
-    Example: dihedral evaluate out/umls --since 0
     """
-    if since is not None and (order != "score" or sample or data is not None):
-        raise DihedralError(
-            "--since compares with the MRR of all facts of a split by score; leave out --order, --sample and --data"
-        )
     predictor = output.open_model(model, graph, device=device)
     asked = None if data is None else read_data(data, columns, all_as=split)
     report = dh.evaluate(
         predictor, asked, split=split, memory_mb=memory_mb, sample=sample, seed=seed, order=order,  # type: ignore[arg-type]
     ).to_dict()  # fmt: skip
-    if since is not None:
-        report["since"] = _compare(versions_of(predictor.trained), since, split)
     if json:
         print_json(report)
         return
-    if since is not None:
-        _print_versions(History.from_dict(report["since"]).versions)
-        change = report["since"]["change"]
-        shown = "not measured by every update" if change is None else f"{change:+.4f}"
-        say(f"\n{split} MRR since version {since}: {shown}\n")
     _print_report(report, split, order, predictor.graph)
 
 
@@ -159,21 +137,6 @@ def _print_report(report: dict[str, Any], split: str, order: str, graph: Graph) 
     shown = ("relation", "category", "triples", "mrr", "hits@1", "hits@10", "mr")
     rows = [[row[key] for key in shown] for row in relations]
     print_table("by relation (the 20 most frequent)", header, rows, graph)
-
-
-def _compare(versions: Sequence[Version], since: int, split: str) -> dict[str, Any]:
-    """The versions from one on, and the change of the MRR since then; None if that was not measured.
-
-    The change is the sum of those of the updates. Each compares both models on the same facts, with the same known
-    answers left out; the MRR of two versions on their own graphs would not be comparable.
-    """
-    wanted = tuple(each for each in versions if each.version >= since)
-    if not wanted or wanted[0].version != since:
-        known = f"{versions[0].version} to {versions[-1].version}"
-        raise DihedralError(f"version {since} does not exist; this model has versions {known}")
-    pairs = [each.mrr(split) for each in wanted[1:]]
-    measured = [after - before for before, after in pairs if before is not None and after is not None]
-    return {**History(wanted).to_dict(), "change": sum(measured) if len(measured) == len(pairs) else None}
 
 
 def label_command(
@@ -218,21 +181,20 @@ def update_command(
     remove: Annotated[str | None, typer.Option(help="A file of facts to remove.")] = None,
     reviews: Annotated[bool, typer.Option("--reviews", help="Add facts accepted with `dihedral review`.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the model to this folder; by default it is replaced.")] = None,
-    relations: Annotated[
-        bool, typer.Option("--relations", help="Train relations too; needs --keep-optimiser.")
-    ] = False,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the facts of the update; chosen by default.")] = None,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Train a new model on the changed graph.")] = False,
     calibrate: Annotated[
-        bool | None, typer.Option(help="Fit the probabilities again; a path model keeps them by default.")
+        bool | None, typer.Option(help="Measure, and fit probabilities again; by default if anything was trained.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the same update after it was stopped.")] = False,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     columns: opt.Columns = None,
     json: opt.Json = False,
 ) -> None:
-    """Add facts to a model and remove facts from it, without training it again from the start.
+    """Add facts to a model and remove facts from it.
+
+    Of a path model only new relations are trained. A model with entity vectors is trained again, from the start, if
+    facts are removed or relations are new.
 
     Example: dihedral update out/umls --add new.tsv --remove old.tsv
 
@@ -240,18 +202,15 @@ def update_command(
 
     Example: dihedral update out/umls --reviews
     """
-    if add is None and remove is None and not reviews:
-        raise DihedralError("there is nothing to change; give --add, --remove or --reviews")
+    if add is None and remove is None and not reviews and not retrain:
+        raise DihedralError("there is nothing to change; give --add, --remove, --reviews or --retrain")
     added, removed = _read(add, columns), _read(remove, columns)
     before = read_manifest(model) if holds_model(model) else None
     try:
         updated = update_folder(
-            model, out=out, device=device, seed=seed, resume=resume, relations=relations, epochs=epochs, add=added,
-            remove=removed, reviews=reviews, calibrate=calibrate,
+            model, out=out, device=device, seed=seed, retrain=retrain, add=added, remove=removed, reviews=reviews,
+            calibrate=calibrate,
         )  # fmt: skip
-    except Interrupted:
-        remark(f"interrupted; the model in {model} is as it was. To continue, repeat the command with --resume")
-        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         state = "as it was" if read_manifest(model) == before else "already updated"
         remark(f"interrupted; the model in {model} is {state}")
@@ -260,7 +219,7 @@ def update_command(
     if json:
         print_json(asdict(version))
     else:
-        print_version(version)
+        print_version(updated.history)
         remark(f"wrote the model to {out or model}")
 
 
@@ -271,76 +230,19 @@ def _read(source: str | None, columns: str | None) -> list[Fact]:
     return list(graph.names_of(graph.known))
 
 
-def print_version(version: Version) -> None:
-    """What an update did, measured and advises."""
+def print_version(history: History) -> None:
+    """What the last update did and measured."""
+    version = history.latest
     counts = {name: getattr(version, name) for name in ("added", "removed", "new_entities", "new_relations")}
     changed = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count)
-    say(f"version {version.version}: {changed}")
+    say(f"version {version.version}: {changed or 'the same graph'}")
     if version.known_already:
         say(f"facts that the graph had already: {version.known_already:,}")
-    if not version.rows:
-        trained = "of new relations were trained" if version.epochs else "did not change"
-        say(f"path model: the graph changed, and parameters {trained}, in {version.train_seconds:.3f} s")
-    elif version.trained_again:
-        why = "most rows are new or learned from removed facts"
-        say(f"a new model was trained in {version.train_seconds:.1f} s: {why}")
-    else:
-        new = f"{version.new_entities:,} entity rows added, " if version.new_entities else ""
-        rows = f"{version.rows_changed:,} of {version.rows:,}"
-        say(f"{new}{rows} entity rows changed in {version.train_seconds:.1f} s")
-    for split in ("valid", "test"):
-        before, after = version.mrr(split)
-        if before is not None and after is not None:
-            say(f"{split} MRR {before:.4f} before, {after:.4f} after")
-    if not version.rows:
-        return
-    drift = version.drift
-    if drift["added_mrr_before"] is not None:
-        say(f"added facts: MRR {drift['added_mrr_before']:.4f} before, {drift['added_known_mrr_after']:.4f} after")
-    if drift["added_mrr_after"] != drift["added_known_mrr_after"]:
-        say(f"added facts, also those with new names: MRR {drift['added_mrr_after']:.4f} after")
-    if version.not_undone is not None:
-        say(f"not undone: {version.not_undone}")
-    say("retraining is not needed" if version.advice is None else f"retraining is recommended: {version.advice}")
-
-
-def fold_in_command(
-    model: opt.ModelFolder,
-    facts: Annotated[str, typer.Option(help="A file of facts that name the new entities.")],
-    head: opt.Head = None,
-    relation: opt.Relation = None,
-    tail: opt.Tail = None,
-    top: opt.Top = 10,
-    known: opt.Known = "include",
-    out: Annotated[Path | None, typer.Option(help="Write the model with the new entities to this folder.")] = None,
-    seed: opt.Seed = 0,
-    columns: opt.Columns = None,
-    json: opt.Json = False,
-) -> None:
-    """Place entities that a model does not know by their facts, without training, and predict with them.
-
-    Example: dihedral fold-in out/umls --facts new.tsv --head new_virus --relation causes
-
-    Example: dihedral fold-in out/umls --facts new.tsv --out out/umls-grown
-    """
-    asked = sum(part is not None for part in (head, relation, tail))
-    if asked in (1, 3) or (not asked and out is None):
-        raise DihedralError(f"{asked} of --head, --relation and --tail are given; give two of them, or only --out")
-    if out is not None and holds_model(out):
-        raise DihedralError(f"folder {str(out)!r} already holds a model; choose another")
-    predictor = dh.load(model)
-    triples = _read(facts, columns)
-    names = new_names(predictor.graph, triples)
-    if not names:
-        raise DihedralError(
-            f"the facts in {facts!r} name no entity that the model does not know; use `dihedral update`"
-        )
-    listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    remark(f"{len(names)} new {'entity' if len(names) == 1 else 'entities'}: {listed}")
-    grown = predictor.fold_in(names, triples, seed=seed)
-    if out is not None:
-        grown.save(out)
-        remark(f"wrote the model to {out}")
-    if asked:
-        found = grown.predict(head=head, relation=relation, tail=tail, top=top, known=known)  # type: ignore[arg-type]
-        output.print_predictions(found, grown.graph, json)
+    what = "a new model was" if version.trained_again else "new relations were" if version.epochs else "nothing was"
+    say(f"{what} trained; the update took {version.train_seconds:.2f} s")
+    for split in SPLITS:
+        if (mrr := getattr(version, f"{split}_mrr")) is not None:
+            say(f"{split} MRR {mrr:.4f}")
+    if not version.trained_again:
+        added = sum(each.added for each in history.since_training[1:])
+        say(f"facts added since the model was trained: {added:,} of {version.facts:,}")

@@ -19,7 +19,7 @@ from dihedral.io.display import visible
 COMMANDS = {
     "train": "training", "update": "folders", "tune": "training", "evaluate": "folders", "predict": "answers",
     "missing": "answers", "review": "review", "complete": "answers", "classify": "answers", "similar": "answers",
-    "explain": "answers", "rules": "rules", "query": "answers", "ask": "answers", "fold-in": "folders",
+    "explain": "answers", "rules": "rules", "query": "answers", "ask": "answers",
     "materialise": "rules", "label": "folders", "serve": "serve", "info": "folders", "export": "folders",
     "recipes": "training", "demo": "training", "data": "data",
 }  # fmt: skip

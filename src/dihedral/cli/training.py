@@ -57,8 +57,6 @@ def train_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",
     shard_mb: Annotated[float | None, typer.Option(help="Store entity vectors in files of this many MB.")] = None,
-    keep_latents: Annotated[bool, typer.Option("--keep-latents", help="Also store the training parameters.")] = False,
-    keep_optimiser: Annotated[bool, typer.Option("--keep-optimiser", help="Also store the optimiser's state.")] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints; 0: every epoch.")] = 1.0,
     tensorboard: Annotated[Path | None, typer.Option(help="Write TensorBoard logs to this folder.")] = None,
     mlflow: Annotated[str | None, typer.Option(metavar="EXPERIMENT", help="Log to an MLflow experiment.")] = None,
@@ -99,8 +97,8 @@ def train_command(
             loggers = [stack.enter_context(logger) for logger in _loggers(tensorboard, mlflow)]
             predictor = train(
                 graph, chosen, seed=seed, device=device, out=out, resume=resume, overwrite=overwrite,
-                checkpoint_minutes=checkpoint_minutes, keep_latents=keep_latents, dtype=dtype, shard_mb=shard_mb,
-                keep_optimiser=keep_optimiser, minutes=minutes, callback=loggers,
+                checkpoint_minutes=checkpoint_minutes, dtype=dtype, shard_mb=shard_mb,
+                minutes=minutes, callback=loggers,
             )  # fmt: skip
     except Interrupted:
         remark(f"interrupted; a checkpoint is in {out / 'training'}: resume with the same command and --resume")

@@ -32,11 +32,6 @@ class RowGradients:
         vectors = torch.cat([self.vectors, other.vectors])
         return RowGradients(torch.cat([self.ids, other.ids]), vectors, torch.cat(sources), torch.cat(weights))
 
-    def only(self, rows: Tensor) -> RowGradients:
-        """The same with zeros for the rows that are not in a mask [N]."""
-        weights = rows[self.ids].to(self.vectors.dtype)
-        return replace(self, weights=weights if self.weights is None else weights * self.weights)
-
     def dense(self, num_rows: int) -> Tensor:
         """The equivalent dense gradient of the table: [num_rows, 2L]."""
         vectors = self.vectors if self.source is None else self.vectors[self.source]

@@ -62,8 +62,13 @@ def read_facts(source: Any) -> list[NamedFact]:
     return list(graph.names_of(graph.known))
 
 
-def change_graph(graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedFact]) -> Change:
-    """Apply a change to a graph; an error for the first thing in it that is not valid."""
+def change_graph(
+    graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedFact], *, may_be_none: bool = False
+) -> Change:
+    """Apply a change to a graph; an error for the first thing in it that is not valid.
+
+    may_be_none: it is no error if nothing changes.
+    """
     add, remove = (_full_names(graph, facts) for facts in (add, remove))
     gone = _find_removed(graph, remove)
     entities = _extended(graph.entities, (name for head, _, tail in add for name in (head, tail)))
@@ -79,7 +84,7 @@ def change_graph(graph: Graph, add: Sequence[NamedFact], remove: Sequence[NamedF
     wanted = _distinct(wanted)
     is_known = _among(wanted, graph.known)
     added = wanted[~is_known]
-    if not len(added) and not len(gone):
+    if not (len(added) or len(gone) or may_be_none):
         known = "the graph already has the facts to add" if add else "no facts are given"
         raise DihedralError(f"nothing would change: {known}")
     is_gone = {split: _among(graph.split(split), gone) for split in SPLITS}

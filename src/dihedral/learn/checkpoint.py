@@ -34,17 +34,17 @@ from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, launch, on_rank_zero
 
 VERSION = 3
-UPDATE = "update"  # folder of an update that is not finished, beside that of a training run
+RESTART = "start over with --overwrite"
 MAY_CHANGE_ON_RESUME = ("precision", "epochs", "validate_every", "patience")
 
 Identity = dict[str, Any]
 
 
-def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str, start: str | None = None) -> Identity:
-    """What determines a run: settings, seed, the graph's fingerprint, the digest of the model that it starts from."""
+def run_identity(recipe: Recipe | Mapping[str, Any], seed: int, data: str) -> Identity:
+    """What determines a run: settings, seed and the graph's fingerprint."""
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.from_dict(recipe)
     settings = {key: value for key, value in recipe.to_dict().items() if key not in ("name", "about")}
-    return {"start": start, "recipe": settings, "seed": seed, "data": data}
+    return {"recipe": settings, "seed": seed, "data": data}
 
 
 def find_difference(found: Identity, wanted: Identity, ignore: Collection[str] = ()) -> str | None:
@@ -84,7 +84,6 @@ class RunFolder:
         self.log = self.folder / "log.jsonl"
         self._launch = self.folder / "launch"
         self.device = torch.device(device)  # that ranks communicate with
-        self.restart = "start over with --overwrite"  # what error messages advise
         self.best_epoch = -1  # of the best parameters that are stored
 
     @contextmanager
@@ -99,20 +98,9 @@ class RunFolder:
             yield
 
     def clear(self) -> None:
-        """Delete what an earlier run left, and an update that was stopped."""
-        self._drop()
-        RunFolder(path_within(self.folder.parent, UPDATE)).remove()
-
-    def _drop(self) -> None:
+        """Delete what an earlier run left."""
         self.drop_checkpoint()
         self.log.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Delete what a run wrote, and the folder and the one that it is in unless they hold anything else."""
-        self._drop()
-        for folder in (self.folder, self.folder.parent):
-            with suppress(OSError):
-                folder.rmdir()
 
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
@@ -163,19 +151,18 @@ class RunFolder:
         content = read_json(self.checkpoint)
         if content.get("version") != VERSION:
             raise DihedralError(
-                f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads; "
-                f"{self.restart}"
+                f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads; {RESTART}"
             )
         try:
             if part := find_difference(content["identity"], identity, ignore=MAY_CHANGE_ON_RESUME):
-                part = {"data": "graph", "start": "model or change"}.get(part, part)
+                part = {"data": "graph"}.get(part, part)
                 raise DihedralError(
                     f"checkpoint {str(self.checkpoint)!r} was made with another {part}; "
-                    f"resume with the same graph, recipe and seed, or {self.restart}"
+                    f"resume with the same graph, recipe and seed, or {RESTART}"
                 )
             return _progress(content["progress"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; {self.restart}") from None
+            raise DihedralError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error!r}; {RESTART}") from None
 
     def fill(self, state: RunState, tensors: dict[str, Tensor], best: dict[str, Tensor] | None, shard: Shard) -> None:
         """Restore the tensors of a checkpoint, and the best parameters if there are any."""
@@ -193,14 +180,12 @@ class RunFolder:
         try:
             stored, _ = read_tensors(path)
         except DihedralError as error:
-            raise DihedralError(f"{error}; {self.restart}") from None
+            raise DihedralError(f"{error}; {RESTART}") from None
         for name, tensor in tensors.items():
             shape = (shard.num_rows, *tensor.shape[1:]) if _is_table(name) else tuple(tensor.shape)
             found = stored.get(name)
             if found is None or found.shape != shape or found.dtype != tensor.dtype:
-                raise DihedralError(
-                    f"{str(path)!r} is damaged: it has no {name} of shape {list(shape)}; {self.restart}"
-                )
+                raise DihedralError(f"{str(path)!r} is damaged: it has no {name} of shape {list(shape)}; {RESTART}")
             tensor.copy_(found[shard.ids()] if _is_table(name) and not shard.is_single else found)
 
     def _state(self, state: RunState) -> Path:

@@ -133,10 +133,6 @@ class Run:
         """What a checkpoint holds besides the best parameters; tables of entities have names that end in "entities"."""
         return self.parameters.tensors()
 
-    def digest(self) -> str | None:
-        """Identifies the model that the run starts from; a checkpoint with another digest is not resumed."""
-        return None
-
     def begin_epoch(self) -> None:
         """Called before the first step of an epoch."""
 
@@ -266,7 +262,7 @@ class Run:
 
     @property
     def identity(self) -> Identity:
-        return run_identity(self.recipe, self.seed, self.graph.fingerprint, self.digest())
+        return run_identity(self.recipe, self.seed, self.graph.fingerprint)
 
     def save_checkpoint(self) -> None:
         """Write the best model so far, if it is new, then the checkpoint that refers to it."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.engine.adagrad import Adagrad, RowGradients
 from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph, GraphIndex
-from dihedral.graph.triples import Triples
 from dihedral.learn.loop import Parameters, Run
-from dihedral.models import Model, Relations, build_model, restore_relations
+from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.base import Objective, grouped
 from dihedral.objectives.logistic import LogisticLoss, SkewNegatives
@@ -34,73 +31,34 @@ MIN_CAPTURED = 100  # full batches that repay the time of a capture
 BY_ENTITY_LR = ("entities", "relations.log_scales")
 
 
-class ExtraGradient(Protocol):
-    """What some rows of entities learn from, besides the facts of a run."""
+class Trainer(Run):
+    """A run that trains embeddings: the model, its optimisers and its objective."""
 
-    @property
-    def rows(self) -> Tensor:
-        """int64 [n]: the entities."""
-
-    def gradient(self, relations: Relations, table: Tensor, generator: torch.Generator) -> Tensor:
-        """The gradient [n, 2L] of a loss that is a sum over facts, for one step."""
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """The model that a run starts from, and what the run trains; everything else keeps its values, bit by bit."""
-
-    model: Model
-    facts: Triples
-    rows: NDArray[np.bool_] | None = None  # [N]: the entities to train; None trains all
-    extra: ExtraGradient | None = None
-    relation_rows: Tensor | None = None  # bool: the rows of relation parameters to train; None trains all
-    sums: Mapping[str, Tensor] = field(default_factory=dict)  # of Adagrad, by parameter; those missing start at 0
-    digest: Callable[[], str | None] = lambda: None  # a checkpoint with another digest is not resumed
-
-    @classmethod
-    def new(cls, graph: Graph, recipe: Recipe, seed: int) -> Start:
-        """A new model, of which everything is trained on all facts."""
+    def __init__(self, graph: Graph, recipe: Recipe, *, seed: int = 0, **options: Any) -> None:
+        """options: those of `Run`, such as device."""
+        super().__init__(graph, recipe, seed=seed, **options)
         model = build_model(
             recipe.model, graph.num_entities, graph.num_relations, seed=seed, dimension=recipe.dimension, K=recipe.K,
             scaled=recipe.relation_scale, entity_init=recipe.entity_init, relation_init=recipe.relation_init,
             levels=recipe.levels, reciprocal=recipe.reciprocal,
         )  # fmt: skip
-        return cls(model, graph.train)
-
-
-class Trainer(Run):
-    """A run that trains embeddings: the model, its optimisers and its objective."""
-
-    def __init__(
-        self, graph: Graph, recipe: Recipe, *, seed: int = 0, start: Start | None = None, **options: Any
-    ) -> None:
-        """start: a part of a model to continue with, instead of a new one. options: those of `Run`, such as device."""
-        super().__init__(graph, recipe, seed=seed, **options)
-        self.start = start or Start.new(graph, recipe, seed)
-        self.model = self.start.model.to(self.device).requires_grad_()
+        self.model = model.to(self.device).requires_grad_()
         self.shard = self.model.shard
-        rows = self.start.relation_rows
-        self.relation_rows = None if rows is None else rows.to(self.device)
-        self.trains_relations = rows is None or bool(rows.any())
         self.optimisers = {
             name: Adagrad(parameter, recipe.entity_lr if name in BY_ENTITY_LR else recipe.relation_lr)
             for name, parameter in self.model.named_parameters()
-            if name == "entities" or self.trains_relations
         }
-        for name in self.start.sums.keys() & self.optimisers.keys():
-            self.optimisers[name].sum.copy_(self.start.sums[name])
         trained = {name: each.parameter for name, each in self.optimisers.items()}
         self.parameters = Parameters(trained, recipe.averaging)
         self.temperature = torch.ones((), device=self.device)
-        self.rows = None if self.start.rows is None else torch.from_numpy(self.start.rows).to(self.device)
-        self.triples = torch.from_numpy(self.start.facts).to(self.device).long()
+        self.triples = torch.from_numpy(graph.train).to(self.device).long()
         self.index: GraphIndex | None = None  # of the facts, if questions are grouped
         self.captured: CapturedStep | None = None
         self.steps_before_capture = math.inf  # steps that are not captured, of all that could be
         full_batches = recipe.epochs * (len(self.triples) // recipe.batch_size)
         capturable = self.device.type == "cuda" and self.shard.is_single and full_batches >= MIN_CAPTURED
         if recipe.group_questions:
-            index = GraphIndex.build([self.start.facts], graph.num_entities, graph.num_relations)
+            index = GraphIndex.build([graph.train], graph.num_entities, graph.num_relations)
             self.index, self.questions = index.to(self.device), index.keys.to(self.device)
         elif capturable and not recipe.candidates:  # the size of a sample varies
             self.steps_before_capture = STEPS_BEFORE_CAPTURE
@@ -123,9 +81,6 @@ class Trainer(Run):
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {f"adagrad.{name}": each.sum for name, each in self.optimisers.items()}
-
-    def digest(self) -> str | None:
-        return self.start.digest()
 
     # --- one step ------------------------------------------------------------------------------
 
@@ -152,60 +107,39 @@ class Trainer(Run):
         operators = relations.operators(which, noise, self.temperature)
         found = self.objective(table, operators, index, asked, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
-        entities = found.entities
-        if (extra := self.start.extra) is not None:
-            slopes = extra.gradient(relations, table, self.generator) / len(self.triples)
-            if isinstance(entities, Tensor):
-                entities.index_add_(0, extra.rows, slopes)
-            else:
-                entities = entities.joined(RowGradients(extra.rows, slopes))
-        self.step_entities(entities)
+        self.step_entities(found.entities)
         operator_gradient, loss, self.requests = sums()
-        if self.trains_relations:
-            self.step_relations(operators, operator_gradient)
+        self.step_relations(operators, operator_gradient)
         return loss
 
     def step_entities(self, gradient: RowGradients | Tensor) -> None:
         """Train entities with a gradient."""
-        optimiser, rows = self.optimisers["entities"], self.rows
+        optimiser = self.optimisers["entities"]
         if isinstance(gradient, Tensor):
-            optimiser.step(gradient if rows is None else _masked(gradient, rows))
+            optimiser.step(gradient)
         else:
-            optimiser.step_rows(gradient if rows is None else gradient.only(rows))
+            optimiser.step_rows(gradient)
 
     def step_relations(self, operators: Tensor, gradient: Tensor) -> None:
         """Train relations with the gradient of the loss by their operators."""
         names, parameters = zip(*self.model.relations.named_parameters(), strict=True)
         gradients = torch.autograd.grad(operators, parameters, gradient)
         for name, found in zip(names, gradients, strict=True):
-            kept = found if self.relation_rows is None else _masked(found, self.relation_rows)
-            self.optimisers[f"relations.{name}"].step(kept)
+            self.optimisers[f"relations.{name}"].step(found)
 
     # --- the result ----------------------------------------------------------------------------
 
     def result(self) -> TrainedModel:
-        model, latents = self.best_model()
-        return TrainedModel(model, self.graph, recipe=self.recipe, latents=latents, optimiser=self.relation_sums())
+        return TrainedModel(self.best_model(), self.graph, recipe=self.recipe)
 
-    def relation_sums(self) -> dict[str, Tensor]:
-        """The sums of Adagrad of the relations that are trained, by the name of the parameter."""
-        return {name: each.sum for name, each in self.optimisers.items() if name != "entities"}
-
-    def best_model(self) -> tuple[Model, dict[str, Tensor]]:
-        """The model to keep, with the relations as they are stored, and the latent parameters that they come from."""
+    def best_model(self) -> Model:
+        """The model to keep, with the relations as they are stored."""
         self.parameters.set(self.parameters.best or self.parameters.average)
         relations, recipe = self.model.relations, self.recipe
-        latents = {name: parameter.detach().clone() for name, parameter in relations.named_parameters()}
         stored = {name: tensor.clone() for name, tensor in relations.stored().items()}
         about = relations.num_relations, recipe.dimension, relations.settings()
         kept = restore_relations(recipe.model, stored, *about)
-        model = Model(self.model.entities.detach(), kept.to(self.device), self.shard)
-        return model.requires_grad_(False), latents
-
-
-def _masked(gradient: Tensor, rows: Tensor) -> Tensor:
-    """A gradient with zeros in the rows that are not in a mask; Adagrad leaves those as they are."""
-    return gradient * rows.view(-1, *[1] * (gradient.ndim - 1))
+        return Model(self.model.entities.detach(), kept.to(self.device), self.shard).requires_grad_(False)
 
 
 def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:

@@ -14,8 +14,6 @@ from dihedral.elements.group import GradedMonoid, levels_text
 from dihedral.errors import DihedralError
 from dihedral.models.model import BlockRelations, Relations
 
-CERTAIN = -1e4  # the logit of an element that is never chosen: noise does not reach it
-
 
 def element_blocks(K: int, max_grade: int = 0) -> Tensor:
     """The matrices of Eq. 1, and of their graded elements, as block entries by id, the last one is zero: [n + 1, 4]."""
@@ -65,11 +63,6 @@ class DiscreteRelations(BlockRelations):
 
     def draw(self, init: float, generator: torch.Generator | None) -> None:
         """Create the parameters that training finds the codes with, with spread `init`."""
-
-    def keep(self, codes: Tensor, scales: Tensor | None) -> None:
-        """Give the first relations these codes [r, L] and factors [r], whatever the noise and the temperature."""
-        if self.log_scales is not None and scales is not None:
-            self.log_scales.data[: len(scales)] = scales.log().to(self.log_scales.device)
 
     @property
     def codes(self) -> Tensor:
@@ -169,11 +162,6 @@ class GumbelRelations(DiscreteRelations):
         shape = self.num_relations, len(ids), self.dimension // 2
         self.logits = nn.Parameter(torch.randn(shape, generator=generator) * init)  # [R, choices, L]
 
-    def keep(self, codes: Tensor, scales: Tensor | None) -> None:
-        super().keep(codes, scales)
-        chosen = codes.to(self.choices.device)[:, None] == self.choices[:, None]  # [r, choices, L]
-        self.logits.data[: len(codes)] = torch.where(chosen, 0.0, CERTAIN)
-
     @property
     def codes(self) -> Tensor:
         return self.choices[self.logits.detach().argmax(dim=1)]
@@ -239,16 +227,6 @@ class SignRelations(DiscreteRelations):
         shape = self.num_relations, 3 if self.K == 4 else 4, self.dimension // 2  # α, x, y and for K = 6 also z
         self.latents = nn.Parameter(torch.randn(shape, generator=generator) * init)
 
-    def keep(self, codes: Tensor, scales: Tensor | None) -> None:
-        super().keep(codes, scales)
-        count = self.latents.shape[1]
-        signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0])] * count)  # every choice of the binary variables
-        every = type(self)(len(signs), 2, self.K)
-        every.latents.data = signs[:, :, None].clone()
-        latents = torch.zeros(int(every.codes.max()) + 1, count)
-        latents[every.codes[:, 0].long()] = signs
-        self.latents.data[: len(codes)] = latents[codes.cpu().long()].transpose(1, 2).to(self.latents.device)
-
     @property
     def codes(self) -> Tensor:
         with torch.no_grad():
@@ -293,10 +271,6 @@ class ProjectionRelations(DiscreteRelations):
         starts = torch.tensor([-1 if math.isinf(grade) else 2 * self.K * int(grade) for grade in self.grades])
         self.register_buffer("starts", starts, persistent=False)
         self.starts: Tensor  # the first id of each level, -1 for zero [levels]
-
-    def keep(self, codes: Tensor, scales: Tensor | None) -> None:
-        super().keep(codes, scales)
-        self.matrices.data[: len(codes)] = self.blocks[codes.to(self.blocks.device).long()].transpose(1, 2)
 
     @property
     def codes(self) -> Tensor:

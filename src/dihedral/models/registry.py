@@ -1,4 +1,4 @@
-"""Models by name: build a new one, restore the relations of a stored one, or add relations to it."""
+"""Models by name: build a new one, or restore the relations of a stored one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dihedral.models.dihedral import (
     CyclicArgmaxRelations,
     CyclicGumbelRelations,
     CyclicSignRelations,
-    DiscreteRelations,
     GumbelRelations,
     OrthogonalRelations,
     ProjectionRelations,
@@ -149,35 +148,3 @@ def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tupl
         types = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
         raise DihedralError(f"{name} are {found}; expected {types} {list(shape)}")
-
-
-# --- more relations than a stored model has ---------------------------------------------------------
-
-
-def known_rows(relations: Relations, count: int) -> Tensor:
-    """The rows of the parameters that the first `count` relations have: bool [rows]."""
-    rows = torch.arange(relations.num_relations) < count
-    return rows.repeat(2) if relations.is_reciprocal else rows
-
-
-def grow(stored: Relations, num_relations: int, options: dict[str, Any], seed: int = 0) -> Relations:
-    """Trainable relations that begin with those of a stored model; options: as for `build_model`."""
-    grown = build_model(num_entities=1, num_relations=num_relations, seed=seed, **options).relations
-    if isinstance(grown, DiscreteRelations):
-        assert isinstance(stored, DiscreteRelations)
-        grown.keep(stored.codes, stored.scales)
-    else:
-        tensors = stored.stored()
-        known = known_rows(grown, stored.num_relations)
-        for name, parameter in grown.named_parameters():
-            parameter.data[known] = tensors[name].to(parameter.device, parameter.dtype)
-    return grown
-
-
-def joined(old: dict[str, Tensor], new: dict[str, Tensor], known: Tensor) -> dict[str, Tensor]:
-    """The stored tensors of grown relations, with exactly the old values in the rows of known relations."""
-    result = {}
-    for name, tensor in new.items():
-        result[name] = tensor.clone()
-        result[name][known.to(tensor.device)] = old[name].to(tensor.device, tensor.dtype)
-    return result

@@ -24,7 +24,6 @@ from dihedral.graph.triples import SPLITS
 from dihedral.io.display import table
 from dihedral.learn.finish import fit_probabilities, use_reviews
 from dihedral.models import Model
-from dihedral.objectives.recipe import Recipe
 from dihedral.predict.results import Results
 from dihedral.probability.calibration import Calibration
 from dihedral.probability.evidence import CountedRules, Evidence
@@ -38,7 +37,6 @@ from dihedral.store.folder import Dtype, load_model, save_model
 from dihedral.store.reviews import Reviews
 from dihedral.store.trained import TrainedModel
 from dihedral.store.vector_files import export_model
-from dihedral.update.folding import Context, make_context, place_entities
 from dihedral.update.update import update
 
 NO_RULES = CountedRules.none()
@@ -88,10 +86,8 @@ class Predictor:
         self.graph, self.scorer, self.device = trained.graph, trained.scorer, trained.device
         self.recipe = trained.recipe  # how the model was trained; None if that is not recorded
         self.metrics, self.history = trained.metrics, trained.history
-        self.latents, self.optimiser = trained.latents, trained.optimiser
         self.known = KnownAnswers(self.graph, self.device)
         self._evidence: Evidence | None = None
-        self._fold_in_contexts: dict[int, Context] = {}  # by seed
 
     def __repr__(self) -> str:
         return f"Predictor({self._kind}, {self.graph!r})"
@@ -386,27 +382,15 @@ class Predictor:
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return Results((Similar(names[i], value) for i, value in pairs), self.graph)
 
-    def fold_in(self, names: str | Sequence[str], facts: Sequence[tuple[str, str, str]], *, seed: int = 0) -> Predictor:
-        """A predictor that also knows these new entities, placed by facts that name at least one of them each.
+    def update(self, *, add: Any = None, remove: Any = None, **options: Any) -> Predictor:
+        """A predictor of the changed graph: facts to add and to remove (`update.update`, with its options).
 
         >>> from dihedral import make_family, train
         >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
-        >>> grown = predictor.fold_in("zoe", [("zoe", "sibling", "man_0001")])
+        >>> grown = predictor.update(add=[("zoe", "sibling", "man_0001")])
         >>> grown.graph.num_entities - predictor.graph.num_entities
         1
         """
-        context = None if isinstance(self.scorer, PathScorer) else self.fold_in_context(seed)
-        return Predictor(place_entities(self.trained, names, facts, context, seed))
-
-    def fold_in_context(self, seed: int = 0) -> Context:
-        """What new entities compete with, computed on first use."""
-        if seed not in self._fold_in_contexts:
-            scorer = need_embeddings(self.scorer, "fold-in")
-            self._fold_in_contexts[seed] = make_context(scorer, self.graph.train, self.recipe or Recipe(), seed)
-        return self._fold_in_contexts[seed]
-
-    def update(self, *, add: Any = None, remove: Any = None, **options: Any) -> Predictor:
-        """A predictor of the changed graph: facts to add and to remove (`update.update`, with its options)."""
         return Predictor(update(self.trained, add=add, remove=remove, **options))
 
     def with_graph(self, graph: Any) -> Predictor:
@@ -475,19 +459,10 @@ class Predictor:
         *,
         dtype: Dtype = "float32",
         shard_mb: float | None = None,
-        latents: bool = False,
-        optimiser: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Write a model folder with a model card.
-
-        latents: keep the training parameters behind the codes.
-        optimiser: keep the state of the optimiser and those parameters, so that an update continues with them.
-        """
-        save_model(
-            Path(folder), self.trained, dtype=dtype, shard_mb=shard_mb, latents=latents, optimiser=optimiser,
-            overwrite=overwrite,
-        )  # fmt: skip
+        """Write a model folder with a model card."""
+        save_model(Path(folder), self.trained, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
 
     def export(self, path: str | Path) -> list[Path]:
         """Write entity vectors and relation codes for other programs: .npz, .parquet, or .txt (word2vec).

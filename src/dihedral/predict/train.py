@@ -47,8 +47,6 @@ def train(
     minutes: float | None = None,
     progress: bool = True,
     callback: Callback | Sequence[Callback] = (),
-    keep_latents: bool = False,
-    keep_optimiser: bool = False,
     dtype: str = "float32",
     shard_mb: float | None = None,
     **settings: Any,
@@ -61,7 +59,6 @@ def train(
     resume: resume from the last checkpoint in `out`, also of a run whose time was up.
     minutes: limit on the time of training; by default 10 without a recipe, and none with one. If the time was up, a
     resume gets it anew.
-    keep_optimiser: store the state of the optimiser with the model, so that an update continues with it.
     progress: show a progress bar in a terminal, and elsewhere print a line per validation.
     callback: one or several functions that are called with every event, such as `dihedral.learn.loggers`.
     """
@@ -77,8 +74,8 @@ def train(
         if progress:
             print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
     check_options(dtype, shard_mb)
-    if wanted.objective == "paths" and (keep_latents or keep_optimiser or dtype != "float32" or shard_mb is not None):
-        raise DihedralError("a path model is stored whole; leave out keep_latents, keep_optimiser, dtype and shard_mb")
+    if wanted.objective == "paths" and (dtype != "float32" or shard_mb is not None):
+        raise DihedralError("a path model is stored whole; leave out dtype and shard_mb")
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
         raise DihedralError(f"{world_size()} processes train one model, which needs an output folder; give `out`")
@@ -110,12 +107,9 @@ def train(
         with at_most(num_threads(wanted, graph, here)):
             trainer.run()
         trained = finish(trainer)
-        if not keep_optimiser:
-            trained.optimiser = None
         if trainer.shard.is_single:
             try_to_fit_probabilities(trained, seed)
-        kept = {"latents": keep_latents, "optimiser": keep_optimiser}
-        _store(trainer, trained, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite, **kept)
+        _store(trainer, trained, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)
         announce({"event": "measured", "metrics": trained.metrics})
     return Predictor(trained) if trainer.shard.is_single or folder is None else load(folder, device=here)
 

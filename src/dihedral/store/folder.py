@@ -49,33 +49,18 @@ def save_model(
     *,
     dtype: Dtype = "float32",
     shard_mb: float | None = None,
-    latents: bool = False,
-    optimiser: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Write a model folder with its card; replacing a model needs `overwrite`.
-
-    latents: keep the training parameters behind the codes. optimiser: keep the state of the optimiser and these.
-    """
-    latents = latents or optimiser
-    if latents and trained.latents is None:
-        raise DihedralError("this predictor holds no training latents to save")
-    if optimiser and trained.optimiser is None:
-        raise DihedralError("this predictor holds no state of an optimiser to save; train it with keep_optimiser")
-    stored = replace(
-        trained,
-        latents=trained.latents if latents else None,
-        optimiser=trained.optimiser if optimiser else None,
-    )
+    """Write a model folder with its card; replacing a model needs `overwrite`."""
     check_options(dtype, shard_mb)
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
-    _check_values(stored, dtype)
+    _check_values(trained, dtype)
     make_folder(folder)
     taken = f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
     with lock_folder(folder, taken):
         remove_partial_files(folder)
-        _write(folder, stored, dtype, shard_mb)
+        _write(folder, trained, dtype, shard_mb)
 
 
 def _check_values(stored: TrainedModel, dtype: Dtype) -> None:
@@ -107,9 +92,6 @@ def _write_files(new: _NewFiles, stored: TrainedModel, dtype: Dtype, shard_mb: f
         for name, rows in _shards(tables["entities"].to("cpu", _DTYPES[dtype]), shard_mb):
             write_tensors(new.shard(name), {"entities": rows})
     write_tensors(new.file("relations.safetensors", "relations"), relations.stored())
-    for role, tensors in (("latents", stored.latents), ("optimiser", stored.optimiser)):
-        if tensors is not None:
-            write_tensors(new.file(f"{role}.safetensors", role), tensors)
     write_graph(graph, new.file)
     write_json(new.file("recipe.json", "recipe"), stored.recipe.to_dict() if stored.recipe else {})
     for role, content in _measured(stored).items():
@@ -277,9 +259,6 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
         tables, settings = read_tensors(folder / files["paths"])[0], manifest.settings
         model = PathModel.restored(relations, settings["steps"], tables)
         source = PathScorer(model.requires_grad_(False).to(device), graph.train_index)
-    optimiser = read_tensors(folder / files["optimiser"])[0] if "optimiser" in files else None
-    if optimiser is not None:
-        optimiser.pop("entities", None)  # stored by older versions, and not used
     measured = _read_measured(folder, files)
     calibration, reason = _read_calibration(measured["calibration"], graph.relations)
     return TrainedModel(
@@ -290,8 +269,6 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
         calibration=calibration,
         why_not_calibrated=reason,
         history=History.from_dict(measured["history"]),
-        latents=read_tensors(folder / files["latents"])[0] if "latents" in files else None,
-        optimiser=optimiser,
     )
 
 
@@ -354,14 +331,13 @@ def _describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def saved_options(folder: Path) -> dict[str, Any]:
-    """The options that a model was saved with: dtype, shard_mb, latents and optimiser."""
+    """The options that a model was saved with: dtype and shard_mb."""
     manifest = read_manifest(folder)
     shard_mb = None
     if len(manifest.shards) > 1:
         first = read_tensors(folder / manifest.shards[0])[0]["entities"]
         shard_mb = (first.numel() * first.element_size() + 4096) / 2**20
-    kept = {name: name in manifest.files for name in ("latents", "optimiser")}
-    return {"dtype": manifest.dtype, "shard_mb": shard_mb, **kept}
+    return {"dtype": manifest.dtype, "shard_mb": shard_mb}
 
 
 def _shards(entities: Tensor, shard_mb: float | None) -> list[tuple[str, Tensor]]:

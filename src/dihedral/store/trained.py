@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
@@ -30,31 +29,18 @@ class Version:
     parent: int | None = None
     time: str = ""  # of the update, in UTC
     facts: int  # for training
-    entities: int | None = None  # in the graph of version 0
+    entities: int | None = None  # in the graph; older folders have the numbers of version 0 only
     relations: int | None = None
     added: int = 0  # facts
     removed: int = 0
     new_entities: int = 0
     new_relations: int = 0
     known_already: int = 0  # facts to add that the graph held
-    rows_changed: int = 0  # of the entities that the parent had
-    rows: int = 0
-    rows_started_over: int = 0
-    trained_again: bool = False  # all rows started over: this is a new model
-    relations_trained: bool = False
-    epochs: int = 0
+    trained_again: bool = False  # this is a new model
+    epochs: int = 0  # of training it, or new relations
     train_seconds: float = 0.0
-    valid_mrr: float | None = None
+    valid_mrr: float | None = None  # if it was measured
     test_mrr: float | None = None
-    before: dict[str, float] = field(default_factory=dict)  # valid_mrr and test_mrr of the parent on the same facts
-    drift: dict[str, float | None] = field(default_factory=dict)  # MRR of added and of other training facts
-    advice: str | None = None  # why the model should be trained again
-    not_undone: str | None = None  # what it still holds of removed facts
-
-    def mrr(self, split: str) -> tuple[float | None, float | None]:
-        """The MRR of a split before and after the update, on the same facts."""
-        name = f"{split}_mrr"
-        return self.before.get(name), getattr(self, name, None)
 
 
 @dataclass(frozen=True)
@@ -66,6 +52,11 @@ class History:
     @property
     def latest(self) -> Version:
         return self.versions[-1]
+
+    @property
+    def since_training(self) -> tuple[Version, ...]:
+        """The version of the last training, and those after it."""
+        return self.versions[max((i for i, each in enumerate(self.versions) if each.trained_again), default=0) :]
 
     @property
     def names_at_split(self) -> tuple[int, int] | None:
@@ -99,8 +90,6 @@ class TrainedModel:
     calibration: Calibration | None = None
     why_not_calibrated: str = NOT_CALIBRATED  # if there is no calibration
     history: History = field(default_factory=History)
-    latents: dict[str, Tensor] | None = None  # the training parameters behind the relations
-    optimiser: dict[str, Tensor] | None = None  # the sums of Adagrad of the relations, by the name of the parameter
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -118,7 +118,7 @@ def fold_in(served: ServedModel, body: schemas.FoldInRequest) -> schemas.Predict
     names = set(body.entities)
     _each("fact", body.facts, lambda fact: _check_names(served, (fact.head, fact.tail), fact.relation, names))
     _check_batch(served, body.questions, names)
-    grown = served.predictor.fold_in(body.entities, [(fact.head, fact.relation, fact.tail) for fact in body.facts])
+    grown = served.predictor.update(add=[(fact.head, fact.relation, fact.tail) for fact in body.facts])
     answers = _each("question", body.questions, lambda question: question.answer(grown))
     return schemas.PredictBatchResponse(answers=answers)
 

@@ -1,4 +1,4 @@
-"""Fold-in: a new entity is placed by its facts, and everything else stays the same."""
+"""New entities of models with entity vectors are placed by their facts, and everything else stays the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_held_out_facts_of_a_new_entity_are_predicted(without_virus):
     renamed = [tuple("new" if part == "virus" else part for part in fact) for fact in facts]
     order = np.random.default_rng(0).permutation(len(renamed))
     given, held_out = ([renamed[i] for i in part] for part in np.split(order, [len(order) * 2 // 3]))
-    grown = predictor.fold_in("new", given)
+    grown = predictor.update(add=given)
     ranks = []
     for head, relation, tail in held_out:
         anchor = {"head": "new"} if head == "new" else {"tail": "new"}
@@ -40,7 +40,7 @@ def test_held_out_facts_of_a_new_entity_are_predicted(without_virus):
 def test_other_scores_do_not_change(without_virus):
     predictor, facts = without_virus
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
-    grown = predictor.fold_in("new", [("new", relation, tail)])
+    grown = predictor.update(add=[("new", relation, tail)])
     assert grown.graph.num_entities == predictor.graph.num_entities + 1
     assert ("new", relation, tail) in set(grown.graph.names_of(grown.graph.train))
     torch.testing.assert_close(grown.model.entities[:-1], predictor.model.entities)
@@ -50,33 +50,9 @@ def test_other_scores_do_not_change(without_virus):
 def test_a_model_with_a_new_entity_can_be_saved_and_loaded(without_virus, tmp_path):
     predictor, facts = without_virus
     _, relation, tail = next(fact for fact in facts if fact[0] == "virus")
-    grown = predictor.fold_in("new", [("new", relation, tail)])
+    grown = predictor.update(add=[("new", relation, tail)])
     grown.save(tmp_path / "grown")
     assert dh.load(tmp_path / "grown").score("new", relation, tail) == pytest.approx(grown.score("new", relation, tail))
-
-
-@pytest.mark.parametrize(
-    ("name", "facts", "message"),
-    [
-        ("man_0000", [("man_0000", "spouse", "man_0001")], "is in the graph already"),
-        ("", [("", "spouse", "man_0001")], "the new entity '' has no name; give one"),
-        ("Man_0000", [("Man_0000", "spouse", "man_0001")], "differs from 'man_0000' only in case, space or encoding"),
-        (["a b", "a  b"], [("a b", "spouse", "a  b")], "'a  b' differs from 'a b' only in case, space or encoding"),
-        ([], [("new", "spouse", "man_0001")], "no new entity is named"),
-        ("new", [], "has no facts with other entities"),
-        (["new", "other"], [("new", "spouse", "man_0001")], "entity 'other' has no facts with other entities"),
-        (
-            "new",
-            [("new", "spouse", "man_0000"), ("man_0000", "spouse", "man_0001")],
-            "must name a new entity \\('new'\\)",
-        ),
-        ("new", [("new", "spouse", "new")], "has no facts with other entities"),
-        ("new", [("new", "spouse", "nobody")], "entity 'nobody' is not among"),
-    ],
-)
-def test_invalid_facts_are_named_in_the_error(predictor, name, facts, message):
-    with pytest.raises(DihedralError, match=message):
-        predictor.fold_in(name, facts)
 
 
 def test_translations_are_not_bilinear(family):
@@ -84,13 +60,13 @@ def test_translations_are_not_bilinear(family):
         dh.TrainedModel(build_model("transe", family.num_entities, family.num_relations, dimension=8), family)
     )
     with pytest.raises(DihedralError, match="not bilinear"):
-        predictor.fold_in("new", [("new", "spouse", "man_0001")])
+        predictor.update(add=[("new", "spouse", "man_0001")])
 
 
 def test_new_entities_that_point_at_each_other_are_placed_together(without_virus):
     predictor, _ = without_virus
     facts = [("new", "isa", "organism"), ("kin", "isa", "new"), ("new", "isa", "kin")]
-    grown = predictor.fold_in(["new", "kin"], facts)
+    grown = predictor.update(add=facts)
     assert grown.graph.num_entities == predictor.graph.num_entities + 2
     assert grown.score("kin", "isa", "new") > np.mean(
         [grown.score("kin", "isa", each) for each in grown.graph.entities]
@@ -100,23 +76,12 @@ def test_new_entities_that_point_at_each_other_are_placed_together(without_virus
 def test_new_entities_leave_the_ranks_of_other_facts_nearly_as_they_were(without_virus):
     predictor, facts = without_virus
     renamed = [tuple("new" if part == "virus" else part for part in fact) for fact in facts]
-    grown = predictor.fold_in("new", renamed)
+    grown = predictor.update(add=renamed)
     before, after = (dh.evaluate(each, split="train", sample=500).mrr for each in (predictor, grown))
     assert after > before - 0.03
 
 
 def test_a_model_with_a_new_entity_keeps_no_metrics_but_its_calibration(predictor):
-    grown = predictor.fold_in("new", [("new", "spouse", "man_0001")] * 3)
+    grown = predictor.update(add=[("new", "spouse", "man_0001")] * 3)
     assert "test" not in grown.metrics and len(grown.graph.train) == len(predictor.graph.train) + 1
     assert grown.calibration is predictor.calibration
-
-
-def test_a_path_model_gets_the_facts_of_new_entities_and_no_parameters(path_predictor):
-    grown = path_predictor.fold_in("zoe", [("zoe", "sibling", "man_0001")])
-    assert grown.scorer.model is path_predictor.scorer.model and not grown.metrics
-    assert ("zoe", "sibling", "man_0001") in set(grown.graph.names_of(grown.graph.train))
-    answers = grown.predict(tail="man_0001", relation="sibling", top=100)
-    assert any(each.head == "zoe" and each.known for each in answers)
-    assert grown.predict(head="zoe", relation="sibling", top=1, known="exclude")[0].score != 0
-    with pytest.raises(DihedralError, match="no new entity is named"):
-        path_predictor.fold_in([], [("man_0000", "sibling", "man_0001")])
