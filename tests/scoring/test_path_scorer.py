@@ -8,11 +8,14 @@ import pickle
 import pytest
 import torch
 
+from dihedral.engine import path_kernels
+from dihedral.engine.path_engine import ROWS_PER_TASK
 from dihedral.graph import Graph, GraphIndex, make_family
 from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.models.dihedral import ArgmaxRelations
 from dihedral.models.path_model import PathModel
 from dihedral.reference import filtered_rank
+from dihedral.runtime.interruption import InterruptedWorkError, Interruption, interruptible
 from dihedral.scoring.path_scorer import PathScorer
 
 
@@ -66,3 +69,22 @@ def test_a_scorer_in_use_can_be_copied_and_pickled(graph, scorer):
     scores = scorer.score(triples)
     for other in (copy.deepcopy(scorer), pickle.loads(pickle.dumps(scorer))):  # noqa: S301
         assert torch.equal(other.score(triples), scores)
+
+
+def test_questions_that_nobody_waits_for_are_not_answered(scorer, monkeypatch):
+    """The kernels are asked for a few questions at a time, and not again once the client has gone."""
+    limit, parts, score = Interruption(), [], path_kernels.score_questions
+
+    def counted(start, stop, *arguments):
+        parts.append(stop - start)
+        score(start, stop, *arguments)
+        limit.stop("the client has gone")
+
+    monkeypatch.setattr(path_kernels, "score_questions", counted)
+    monkeypatch.setattr("dihedral.engine.compiled._threads", 1)
+    entities = torch.arange(40)
+    with interruptible(limit):
+        for ask in (scorer.rows(), scorer.top):
+            with pytest.raises(InterruptedWorkError, match="the client has gone"):
+                ask(entities, torch.zeros_like(entities))
+    assert parts == [ROWS_PER_TASK]

@@ -60,8 +60,8 @@ def parse_sparql(text: str, prefixes: Mapping[str, str] | None = None) -> Query:
 
 
 class _Token(NamedTuple):
-    kind: str  # the last group of TOKENS that it has, or end
-    text: str  # its content; words but `a` in upper case
+    kind: str  # the text of words, but for `a` in upper case, and of signs; else its group in TOKENS, or end
+    text: str
     at: int
     prefix: str = ""
 
@@ -83,11 +83,9 @@ class _Reader:
         for i, (kind, text, at, _) in enumerate(self.tokens):
             if kind == "suffix":
                 raise self.outside(f"the literal {text!r:.80}", at, "name entities only")
-            following = [each.text if each.kind == "word" else "" for each in self.tokens[i + 1 : i + 3]]
-            found = OUTSIDE.fullmatch(" ".join([text, *following]))
-            if found and kind in ("word", "sign"):
+            found = OUTSIDE.fullmatch(" ".join(each.kind for each in self.tokens[i : i + 3]))
+            if found:
                 raise self.outside(found[1], at)
-        self.place = 0
 
     def query(self) -> Query:
         while (is_prefix := self.take("PREFIX")) or self.take("BASE"):
@@ -99,7 +97,7 @@ class _Reader:
                 raise self.outside(f"the prefix '{name.prefix}:{name.text:.80}'", name.at, "end it with the colon")
             else:
                 self.prefixes[name.prefix] = iri
-        self.sign("SELECT")
+        self.need("SELECT")
         self.take("DISTINCT")
         answers = [self.need("variable").text]
         while self.next.kind == "variable":
@@ -126,14 +124,14 @@ class _Reader:
         self.open("{")
         parts: list[Pattern] = []
         without, separated = [], True
-        while not self.at("}"):
+        while self.next.kind != "}":
             if self.take("MINUS"):
                 parts.append(Not(self.group()))
             elif self.take("FILTER", "NOT", "EXISTS"):
                 without.append(Not(self.group()))
             elif self.take("VALUES"):
                 parts.append(self.values())
-            elif self.at("{"):
+            elif self.next.kind == "{":
                 choice = self.group()
                 while self.take("UNION"):
                     choice = choice | self.group()
@@ -151,9 +149,9 @@ class _Reader:
     def facts(self) -> list[Pattern]:
         """The facts of one subject."""
         found: list[Pattern] = []
-        is_blank = self.at("[")
+        is_blank = self.next.kind == "["
         subject = self.term(found)
-        if not (is_blank and found and self.at(".", "}")):
+        if not (is_blank and found and self.next.kind in (".", "}")):
             self.properties(subject, found)
         return found
 
@@ -168,7 +166,7 @@ class _Reader:
                 return
             while self.take(";"):
                 pass
-            if self.at(".", "}", "]"):
+            if self.next.kind in (".", "}", "]"):
                 return
 
     def values(self) -> OneOf:
@@ -177,13 +175,13 @@ class _Reader:
         variable, entities = self.need("variable").text, list[str]()
         if in_rows and not self.take(")"):
             raise self.outside("VALUES with several variables", self.next.at, "choose for one variable")
-        self.sign("{")
+        self.need("{")
         while not self.take("}"):
             if in_rows:
-                self.sign("(")
+                self.need("(")
             entities.append(self.name())
             if in_rows:
-                self.sign(")")
+                self.need(")")
         if not entities:
             raise self.outside("VALUES without entities", self.next.at, "name some")
         return OneOf(Variable(variable), tuple(entities))
@@ -214,7 +212,7 @@ class _Reader:
         return (lambda start, end: path(end, start)) if backwards else path
 
     def relation(self) -> Path:
-        if self.at("("):
+        if self.next.kind == "(":
             self.open("(")
             path = self.path()
             self.close(")")
@@ -240,11 +238,11 @@ class _Reader:
         if self.next.kind == "node":
             label = self.need("node").text
             return self.nodes.get(label) or self.nodes.setdefault(label, self.unnamed_variable())
-        if not self.at("["):
+        if self.next.kind != "[":
             return self.name()
         self.open("[")
         node = self.unnamed_variable()
-        if not self.at("]"):
+        if self.next.kind != "]":
             self.properties(node, found)
         self.close("]")
         return node
@@ -283,16 +281,11 @@ class _Reader:
     def next(self) -> _Token:
         return self.tokens[self.place]
 
-    def at(self, *signs: str) -> bool:
-        """Whether the next token is one of these signs."""
-        return self.next.kind == "sign" and self.next.text in signs
-
-    def take(self, *texts: str) -> bool:
-        """Whether the next tokens are these keywords or signs, which are then read."""
-        found = self.tokens[self.place : self.place + len(texts)]
-        if [each.text for each in found if each.kind in ("word", "sign")] != list(texts):
+    def take(self, *kinds: str) -> bool:
+        """Whether the next tokens are of these kinds; they are then read."""
+        if [each.kind for each in self.tokens[self.place : self.place + len(kinds)]] != list(kinds):
             return False
-        self.place += len(texts)
+        self.place += len(kinds)
         return True
 
     def need(self, kind: str) -> _Token:
@@ -302,18 +295,14 @@ class _Reader:
         self.place += kind != "end"
         return self.tokens[self.place - 1]
 
-    def sign(self, text: str) -> None:
-        if not self.take(text):
-            raise self.unexpected()
-
     def open(self, bracket: str) -> None:
-        self.sign(bracket)
+        at = self.need(bracket).at
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise self.outside(f"more than {MAX_NESTING} nested brackets", self.tokens[self.place - 1].at, "use fewer")
+            raise self.outside(f"more than {MAX_NESTING} nested brackets", at, "use fewer")
 
     def close(self, bracket: str) -> None:
-        self.sign(bracket)
+        self.need(bracket)
         self.depth -= 1
 
     # --- errors --------------------------------------------------------------------------------
@@ -336,12 +325,12 @@ class _Reader:
 
 
 def _token(found: re.Match[str]) -> _Token:
-    kind, content = str(found.lastgroup), found[found.lastgroup or 0]
+    kind, text = str(found.lastgroup), found[found.lastgroup or 0]
     if kind == "suffix":
-        content = found[0]
-    elif kind == "word" and content != "a":
-        content = content.upper()
-    return _Token(kind, content, found.start(), found["prefix"] or "")
+        text = found[0]
+    elif kind in ("word", "sign"):
+        kind = text if text == "a" else text.upper()
+    return _Token(kind, text, found.start(), found["prefix"] or "")
 
 
 def _escaped(found: re.Match[str]) -> str:

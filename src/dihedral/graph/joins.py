@@ -63,34 +63,16 @@ def contains(ascending: Ids, wanted: Ids) -> Mask:
 # --- one step ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class IndexedStep:
-    """All facts of one step, looked up in the index of the graph."""
-
-    index: GraphIndex
-    step: int
-
-    def degrees(self, heads: Ids) -> Ids:
-        """How many facts each head [n] has."""
-        return _numpy(self.index.counts(*self._questions(heads)))
-
-    def follow(self, heads: Ids) -> tuple[Ids, Ids]:
-        """Where the step leads from heads [n]: (row in heads, tail), rows ascending."""
-        row, tails = self.index.answers(*self._questions(heads))
-        return _numpy(row), _numpy(tails)
-
-    def has(self, heads: Ids, tails: Ids) -> Mask:
-        """Whether the step leads from each head [n] to its tail [n]."""
-        return (self.index.locate(*self._questions(heads), torch.from_numpy(tails)) >= 0).numpy()
-
-    def _questions(self, heads: Ids) -> tuple[torch.Tensor, torch.Tensor]:
-        entities = torch.from_numpy(heads)
-        return entities, torch.full_like(entities, self.step)
+def leads(index: GraphIndex, step: int, heads: Ids, tails: Ids) -> Mask:
+    """Whether a step leads from each head [n] to its tail [n]."""
+    entities = torch.from_numpy(heads)
+    found: Mask = (index.locate(entities, torch.full_like(entities, step), torch.from_numpy(tails)) >= 0).numpy()
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class StepPairs:
-    """The pairs of different entities that one step joins, in arrays of their own; looked up like an `IndexedStep`."""
+    """The pairs of different entities that one step joins, in arrays of their own."""
 
     num_entities: int
     heads: Ids  # [n], sorted
@@ -99,9 +81,9 @@ class StepPairs:
     @classmethod
     def of(cls, index: GraphIndex, step: int, without: Triple | None = None) -> StepPairs:
         """The pairs of a step in a graph, but for the triple `without`."""
-        members = index.members(step).numpy()
-        row, tails = IndexedStep(index, step).follow(members)
-        heads = members[row]
+        members = index.members(step)
+        row, ends = index.answers(members, torch.full_like(members, step))
+        heads, tails = _numpy(members[row]), _numpy(ends)
         kept = heads != tails
         if without is not None and step % index.num_relations == without[1]:
             head, tail = (without[0], without[2]) if step < index.num_relations else (without[2], without[0])
@@ -131,9 +113,6 @@ class StepPairs:
 
     def has(self, heads: Ids, tails: Ids) -> Mask:
         return contains(self.codes, heads * self.num_entities + tails)
-
-
-StepFacts = IndexedStep | StepPairs
 
 
 def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = None) -> Iterator[tuple[Ids, Ids]]:
@@ -195,7 +174,7 @@ def are_joined(index: GraphIndex, bodies: Ids, heads: Ids, tails: Ids) -> Mask:
     return found.numpy()
 
 
-def count_paths(forwards: Sequence[StepFacts], backwards: Sequence[StepFacts], heads: Ids, tails: Ids) -> Ids:
+def count_paths(forwards: Sequence[StepPairs], backwards: Sequence[StepPairs], heads: Ids, tails: Ids) -> Ids:
     """How many paths along a body lead from each head [n] to its tail [n]; backwards: the inverses of its steps."""
     if len(forwards) == 1:
         return forwards[0].has(heads, tails).astype(np.int64)
@@ -229,7 +208,7 @@ def paths_between(
         new = np.flatnonzero((there[:, None] != paths[row]).all(axis=1))[:max_paths]
         row, there = row[new], there[new]
         paths, last = np.concatenate([paths[row], there[:, None]], axis=1), last[row]
-    closed = IndexedStep(index, body[-1]).has(paths[:, -1].copy(), last) & (paths != last[:, None]).all(axis=1)
+    closed = leads(index, body[-1], paths[:, -1].copy(), last) & (paths != last[:, None]).all(axis=1)
     return np.concatenate([paths, last[:, None]], axis=1)[closed]
 
 

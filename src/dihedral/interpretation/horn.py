@@ -14,7 +14,7 @@ import numpy as np
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import Body, Ids, IndexedStep, StepPairs, contains, follow
+from dihedral.graph.joins import Body, Ids, StepPairs, contains, follow, leads
 from dihedral.graph.patterns import RuleCount
 from dihedral.graph.steps import INVERSE, Fact, Side, facts_along, parse_steps
 from dihedral.graph.vocabulary import Show, Vocabulary
@@ -271,7 +271,7 @@ class RuleCounter:
             source, step, target = target, step + self.graph.num_relations, source
         start = _column(table, source, lead)
         if not isinstance(target, str) or target in table:
-            kept = IndexedStep(self.index, step).has(start, _column(table, target, lead))
+            kept = leads(self.index, step, start, _column(table, target, lead))
             yield from self._extend({name: column[kept] for name, column in table.items()}, rest, lead, apart)
             return
         for row, ends in follow(self.index, start, step, groups=table[lead]):

@@ -12,6 +12,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models.path_model import PathModel
+from dihedral.runtime import interruption
 from dihedral.runtime.distributed import Shard
 from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores
 from dihedral.scoring.selection import count_ranks, top_of_tiles
@@ -31,6 +32,7 @@ class PathScorer:
     @torch.no_grad()
     def _scores(self, entities: Tensor, steps: Tensor, without: Tensor | None = None) -> Tensor:
         """[n, N]."""
+        interruption.check()
         entities, steps = entities.long().to(self.device), steps.long().to(self.device)
         return path_scores(self.edges, *self.model.weights(entities, steps), without)
 
