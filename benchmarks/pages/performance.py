@@ -35,6 +35,24 @@ def cpu() -> str:
     return markdown(header, cpu_rows((OURS, PLAIN, *PEERS))) + text + source("cpu-engine")
 
 
+def default_speed() -> str:
+    """The default with grouped questions and with single facts."""
+    content = read("default-speed")
+    epochs = {(row["graph"], row["form"]): number(row["epoch_cpu_seconds"]) for row in content["epochs"]}
+    taken: dict[str, list[dict[str, float]]] = {}
+    for row in content["equal_time"]:
+        taken.setdefault(row["graph"], []).append(row)
+    rows = []
+    for graph in dict.fromkeys([*taken, *(name for name, _ in epochs)]):
+        means = (
+            number(mean(row[key] for row in taken[graph])) if graph in taken else ""
+            for key in ("single", "grouped", "cpu_seconds")
+        )
+        rows.append([graph, *(epochs.get((graph, form), "") for form in ("single", "grouped")), *means])
+    header = ["graph", "epoch, single", "grouped", "valid MRR, single", "grouped", "after CPU seconds"]
+    return markdown(header, rows) + source("default-speed")
+
+
 def gpu() -> str:
     content = read("gpu-engine")
     _, *epochs = content["epochs"]

@@ -11,7 +11,7 @@ import torch
 import dihedral as dh
 from dihedral.graph import Graph
 from dihedral.learn import choose_recipe
-from dihedral.learn.defaults import best_recipe, num_threads
+from dihedral.learn.defaults import MIN_ANSWERS, answers_per_question, best_recipe, num_threads
 
 
 def graph_of(entities, triples, name="mine"):
@@ -57,6 +57,28 @@ def test_sparse_graphs_get_small_batches_and_a_stronger_regulariser():
     assert "triples per entity" in sparse.about
 
 
+def test_questions_with_several_answers_are_grouped_on_a_cpu():
+    many, few = graph_of(500, 6_000), graph_of(8_000, 30_000)
+    assert answers_per_question(many) >= MIN_ANSWERS > answers_per_question(few)
+    chosen = choose_recipe(many)
+    assert chosen.group_questions and "grouped questions for" in chosen.about
+    assert chosen.batch_size == 2 * choose_recipe(many, device="cuda").batch_size
+    assert not choose_recipe(few).group_questions and not choose_recipe(many, device="cuda").group_questions
+
+
+@pytest.mark.parametrize("settings", [{"paths": 0.5}, {"group_questions": False}, {"objective": "logistic"}])
+def test_settings_of_single_facts_leave_the_choices_for_them(settings):
+    graph = graph_of(500, 6_000)
+    chosen, single = choose_recipe(graph, settings), choose_recipe(graph, {"group_questions": False})
+    assert not chosen.group_questions
+    assert (chosen.batch_size, chosen.entity_lr, chosen.patience) == (single.batch_size, 0.1, 3)
+
+
+def test_every_question_and_its_answers_are_counted_in_both_directions():
+    facts = [("a", "r", "b"), ("a", "r", "c"), ("d", "r", "b")]  # (a, r, ?), (d, r, ?), (?, r, b) and (?, r, c)
+    assert answers_per_question(Graph.from_names(facts, name="four")) == 6 / 4
+
+
 def test_training_stops_when_valid_no_longer_improves():
     assert choose_recipe(graph_of(500, 6_000)).patience > 0
 
@@ -94,3 +116,10 @@ def test_the_choice_is_good_on_small_benchmarks(name, least, benchmark_graph):
 def test_small_products_use_one_thread(family, batch, expected):
     recipe = dh.load_recipe("demo/umls").replace(objective="softmax", dimension=64, batch_size=batch)
     assert num_threads(recipe, family, torch.device("cpu")) == expected
+
+
+def test_grouped_questions_have_fewer_products():
+    graph, cpu = graph_of(500, 6_000), torch.device("cpu")
+    single = dh.Recipe(objective="softmax", dimension=200, batch_size=2_000)
+    assert num_threads(single, graph, cpu) is None
+    assert num_threads(single.replace(group_questions=True), graph, cpu) == 1

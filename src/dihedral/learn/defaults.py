@@ -21,15 +21,14 @@ MIN_EPOCHS = 30  # that the time must suffice for
 CPU_SPEED, GPU_SPEED = 6e10, 2e13  # operations per second of the products; of a CPU, on two cores
 SMALL_PRODUCTS = 1e8  # batch · entities · dimensions of a step's softmax
 CANDIDATES = 1000  # entities of a sampled softmax besides those of the batch
+MIN_ANSWERS = 2.5  # per distinct question; with fewer, grouped questions save little and lose accuracy
+APART = {"objective", "paths", "relation_weight", "regularise_relations", "group_questions"}  # need single facts
 
 
 def choose_recipe(
-    graph: Graph,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    minutes: float | None = None,
+    graph: Graph, settings: Mapping[str, Any] | None = None, *, minutes: float | None = None,
     device: str | torch.device = "cpu",
-) -> Recipe:
+) -> Recipe:  # fmt: skip
     """A recipe that suits the graph and can be trained in the given time, by default 10 minutes.
 
     settings: replace single settings. Its `about` gives the reasons.
@@ -45,12 +44,12 @@ def choose_recipe(
     dimension = 400 if products >= 400 * min(graph.num_entities, CANDIDATES) else 200
     recipe = Recipe(name="by size", model="dihedral-gumbel", dimension=dimension, relation_lr=1.0, epochs=MAX_EPOCHS)
     if products < dimension * min(graph.num_entities, CANDIDATES):
-        weight = 0.1 if density < SPARSE else 0.01
-        recipe = recipe.replace(cooling=0.02, regulariser_weight=weight, patience=3)
+        recipe = recipe.replace(cooling=0.02, regulariser_weight=0.1 if density < SPARSE else 0.01, patience=3)
         return _finished(recipe, settings, f"{triples:,} triples leave no time for a softmax over many entities")
+    sizes = (32, 64, 128) if density < SPARSE else (32, 64, 128, 256, 512)
     recipe = recipe.replace(
         objective="softmax", entity_init=0.01, cooling=0.05, validate_every=5, patience=3,
-        batch_size=_power_of_two(triples / 50, max_size=128 if density < SPARSE else 512),
+        batch_size=min(sizes, key=lambda size: abs(size - triples / 50)),
         candidates=0 if products >= dimension * graph.num_entities else CANDIDATES,
     )  # fmt: skip
     if density < SPARSE:
@@ -61,42 +60,44 @@ def choose_recipe(
         recipe = recipe.replace(levels=LEVELS, relation_scale=True, dropout=0.2, averaging=0.9)
         recipe = recipe.replace(regulariser="dura", regulariser_weight=weight)
         why = f"DURA {weight} for {density:.1f} triples per entity"
+        answers, apart = answers_per_question(graph), APART & (settings or {}).keys()
+        if answers >= MIN_ANSWERS and speed == CPU_SPEED and not apart:  # not measured on a GPU
+            size = 2 * recipe.batch_size
+            recipe = recipe.replace(group_questions=True, batch_size=size, entity_lr=0.2, relation_lr=2.0, patience=5)
+            why = f"{why}, grouped questions for {answers:.1f} answers per question"
     return _finished(recipe, settings, why)
+
+
+def answers_per_question(graph: Graph) -> float:
+    """The facts of each distinct question about the graph, in both directions, on average."""
+    return 2 * len(graph.train) / max(1, len(graph.train_index.keys))
 
 
 def num_threads(recipe: Recipe, graph: Graph, device: torch.device) -> int | None:
     """1 if the products of a step are so small that threads would mostly wait for each other; None: no limit."""
     entities = min(graph.num_entities, recipe.candidates + 2 * recipe.batch_size if recipe.candidates else math.inf)
     products = recipe.batch_size * entities * recipe.dimension
+    products /= answers_per_question(graph) if recipe.group_questions else 1
     is_small = device.type == "cpu" and recipe.objective == "softmax" and products < SMALL_PRODUCTS
     return 1 if is_small else None
 
 
 def best_recipe(graph: Graph) -> str | None:
     """The tuned recipe for a benchmark of this name, if there is one; of several, that for graded elements."""
-    dihedral = re.compile(rf"best/{re.escape(graph.name.lower())}-d\d")
-    tuned = [name for name in recipe_names() if dihedral.match(name)]
+    tuned = [name for name in recipe_names() if re.match(rf"best/{re.escape(graph.name.lower())}-d\d", name)]
     return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
 
 
 def _finished(recipe: Recipe, settings: Mapping[str, Any] | None, why: str) -> Recipe:
     """The recipe with its reasons, and with settings of the user."""
     recipe = recipe.replace(model=(settings or {}).get("model", recipe.model))
-    return recipe.replace(about=_summary(recipe, why)).changed(settings or {})
-
-
-def _summary(recipe: Recipe, why: str) -> str:
     graded = "graded " if recipe.levels != "1" else ""
     model = f"{graded}D{recipe.K}-Gumbel" if recipe.model == "dihedral-gumbel" else recipe.model
     over = "logistic loss" if recipe.objective == "logistic" else "full softmax"
     over = f"softmax over a sample of {recipe.candidates:,} entities" if recipe.candidates else over
     factor = ", a learned factor per relation" if recipe.relation_scale else ""
-    return (
+    about = (
         f"{model}{factor}, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
         f"at most {recipe.epochs} epochs: {why}"
     )
-
-
-def _power_of_two(size: float, max_size: int) -> int:
-    """The nearest power of two, from 32 to `max_size`."""
-    return min((2**i for i in range(5, max_size.bit_length())), key=lambda power: abs(power - size))
+    return recipe.replace(about=about).changed(settings or {})

@@ -39,9 +39,8 @@ def grouped(index: GraphIndex, keys: Tensor) -> tuple[Asked, Tensor]:
     anchors, steps = keys[order] // (2 * index.num_relations), steps[order]
     owners, answers = index.answers(anchors, steps)
     half, size = int((steps < index.num_relations).sum()), len(index.ends) / 2 * len(keys) / len(index.keys)
-    facts = keys.new_empty(0, 3)
-    asked = Asked(facts, anchors, half, answers, owners, torch.bincount(owners, minlength=len(keys)), size)
-    return asked, steps % index.num_relations
+    counts = torch.bincount(owners, minlength=len(keys))
+    return Asked(keys.new_empty(0, 3), anchors, half, answers, owners, counts, size), steps % index.num_relations
 
 
 @dataclass(frozen=True)
