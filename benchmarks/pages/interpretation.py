@@ -43,12 +43,13 @@ def path_compositions() -> str:
     columns = {"average_precision_new_head": "AP", "order_accuracy": "order"}
     by_model: dict[tuple[str, str], dict[str, Row]] = {}
     for row in read_rows("rules-paths"):
-        by_model.setdefault((row["graph"], row["update"]), {})[row["score"]] = row
+        rotations = ", rotations" if row["recipe"]["model"] == "cyclic-argmax" else ""
+        by_model.setdefault((row["graph"], row["update"] + rotations), {})[row["score"]] = row
     rows = []
-    for (graph, update), by_score in by_model.items():
-        rows.append([graph, update, *(number(by_score[score][key]) for key in columns for score in scores)])
+    for (graph, model), by_score in sorted(by_model.items()):
+        rows.append([graph, model, *(number(by_score[score][key]) for key in columns for score in scores)])
     names = [f"{title}, {score}" for title in columns.values() for score in ("belief", "cosine", "gates")]
-    return markdown(["graph", "update", *names], rows) + "\n*`results/rules-paths.jsonl`.*\n"
+    return markdown(["graph", "model", *names], rows) + "\n*`results/rules-paths.jsonl`.*\n"
 
 
 def inverses() -> str:
