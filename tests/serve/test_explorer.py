@@ -185,6 +185,22 @@ def test_labels_of_facts_between_the_same_two_do_not_overlap(open_page, models, 
     assert max(apart) >= 0, (one, other)
 
 
+CUT_OFF = """() => {
+  const {left, right} = document.querySelector(".graph").getBoundingClientRect();
+  const boxes = [...document.querySelectorAll(".graph text")].map((one) => one.getBoundingClientRect());
+  return boxes.filter((box) => box.left < left || box.right > right).map((box) => [left, right, box.left, box.right]);
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_names_in_an_explanation_are_not_cut_off_at_its_edge(open_page, width):
+    route = "/".join(quote(name, safe="") for name in ("n" * 3000, "back", "http://example.org/n1"))
+    page = open_page(f"#/why/{route}?model=odd", width=width)
+    expect(page.locator(".graph .node.end text")).to_have_count(2)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate(CUT_OFF) == []
+
+
 def test_an_empty_explanation_says_what_was_looked_for(open_page):
     page = open_page("#/why/entity_001/relation_02/entity_650?model=hub")
     expect(page.locator(".card h2")).to_have_text("No supporting path of known facts")

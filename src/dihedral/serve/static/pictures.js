@@ -155,7 +155,7 @@ function graphAt(found, linkOf, width) {
   });
   const description = `${plural(found.paths.length, "path")} of known facts from ${found.head} to ${found.tail}`;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
-    arrows(id), explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 3.4), "end"), node(right, found.tail, linkOf, Math.floor(inset / 3.4), "end"));
+    arrows(id), explained, drawn, node(left, found.head, linkOf, Math.floor(inset / 4.8), "end"), node(right, found.tail, linkOf, Math.floor(inset / 4.8), "end"));
 }
 
 const arrows = (id) => svg("defs", {}, ["known", "guess"].map((kind) =>
