@@ -8,6 +8,7 @@
 - rounds: all of it, twenty times.
 - growth: facts arrive until there are half as many again as at training, to see when to train again.
 
+Models with entity vectors are trained again in every scenario that removes facts or adds a relation.
 
     python -m benchmarks.living --graphs umls family-neural-lp --seeds 0 1 2
     python -m benchmarks.living --graphs FB15k-237 --seeds 0 --device cuda --scenarios entities removal

@@ -13,6 +13,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
+from dihedral.evaluation import Evaluator
 from dihedral.io.locks import lock_folder
 from dihedral.learn.loop import Interrupted
 from dihedral.scoring.path_scorer import PathScorer
@@ -279,6 +280,25 @@ def test_a_path_model_answers_as_if_it_had_never_seen_a_removed_fact(path_predic
     other = PathScorer(path_predictor.scorer.model, never.train_index)
     triples = torch.from_numpy(graph.known).long()
     assert torch.equal(updated.scorer.score(triples), other.score(triples))
+
+
+@pytest.mark.thorough
+def test_removed_facts_rank_in_a_path_model_as_in_one_that_never_saw_them():
+    """Membership inference: how often a removed fact ranks better than in the other model; 0.5 is chance."""
+    graph = dh.make_family(200, seed=0)
+    recipe = dh.Recipe(
+        model="dihedral-argmax", objective="paths", K=8, dimension=8, steps=3, batch_size=32, epochs=6,
+        relation_lr=0.01, relation_init=0.5, update="gate",
+    )  # fmt: skip
+    gone = graph.train[::10]
+    updated = dh.train(graph, recipe, progress=False, device="cpu").update(remove=list(graph.names_of(gone)))
+    never = dh.train(updated.graph, recipe, progress=False, device="cpu")
+    ranks = [
+        Evaluator(updated.graph, "removed", triples=gone, also_known=graph.known)(each.scorer).both.realistic
+        for each in (updated, never)
+    ]
+    better, equal = (compare(ranks[0][:, None], ranks[1]).mean() for compare in (np.less, np.equal))
+    assert abs(better + equal / 2 - 0.5) <= 0.02
 
 
 def test_no_file_of_a_path_model_holds_a_removed_fact(path_predictor, tmp_path):
