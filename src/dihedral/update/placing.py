@@ -82,7 +82,9 @@ def place(
     """
     kind, width, device = scorer.model.relations.kind, scorer.model.dimension, scorer.device
     if scorer.candidates.shape[1] != width:
-        raise DihedralError(f"a {kind!r} model is not bilinear, so new entities cannot be placed; train it again (retrain)")
+        raise DihedralError(
+            f"a {kind!r} model is not bilinear, so new entities cannot be placed; train it again (retrain)"
+        )
     first, size = scorer.num_entities, float(scorer.entities.square().mean().sqrt()) or 1.0
     others = Others.draw(scorer, train, recipe, seed)
     start = torch.randn(num_entities - first, width, generator=torch.Generator().manual_seed(seed))

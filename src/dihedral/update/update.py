@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,7 @@ from dihedral.store.folder import load_model, save_model, saved_options
 from dihedral.store.manifest import MANIFEST, holds_model
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Reviews
-from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel
-from dihedral.update.lineage import record_update, versions_of
+from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel, Version
 from dihedral.update.path_relations import train_new_relations
 from dihedral.update.placing import place
 
@@ -81,7 +81,7 @@ def update(
     else:
         source, epochs = _changed_paths(trained, change, seed) if has_paths else (_placed(trained, change, seed), 0)
         result = replace(trained, source=source, graph=change.after, metrics=_about(trained))
-    result.history = History(versions_of(trained))  # new names have no facts in valid, which probabilities allow for
+    result.history = History(_versions(trained))  # new names have no facts in valid, which probabilities allow for
     seconds = time.perf_counter() - started
     if calibrate or (calibrate is None and epochs):
         if not retrain:
@@ -92,7 +92,7 @@ def update(
             result.calibration = result.calibration.corrected(corrections, change.after.relations)
     elif epochs:
         result.calibration, result.why_not_calibrated = None, NOT_CALIBRATED
-    record_update(trained, result, change, trained_again=retrain, epochs=epochs, train_seconds=round(seconds, 3))
+    _record(trained, result, change, trained_again=retrain, epochs=epochs, train_seconds=round(seconds, 3))
     return result
 
 
@@ -120,7 +120,7 @@ def _placed(trained: TrainedModel, change: Change, seed: int) -> Model:
     """The model with vectors for the entities that it was not trained on, whichever update added them."""
     model = need_embeddings(trained.scorer, "an update").model
     train = change.after.train
-    count = History(versions_of(trained)).since_training[0].entities or model.num_entities
+    count = History(_versions(trained)).since_training[0].entities or model.num_entities
     is_placed = (train[:, [0, 2]] >= count).any(axis=1)
     if not is_placed.any():
         return model
@@ -155,6 +155,30 @@ def _train_again(
             trainer.run()
     new = finish(trainer)
     return replace(new, recipe=trained.recipe, metrics=_about(trained) | new.metrics)
+
+
+def _versions(trained: TrainedModel) -> tuple[Version, ...]:
+    """The versions of a model; one that was never updated has version 0."""
+    if trained.history.versions:
+        return trained.history.versions
+    return (Version(version=0, **_sizes_and_mrr(trained)),)
+
+
+def _record(before: TrainedModel, after: TrainedModel, change: Change, **about: Any) -> None:
+    """Add a version to the history of an updated model; about: further values of it."""
+    versions = _versions(before)
+    parent, time = versions[-1].version, datetime.now(UTC).isoformat(timespec="seconds")
+    version = Version(
+        version=parent + 1, parent=parent, time=time, **change.to_dict(), **about, **_sizes_and_mrr(after)
+    )
+    after.history = History((*versions, version))
+
+
+def _sizes_and_mrr(trained: TrainedModel) -> dict[str, Any]:
+    graph = trained.graph
+    sizes = {"facts": len(graph.train), "entities": graph.num_entities, "relations": graph.num_relations}
+    reports = {split: trained.metrics.get(split) for split in ("valid", "test")}
+    return sizes | {f"{split}_mrr": round(report["both"]["mrr"], 5) for split, report in reports.items() if report}
 
 
 def update_folder(
