@@ -135,6 +135,20 @@ def test_an_update_that_is_interrupted_returns_nothing(predictor):
         predictor.update(retrain=True, progress=False, callback=stop)
 
 
+def test_a_link_below_the_model_folder_is_refused_and_nothing_outside_is_touched(predictor, tmp_path):
+    predictor.save(tmp_path / "model")
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in (".key", "checkpoint.json"):
+        (home / name).write_text("mine")
+    (tmp_path / "model" / "training").symlink_to(home)
+    model = {path: path.read_bytes() for path in (tmp_path / "model").iterdir() if path.is_file()}
+    with pytest.raises(DihedralError, match="training' is a symbolic link, which is not followed; remove it"):
+        update_folder(tmp_path / "model", add=NEW)
+    assert [path.read_text() for path in home.iterdir()] == ["mine", "mine"]
+    assert {path: path.read_bytes() for path in (tmp_path / "model").iterdir() if path.is_file()} == model
+
+
 def test_an_updated_folder_keeps_how_it_was_stored(family, tmp_path):
     options = {"epochs": 2, "progress": False, "device": "cpu", "dimension": 16, "dtype": "float16", "shard_mb": 0.005}
     dh.train(family, "demo/family", out=tmp_path / "model", **options)
