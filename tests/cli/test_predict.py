@@ -114,6 +114,8 @@ def test_a_path_model_answers_from_another_graph(cli, path_predictor, tmp_path):
     asked = ("predict", tmp_path / "model", "--head", "ann", "--relation", "spouse", "--json")
     done = cli(*asked, "--graph", other)
     assert done.code == 0 and {json.loads(line)["tail"] for line in done.out.splitlines()} == {"ann", "bob", "cid"}
+    told = cli("explain", tmp_path / "model", "ann", "spouse", "bob", "--graph", other)
+    assert told.code == 0 and "ann" in told.out
     other.write_text("ann\tlikes\tbob\n")
     done = cli(*asked, "--graph", other)
     assert done.code == 2 and "has 1 of its 1 relations that the model does not know, such as 'likes'" in done.err

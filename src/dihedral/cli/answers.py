@@ -155,6 +155,7 @@ def explain_command(
     tail: Annotated[str, typer.Argument(help="The tail entity.")],
     top: Annotated[int, typer.Option(help="Maximum number of paths and of similar facts.")] = 5,
     figure: Annotated[Path | None, typer.Option(help="Draw the paths in this .png or .svg file.")] = None,
+    graph: opt.OtherGraph = None,
     json: opt.Json = False,
 ) -> None:
     """Show the paths that support a triple, similar facts, and what each group element adds to its score.
@@ -168,7 +169,7 @@ def explain_command(
             from dihedral.figures import draw_explanation
         except ModuleNotFoundError:
             raise DihedralError("--figure needs matplotlib: pip install 'dihedral[plots]'") from None
-    predictor = dh.load(model)
+    predictor = open_model(model, graph)
     found = explain(predictor, head, relation, tail, top=top)
     if json:
         print_json(found.to_dict(), predictor.graph)
