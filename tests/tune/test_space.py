@@ -27,6 +27,16 @@ def test_the_default_space_surrounds_its_recipe_and_is_valid(name):
     assert ("dropout" in space) == (recipe.objective == "softmax")
 
 
+def test_the_space_of_path_models_has_their_settings_only():
+    recipe = dh.load_recipe("paths/inductive")
+    space = default_space(recipe)
+    assert {"steps", "update", "relation_lr", "K"} <= space.keys()
+    assert not {"regulariser", "regulariser_weight", "entity_lr", "cooling"} & space.keys()
+    for key, values in space.items():
+        for each in values:
+            assert getattr(recipe.replace(**{key: each}), key) == each
+
+
 def test_choices_replace_defaults_and_fixed_settings_are_not_searched():
     space = make_space(SMALL, {"K": ["4", "8", "4"], "dropout": ["0", "0.1"]}, fixed=("dimension",))
     assert space["K"] == [4, 8] and space["dropout"] == [0.0, 0.1]

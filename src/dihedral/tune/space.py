@@ -70,6 +70,9 @@ def default_space(recipe: Recipe) -> Space:
     if model.uses_temperature:
         space["K"] = sorted({4, 6, 8, recipe.K})
         space["cooling"] = around(recipe.cooling or 0.01, 3)
+    if recipe.objective == "paths":  # it has no entity vectors
+        space = {key: space[key] for key in ("dimension", "relation_lr", "batch_size", "epochs", "K") if key in space}
+        space |= {"steps": [max(1, recipe.steps - 1), recipe.steps, recipe.steps + 1], "update": ["linear", "gate"]}
     return space
 
 
