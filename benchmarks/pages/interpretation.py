@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import mean, median
+
 from benchmarks.pages.records import Row, number, read, read_rows, source
 from paper.tables import markdown
 
@@ -98,6 +100,28 @@ def reasons() -> str:
         f"default list have a mean confidence of {rules}. {last['graph']} is a part of the graph with "
         f"{last['entities']:,} entities; all models were trained for few epochs.\n\n*`results/reasons-*.json`.*"
     )
+
+
+def path_faithfulness() -> str:
+    """Ranks without the facts of explanations, of embeddings that are trained again and of path models."""
+
+    def cells(ranks: list[list[float]]) -> list[str]:
+        return [f"{value:.3g}" for value in [*map(median, ranks), *map(mean, ranks)]]
+
+    rows, kinds = [], (("all", "all paths of three kinds"), ("shown", "one path of each kind"))
+    for graph in ("umls", "family-neural-lp"):
+        found = read(f"faithfulness-{graph}")["rows"]
+        facts = f"{median(row['removed'] for row in found):.0f}"
+        of_rows = [[row[name] for row in found] for name in ("before", "named", "random")]
+        rows.append([graph, "embeddings", "three paths", facts, *cells(of_rows)])
+        for model in read_rows("faithfulness-paths"):
+            for name, what in kinds if model["graph"] == graph else ():
+                found = [[row[each] for row in model["rows"]] for each in ("before", name, f"random_{name}")]
+                facts = f"{model['median_facts'][name]:.0f}"
+                rows.append([graph, f"paths, {model['update']}", what, facts, *cells(found)])
+    header = ["graph", "model", "facts of", "number", "median rank before", "without them", "without random facts",
+              "mean rank before", "without them", "without random facts"]  # fmt: skip
+    return markdown(header, rows) + "\n*`results/faithfulness-paths.jsonl`.*\n"
 
 
 def chance() -> str:

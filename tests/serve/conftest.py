@@ -187,11 +187,11 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 @pytest.fixture(scope="session")
 def address(
     family_folder: Path, plain_folder: Path, odd_folder: Path, fitted_folder: Path, labelled_folder: Path,
-    hub_folder: Path,
+    hub_folder: Path, path_model_folder: Path,
 ) -> Iterator[str]:  # fmt: skip
     """The address of a server in another process."""
     named = {"plain": plain_folder, "odd": odd_folder, "fitted": fitted_folder}
-    named |= {"labelled": labelled_folder, "hub": hub_folder}
+    named |= {"labelled": labelled_folder, "hub": hub_folder, "paths": path_model_folder}
     with serving(family_folder, *(f"{name}={folder}" for name, folder in named.items())) as address:
         yield address
 

@@ -201,6 +201,20 @@ def test_long_names_in_an_explanation_are_not_cut_off_at_its_edge(open_page, wid
     assert page.evaluate(CUT_OFF) == []
 
 
+def test_a_fact_of_a_path_model_shows_what_its_paths_add(open_page, path_predictor):
+    triple = next(path_predictor.graph.names_of(path_predictor.graph.test))
+    found = dh.explain(path_predictor, *triple)
+    longest = max(found.paths, key=lambda path: len(path.relations))
+    page = open_page("#/why/{}/{}/{}?model=paths".format(*triple))
+    page.wait_for_selector(".graph .edge.fact")
+    expect(page.locator(".ways li")).to_have_count(len(found.paths))
+    expect(page.locator(".ways li").first).to_contain_text(f"adds {found.paths[0].share:.2f}: ")
+    expect(page.locator(".ways li").first).to_contain_text(f"rank {found.paths[0].rank_without_fact:g} without (")
+    for name in longest.entities[1:-1]:
+        expect(page.locator(".graph .node.between", has_text=name).first).to_be_visible()
+    expect(page.get_by_role("heading", name="Similar facts")).to_have_count(0)
+
+
 def test_an_empty_explanation_says_what_was_looked_for(open_page):
     page = open_page("#/why/entity_001/relation_02/entity_650?model=hub")
     expect(page.locator(".card h2")).to_have_text("No supporting path of known facts")
