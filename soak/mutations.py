@@ -43,7 +43,7 @@ MAX_MESSAGE_LENGTH = 2000
 LENGTHS = [struct.pack("<i", -1), struct.pack("<I", 2**31 - 1), struct.pack("<q", 2**62), struct.pack("<Q", 2**64 - 1),
            struct.pack(">I", 2**32 - 2), struct.pack("<q", 2**33)]  # fmt: skip
 JSON_VALUES: list[Any] = [None, -1, 0, 2**31, 2**70, 1e308, float("nan"), True, "", "\x00", "../x", "a" * 5000, [], {},
-                          [[[]]], {"a": {}}, [None], "entities"]  # fmt: skip
+                          [[[]]], {"a": {}}, [None], "entities", "\ud800", 10**400]  # fmt: skip
 
 Target = tuple[str, Path]  # kind, and file or folder
 

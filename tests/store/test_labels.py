@@ -132,3 +132,13 @@ def test_labels_have_a_greatest_length(folder, text):
     with pytest.raises(DihedralError, match="a label, description or type has 10,001 characters; it may have 10,000"):
         relabel_model(folder, {"man_0001": {"label": "Mister", text: "x" * 10_001}}, "en")
     assert content_of(folder) == before
+
+
+@pytest.mark.parametrize("target", ["home", "home/known.arrow"])
+def test_labels_are_not_stored_beside_files_that_are_links(folder, tmp_path, target):
+    (tmp_path / "home").mkdir()
+    (known,) = folder.glob("known*.arrow")
+    known.rename(tmp_path / "home" / "known.arrow")
+    known.symlink_to(tmp_path / target)
+    with pytest.raises(DihedralError, match="is a symbolic link; the files of a model must be in its folder"):
+        relabel_model(folder, LABELS, "en")

@@ -158,6 +158,7 @@ def _measured(stored: TrainedModel) -> dict[str, Any]:
 def relabel_model(folder: Path, source: Any, language: str | Sequence[str]) -> Graph:
     """Store other labels in a model folder; nothing else of the model changes. Returns its graph with the labels."""
     with _changing(folder) as (manifest, new):
+        _check_files(folder, manifest)
         graph = load_graph(folder, manifest).with_labels(source, language=language)
         write_labels(graph, new.file)
     return graph
@@ -218,7 +219,8 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> TrainedMo
     return trained
 
 
-def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> TrainedModel:
+def _check_files(folder: Path, manifest: Manifest) -> None:
+    """Raise an error unless the files of a model are there, as long as they were, and no links."""
     for name, size in manifest.bytes.items():
         path = folder / name
         if path.is_symlink():
@@ -229,6 +231,10 @@ def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> Train
             raise DihedralError(
                 f"{str(path)!r} has {path.stat().st_size} bytes, expected {size}; the file is damaged or cut short"
             )
+
+
+def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> TrainedModel:
+    _check_files(folder, manifest)
     try:
         return _assemble(folder, manifest, device)
     except DihedralError:
