@@ -26,6 +26,7 @@ MIN_BEST = 100  # the curve is fitted to at least so many proposals, and most of
 BEST_TRUE, BEST_FALSE = 5.0, 0.2  # examples that this assumption is worth
 RATIOS = np.geomspace(0.02, 50, 200)  # of missing facts to those of valid
 LIKELY = 1.92  # 95 % confidence: how much less than the best the log likelihood may be
+STEPS = np.linspace(-2, 2, 9)  # standard deviations
 
 Values = NDArray[np.float64]
 
@@ -42,12 +43,16 @@ class MissingShare:
     def of_unknown(self, shares: Values, ratio: float | None = None) -> Values:
         """The share of unknown proposals that hold, from the share that is in valid.
 
-        ratio: facts that the graph does not hold, as a multiple of those in valid. By default, the mean over the
-        estimate and its bounds, weighted as three points with the deviation of the estimate: where nearly all missing
-        facts are known, the estimate of the others may be 0 by chance.
+        ratio: facts that the graph does not hold, as a multiple of those in valid; by default the estimate. Where the
+        graph holds some of the missing facts, the estimate of the others may be 0 by chance, or more than that by
+        chance. Then the mean is taken over what is likely.
         """
-        mean = float(np.average(self._unknown(), weights=[1, 6, 1]))
-        return self._of_unknown(shares, mean if ratio is None else ratio)
+        if ratio is None and self.known:
+            wide = np.where(STEPS < 0, self.ratio - self.low, self.high - self.ratio)
+            each = [self._of_unknown(shares, max(one - self.known, 0.0)) for one in self.ratio + STEPS * wide / 1.96]
+            found: Values = np.average(each, axis=0, weights=np.exp(-(STEPS**2) / 2))
+            return found
+        return self._of_unknown(shares, self._unknown()[1] if ratio is None else ratio)
 
     def bounds(self, shares: Values) -> tuple[Values, Values]:
         """The same with the lowest and with the highest number of missing facts."""
