@@ -291,7 +291,7 @@ def inductive() -> str:
 
 
 def path_variants() -> str:
-    """Valid/test MRR of path models by their elements and update; means over the same seeds."""
+    """Valid/test MRR of path models by their elements and update; means over seeds."""
     kinds = "D8", "graded", "rotations"
     found: dict[tuple[str, str], dict[str, dict[int, Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows("paths"):
@@ -299,11 +299,11 @@ def path_variants() -> str:
             found[row["graph"], row["settings"]["update"]][_elements(row)][row["seed"]] = row
     rows: list[Any] = []
     for (graph, update), by_kind in sorted(found.items()):
-        if seeds := set.intersection(*(set(by_kind[kind]) for kind in kinds)):
-            runs = [[by_kind[kind][seed] for seed in seeds] for kind in kinds]
+        if len(by_kind) == len(kinds):
+            runs = [list(by_kind[kind].values()) for kind in kinds]
             prefix = "inductive_" if "inductive_test" in runs[0][0] else ""
             means = [[mean(run[prefix + split] for run in each) for split in ("valid", "test")] for each in runs]
-            rows.append((graph, update, means, len(seeds)))
+            rows.append((graph, update, means, "/".join(str(len(each)) for each in runs)))
     for update in dict.fromkeys(row[1] for row in rows):
         tables = [row[2] for row in rows if row[1] == update]
         rows.append(("mean", update, np.mean(tables, axis=0).tolist(), ""))
