@@ -235,3 +235,11 @@ def test_labels_of_a_value_are_collected_by_name():
     content = {"paths": [{"relations": ["~P106"]}], "fact": ("Q42", "P17", "Q30"), "n": 1}
     assert graph.labels_in(content) == {"Q42": "Douglas Adams", "P106": "occupation"}
     assert GRAPH.labels_in(content) == {}
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_half_a_character_in_a_label_becomes_a_question_mark(tmp_path, suffix):
+    file = tmp_path / f"labels.{suffix}"
+    file.write_text('{"id": "a", "label": "x\\ud800"}\n' if suffix == "jsonl" else '{"a": "x\\ud800"}\n')
+    graph = dh.load_graph([("a", "r", "b")], valid=0, test=0, labels=file)
+    assert graph.entities.shown("a") == "x? (a)"

@@ -85,7 +85,7 @@ def _read_json(source: Source) -> pa.Table:
             text = stream.read(MAX_JSON_BYTES + 1)
         if len(text) > MAX_JSON_BYTES:
             raise ValueError(f"it has more than {MAX_JSON_BYTES >> 20} MiB")
-        content = parse_json(text)
+        content = parse_json(text, half_characters=True)
     except (OSError, ValueError, RecursionError) as error:
         raise DihedralError(f"{source.where} cannot be read: {error}; for large files, write JSON lines") from None
     if isinstance(content, dict):

@@ -136,13 +136,16 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def parse_json(text: bytes | str) -> Any:
-    """Parse JSON; a ValueError if lists and objects are nested too deeply, or if text holds half a character."""
+def parse_json(text: bytes | str, *, half_characters: bool = False) -> Any:
+    """Parse JSON; a ValueError if lists and objects are nested too deeply, or text holds half a character.
+
+    half_characters: they are allowed, because the caller replaces them.
+    """
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if json_depth(content) > MAX_JSON_DEPTH:
         raise ValueError(f"lists and objects are nested more than {MAX_JSON_DEPTH} deep")
     found = json.loads(content)
-    if b"\\ud" in content.lower():  # a surrogate, which no file can hold without its other half
+    if not half_characters and b"\\ud" in content.lower():  # a surrogate, which no file can hold without its other half
         json.dumps(found, ensure_ascii=False).encode()
     return found
 

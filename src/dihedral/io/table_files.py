@@ -131,10 +131,10 @@ def json_rows(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise DihedralError(f"{source.where}, line {number}: it has more than {MAX_LINE >> 20} MiB")
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
                 if text:
-                    row = parse_json(text)
+                    row = parse_json(text, half_characters=True)
                     if not isinstance(row, dict):
                         raise DihedralError(f"{source.where}, line {number}: {text[:80]!r} is not an object")
-                    yield number, {name.strip(): value for name, value in row.items()}
+                    yield number, {json_text(name).strip(): value for name, value in row.items()}
     except UnicodeDecodeError:
         raise DihedralError(f"{source.where}, line {number}: not UTF-8 text; save the file as UTF-8") from None
     except (ValueError, RecursionError) as error:
