@@ -79,6 +79,14 @@ def test_every_question_and_its_answers_are_counted_in_both_directions():
     assert answers_per_question(Graph.from_names(facts, name="four")) == 6 / 4
 
 
+@pytest.mark.parametrize(("entities", "steps"), [(1000, 5), (500, 4), (100, 3)])
+def test_a_path_model_has_settings_of_its_own(entities, steps):
+    graph = graph_of(entities, 2_000)
+    chosen = choose_recipe(graph, {"objective": "paths", "epochs": 2})
+    assert (chosen.objective, chosen.steps, chosen.epochs, chosen.update) == ("paths", steps, 2, "gate")
+    assert f"up to {steps} steps" in chosen.about
+
+
 def test_training_stops_when_valid_no_longer_improves():
     assert choose_recipe(graph_of(500, 6_000)).patience > 0
 

@@ -14,6 +14,7 @@ from dihedral.objectives.recipe import Recipe, recipe_names
 
 DEFAULT_MINUTES = 10.0  # of training
 SPARSE = 3.0  # triples per entity: WN18RR has 2 and needs small batches and a strong regulariser
+DENSE = 6.0  # triples per entity, from which paths of three steps lead everywhere
 SMALL = 50_000  # triples
 LEVELS = "1, 1/2, 1/4, 0"
 MAX_EPOCHS = 100
@@ -31,13 +32,16 @@ def choose_recipe(
 ) -> Recipe:  # fmt: skip
     """A recipe that suits the graph and can be trained in the given time, by default 10 minutes.
 
-    settings: replace single settings. Its `about` gives the reasons.
+    settings: replace single settings; with the objective "paths", the others suit a path model. Its `about` gives the
+    reasons.
 
     >>> from dihedral.graph import make_family
     >>> choose_recipe(make_family(40)).objective
     'softmax'
     """
     triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
+    if (settings or {}).get("objective") == "paths":
+        return _path_recipe(density).changed(settings or {})
     speed = CPU_SPEED if torch.device(device).type == "cpu" else GPU_SPEED
     # the entities times dimensions that there is time for: a softmax takes 12 operations for each and for each triple
     products = 60 * (minutes or DEFAULT_MINUTES) * speed / (MIN_EPOCHS * 12 * max(1, triples))
@@ -66,6 +70,17 @@ def choose_recipe(
             recipe = recipe.replace(group_questions=True, batch_size=size, entity_lr=0.2, relation_lr=2.0, patience=5)
             why = f"{why}, grouped questions for {answers:.1f} answers per question"
     return _finished(recipe, settings, why)
+
+
+def _path_recipe(density: float) -> Recipe:
+    """Longer paths where entities have fewer triples: fewer entities are near, and answers further away."""
+    steps = 5 if density < SPARSE else 4 if density < DENSE else 3
+    return Recipe(
+        name="by size", model="dihedral-argmax", K=8, relation_init=0.5, dimension=32, objective="paths", steps=steps,
+        update="gate", relation_lr=0.005, batch_size=32, epochs=10, facts_per_epoch=5000, averaging=0.7,
+        validate_every=1, validate_on=1500,
+        about=f"path model of D8, 2L = 32, paths of up to {steps} steps for {density:.1f} triples per entity",
+    )  # fmt: skip
 
 
 def answers_per_question(graph: Graph) -> float:
