@@ -51,18 +51,21 @@ class PathModel(nn.Module):
         super().__init__()
         self.relations, self.num_steps = relations, num_steps
         steps, width = 2 * relations.num_relations, relations.dimension
-        draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
-        self.vectors = nn.Parameter(draw(steps, width))  # e_q
-        spread = width**-0.5
-        self.gate_weights = nn.Parameter(spread * draw(num_steps, steps * width // 2, width))
+
+        def draw(*shape: int, spread: float = 1.0) -> nn.Parameter:
+            found = torch.empty(shape)  # on meta (`restored`) only that: arithmetic there imports torch's compiler
+            return nn.Parameter(found if found.is_meta else found.normal_(generator=generator).mul_(spread))
+
+        self.vectors = draw(steps, width)  # e_q
+        self.gate_weights = draw(num_steps, steps * width // 2, width, spread=width**-0.5)
         self.gate_bias = nn.Parameter(torch.zeros(num_steps, steps * width // 2))
         start = torch.tensor([1.0, 1.0, 0.5, 0.0])  # α, β, c, f
-        self.shared = nn.Parameter(start[:, None, None].repeat(1, num_steps, width // 2))
+        self.shared = nn.Parameter(torch.empty(4, num_steps, width // 2).copy_(start[:, None, None]))
         self.mixing, self.rescaling = None, None
         if gated:
             self.mixing = nn.Parameter(torch.zeros(num_steps, 3 * width // 2, width // 2))
             self.rescaling = nn.Parameter(torch.zeros(num_steps, width // 2, width))
-        self.reading = nn.Parameter(READING_INIT * draw(steps, 3, width // 2))  # w and ω
+        self.reading = draw(steps, 3, width // 2, spread=READING_INIT)  # w and ω
         self.bias = nn.Parameter(torch.zeros(steps))
 
     @property
