@@ -13,6 +13,7 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.patterns import Reversals, count_rule, wilson_interval
 from dihedral.graph.steps import Step
+from dihedral.interpretation import path_reasons
 from dihedral.interpretation.explanations import explain
 from dihedral.io.display import probability_text
 from dihedral.models import build_model
@@ -281,3 +282,39 @@ def test_entities_that_no_path_joins_are_not_supported():
     graph = dh.Graph.from_names([("a", "r", "b"), ("c", "r", "d"), ("b", "r", "a")])
     found = explain(untrained_path_model(graph), "a", "r", "c")
     assert not found.paths and "no path of up to 2 known facts joins the two" in str(found)
+    assert found.added == 0 and found.complete
+
+
+def test_a_search_for_paths_that_ended_early_says_so(path_predictor, monkeypatch):
+    triple = next(path_predictor.graph.names_of(path_predictor.graph.test))
+    monkeypatch.setattr(path_reasons, "MAX_NUMBERS", 0)
+    found = explain(path_predictor, *triple)
+    assert not found.complete and not found.paths
+    shown = str(found)
+    assert "no path of up to 3 known facts was found that adds to the score" in shown
+    assert "the search ended early; other paths may add more" in shown and "in common" not in shown
+
+
+def test_paths_that_add_more_than_all_of_them_say_that_others_subtract(path_predictor):
+    found = explain(path_predictor, *next(path_predictor.graph.names_of(path_predictor.graph.test)))
+    (path,) = found.paths[:1]
+    shown = replace(found, paths=(replace(path, share=2.0), replace(path, share=1.5)), added=3.0)
+    assert "that add most to the score; all paths together add 3.00, because others subtract:" in str(shown)
+    assert "all paths together add 3.50:" in str(replace(shown, added=3.5))
+    assert "that add to the score; all paths together add -0.03: others subtract more:" in str(
+        replace(shown, added=-0.03)
+    )
+
+
+def test_ranks_are_by_score_and_brackets_read_as_sentences(path_predictor):
+    found = explain(path_predictor, *next(path_predictor.graph.names_of(path_predictor.graph.test)))
+    assert "among heads by score" in str(found) and "among tails by score" in found._repr_html_()
+    path = replace(found.paths[0], main_fact=("a", "r", "b"), rank_without_fact=3.0, num_paths=2, rank_without=4.0)
+    assert "one of 2; without (a, r, b): rank 3, without both: rank 4;" in path.shown()[2]
+    assert "without all 12: rank 4;" in replace(path, num_paths=12).shown()[2]
+
+
+def test_a_path_that_returns_to_an_entity_is_called_a_walk(path_predictor):
+    path = explain(path_predictor, *next(path_predictor.graph.names_of(path_predictor.graph.test))).paths[0]
+    once, twice = (replace(path, entities=each, relations=("r", "~r", "r")) for each in (tuple("abcd"), tuple("abab")))
+    assert "a walk that returns to a; " in twice.shown()[2] and "a walk" not in once.shown()[2]

@@ -87,10 +87,13 @@ class SupportingPath:
         if self.share is None or self.main_fact is None:
             return self.counted, path, f"match of elements {self.match or 0.0:.2f}"
         head, name, tail = self.main_fact
-        without = f"without ({entity(head)}, {relation(name)}, {entity(tail)}) rank {self.rank_without_fact:g}"
+        without = f"without ({entity(head)}, {relation(name)}, {entity(tail)}): rank {self.rank_without_fact:g}"
         if self.num_paths > 1:
-            without = f"one of {self.num_paths:,}; {without}, without all {self.num_paths:,} rank {self.rank_without:g}"
-        return f"adds {self.share:.2f}", path, f"{without}; {self.counted}"
+            all_paths = "both" if self.num_paths == 2 else f"all {self.num_paths:,}"
+            without = f"one of {self.num_paths:,}; {without}, without {all_paths}: rank {self.rank_without:g}"
+        twice = [each for each in self.entities if self.entities.count(each) > 1]
+        walk = f"a walk that returns to {entity(twice[0])}; " if twice else ""
+        return f"adds {self.share:.2f}", path, f"{walk}{without}; {self.counted}"
 
     def text(self, entity: Show = str, relation: Show = str) -> str:
         """The path for people to read, with names as they are to be shown."""
@@ -141,7 +144,10 @@ class Explanation:
         """What was looked for, of a triple that nothing supports."""
         facts = f"of up to {self.longest} known facts"
         if not self.kinds:
-            return f"no path {facts} joins the two" if not self.added else f"no path {facts} adds to the score"
+            if not self.added:
+                return f"no path {facts} joins the two"
+            found = "" if self.complete else "was found that "
+            return f"no path {facts} {found}adds to the score; all paths together add {self.added:.2f}"
         kinds = "the one kind of path" if self.kinds == 1 else f"each of the {self.kinds:,} kinds of paths"
         return f"{kinds} {facts} between the two holds for no other pair"
 
@@ -150,7 +156,19 @@ class Explanation:
         """What is shown with each path."""
         if self.added is None:
             return "paths of known facts, and the share of the other pairs joined in this way that it holds for"
-        return f"paths of known facts that add most to the score, of {self.added:.2f} that all paths add"
+        most, others = ("most ", "") if self.added > 0 else ("", ": others subtract more")
+        if self.added > 0 and sum(path.share or 0.0 for path in self.paths) > self.added + 0.01:
+            others = ", because others subtract"
+        return f"paths of known facts that add {most}to the score; all paths together add {self.added:.2f}{others}"
+
+    @property
+    def about_search(self) -> str:
+        """What was not looked at; empty if nothing."""
+        if self.complete:
+            return ""
+        if self.added is not None:
+            return "the search ended early; other paths may add more"
+        return "the two have so many facts in common that not all paths between them were counted"
 
     @property
     def note(self) -> str:
@@ -160,8 +178,8 @@ class Explanation:
             return ""
         if self.probability < low:
             return (
-                "the probability is lower, because of the pairs that a path joins, those that the graph does not hold "
-                "are less often right"
+                "the probability is lower: of the pairs that a path joins, those that the graph does not hold are "
+                "right less often"
             )
         why = "is higher, because it also rests" if self.paths else "of the triple rests"
         return f"the probability {why} on the score and on the facts that each of the two has"
@@ -190,7 +208,7 @@ class Explanation:
         known = f", a known fact ({self.split})" if self.split else ""
         lines = [
             f"{shown(self.triple)}: {self.summary}, rank {self.ranks['tail']:g} among tails and "
-            f"{self.ranks['head']:g} among heads{known}"
+            f"{self.ranks['head']:g} among heads by score{known}"
         ]
         if self.paths:
             lines.append(f"{self.about_paths}:")
@@ -203,8 +221,8 @@ class Explanation:
             lines.append(f"{self.more:,} more {kinds} for other pairs; a higher top shows more")
         if self.note:
             lines.append(self.note)
-        if not self.complete:
-            lines.append("the two have so many facts in common that not all paths between them were counted")
+        if self.about_search:
+            lines.append(self.about_search)
         if self.similar_facts:
             lines.append("similar facts:")
         lines += [f"  {each.similarity:.2f}  {shown(each.fact)}" for each in self.similar_facts]
@@ -221,7 +239,7 @@ class Explanation:
         paths = [path.shown(shown, shown) for path in self.paths]
         similar = [[" ".join(map(shown, each.fact)), each.similarity] for each in self.similar_facts]
         title = " ".join(map(shown, self.triple))
-        about = f"{title}: {self.summary}, rank {self.ranks['tail']:g} among tails. {self.note}"
+        about = f"{title}: {self.summary}, rank {self.ranks['tail']:g} among tails by score. {self.note}"
         tables = [table(("", self.about_paths, ""), paths or [["none:", self.unsupported, ""]], about)]
         if self.added is None:
             tables.append(table(("similar fact", "similarity"), similar))

@@ -142,8 +142,8 @@ export async function whyPage(triple, model) {
   const { head, relation, tail } = found;
   const numbers = [
     [formatValue(found), found.probability === null ? "score" : "probability", valueNote(found)],
-    [number(found.ranks.tail), "rank among tails"],
-    [number(found.ranks.head), "rank among heads"],
+    [number(found.ranks.tail), "rank among tails by score"],
+    [number(found.ranks.head), "rank among heads by score"],
   ];
   const signed = Object.entries(found.elements).filter(([, value]) => Math.abs(value) > 1e-9);
   const largest = Math.max(...signed.map(([, value]) => Math.abs(value)), 1e-9);
@@ -160,10 +160,12 @@ export async function whyPage(triple, model) {
         el("p", { class: "muted" }, found.supported
           ? found.added === null
             ? "Each is shown with the share of the other pairs joined in the same way for which the relation holds, counted in the training facts."
-            : `Each is shown with what all paths along the same relations add to the score. All paths together add ${found.added.toFixed(2)}.`
-          : `Looked for: paths of up to ${found.longest} known facts from ${short(head)} to ${short(tail)} that lead to facts of the relation elsewhere. Result: ${found.unsupported}.`),
+            : `Each is shown with what all paths along the same relations add to the score. All paths together add ${found.added.toFixed(2)}${others(found)}.`
+          : `Looked for: paths of up to ${found.longest} known facts from ${short(head)} to ${short(tail)} that ${found.added === null ? "lead to facts of the relation elsewhere" : "add to the score"}. Result: ${found.unsupported}.`),
         found.note && el("p", {}, `${found.note[0].toUpperCase()}${found.note.slice(1)}.`),
-        !found.complete && el("p", { class: "muted" }, "The two entities have very many facts in common; not all paths between them were counted."),
+        !found.complete && el("p", { class: "muted" }, found.added === null
+          ? "The two entities have very many facts in common; not all paths between them were counted."
+          : "The search ended early; other paths may add more."),
         explanationGraph(found, (name) => to("entity", name)),
         found.paths.length > 0 && el("ul", { class: "ways" }, found.paths.map((path) => el("li", {},
           el("span", {}, path.share === null ? `${heldFor(path)}: ` : `adds ${path.share.toFixed(2)}: `,
@@ -190,8 +192,15 @@ export async function whyPage(triple, model) {
 const heldFor = (path) => path.pairs === 0 ? "joins no other pair"
   : `holds for ${formatShare(path.confidence)} of ${path.interval ? "about " : ""}${plural(path.pairs, "other pair")}${intervalText(path)}`;
 
-const withoutPath = (path) => [`rank ${number(path.rank_without_fact)} without (${path.main_fact.map((name) => short(name)).join(", ")})`,
-  path.num_paths > 1 && `rank ${number(path.rank_without)} without all ${number(path.num_paths)} paths`, heldFor(path)].filter(Boolean).join("; ");
+// Why the paths shown add more than all of them, if they do.
+const others = ({ added, paths }) => added <= 0 ? ": others subtract more"
+  : paths.reduce((sum, path) => sum + path.share, 0) > added + 0.01 ? ", because others subtract" : "";
+
+const returnsTo = ({ entities }) => entities.find((name, i) => entities.indexOf(name) < i);
+
+const withoutPath = (path) => [returnsTo(path) && `a walk that returns to ${short(returnsTo(path))}`,
+  `rank ${number(path.rank_without_fact)} without (${path.main_fact.map((name) => short(name)).join(", ")})`,
+  path.num_paths > 1 && `rank ${number(path.rank_without)} without ${path.num_paths === 2 ? "both" : `all ${number(path.num_paths)}`} paths`, heldFor(path)].filter(Boolean).join("; ");
 
 export function relationStep(step) {
   const back = step.startsWith("~");
