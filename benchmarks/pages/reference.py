@@ -89,5 +89,6 @@ def recipe_settings() -> str:
 def setting(field: dataclasses.Field[Any]) -> Entry:
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     applies = "; ".join(condition.text.split(" (")[0] for condition in field.metadata["when"])
+    applies = applies.replace("objectives 'logistic' and 'softmax'", "embeddings")
     shown = field.name if field.default is None else f"{field.name}={default}"
     return f"`{shown}`", field.metadata["help"] + (f" *For {applies}.*" if applies else "")
