@@ -33,7 +33,7 @@ def test_answers_can_be_ranked_in_the_order_they_are_shown(cli, model_folder, pr
         report["order"] == predictor.resolve_order("auto") and report == dh.evaluate(predictor, order="auto").to_dict()
     )
     done = cli("evaluate", model_folder, "--order", "probability")
-    assert "filtered, realistic ties, answers in order of probability" in done.out
+    assert "filtered by all splits, realistic ties, answers in order of probability" in done.out
     assert cli("evaluate", model_folder, "--order", "rank").err == (
         "error: order is 'rank'; choose auto, probability, score\n"
     )
@@ -55,7 +55,7 @@ def test_prints_tables(cli, model_folder, predictor):
     done = cli("evaluate", model_folder)
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[0] == "test, filtered, realistic ties"
+    assert lines[0] == "test, filtered by all splits, realistic ties"
     assert lines[1].split() == ["MRR", "Hits@1", "Hits@3", "Hits@10", "mean", "rank"]
     assert lines[2].split()[:3] == ["both", "sides", f"{dh.evaluate(predictor).mrr:.4f}"]
     assert {"optimistic", "pessimistic", "spouse", "N-N"} <= {line.split()[0] for line in lines if line.split()}
@@ -103,7 +103,7 @@ def test_a_sample_is_reported_with_its_standard_error(cli, model_folder, predict
     found = dh.evaluate(predictor, split="train", sample=20, seed=3).to_dict()
     done = cli("evaluate", model_folder, "--split", "train", "--sample", "20", "--seed", "3")
     mrr, error = found["both"]["mrr"], found["standard_error"]["mrr"]
-    assert f"train, 20 of {len(predictor.graph.train)} triples, filtered" in done.out
+    assert f"train, filtered by train and valid, 20 of {len(predictor.graph.train)} triples," in done.out
     rows = [line.split() for line in done.out.splitlines()]
     assert ["both", "sides", f"{mrr:.4f}"] == rows[2][:3] and 0 < error < 0.3
     assert ["±", "standard", "error", f"{error:.4f}"] == rows[3][:4]

@@ -21,6 +21,12 @@ def test_tables_round_numbers_and_align_columns(capsys):
     assert capsys.readouterr().out.splitlines() == ["title", "name   share", "a     0.1235", "bb         7"]
 
 
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_the_label_of_a_split_names_the_splits_that_its_ranks_leave_out(family, split):
+    assert ("all splits" in output.filtered(split)) == (len(family.filtered(split)) == 3)
+    assert ("train and valid" in output.filtered(split)) == (len(family.filtered(split)) == 2)
+
+
 @pytest.mark.parametrize("name", ["list[int]", "[bold]", "a[/b]", "[link=x]", ":smile:"])
 def test_tables_show_names_literally(capsys, name):
     output.print_table("", ["name", "n"], [[name, 1]])

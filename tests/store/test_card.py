@@ -48,6 +48,10 @@ def test_the_card_gives_both_protocols_of_a_split(predictor, folder, split):
         assert row[4:7] == [f"{values[f'hits@{k}']:.4f}" for k in (1, 3, 10)]
 
 
+def test_the_card_says_which_known_answers_are_left_out(folder):
+    assert "those of train and valid for the split valid, of all splits for test" in (folder / "README.md").read_text()
+
+
 def test_the_example_in_the_card_runs(folder):
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
     exec(code.replace("path/to/this/folder", str(folder)), {})

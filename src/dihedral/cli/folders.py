@@ -49,7 +49,7 @@ def _print(content: dict[str, Any]) -> None:
     for split in SPLITS:
         if split in content["metrics"]:
             report = content["metrics"][split]
-            print_metrics(f"{split}, filtered", output.metric_rows(report), report.get("standard_error"))
+            print_metrics(output.filtered(split), output.metric_rows(report), report.get("standard_error"))
     _print_calibration(content["calibration"])
     if len(versions := History.from_dict(content).versions) > 1:
         _print_versions(versions)
@@ -128,7 +128,9 @@ def _print_report(report: dict[str, Any], split: str, order: str, graph: Graph) 
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     ordered = f", answers in order of {report['order']}" if order != "score" else ""
     print_metrics(
-        f"{split}{size}, filtered, realistic ties{ordered}", output.metric_rows(report), report.get("standard_error")
+        f"{output.filtered(split)}{size}, realistic ties{ordered}",
+        output.metric_rows(report),
+        report.get("standard_error"),
     )
     print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
     print_metrics("by relation category", {name: row["both"] for name, row in report["per_category"].items()})

@@ -219,6 +219,11 @@ def print_metrics(
     print_table(title, ["", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank"], shown)
 
 
+def filtered(split: str) -> str:
+    """A split, and by which known answers its ranks are filtered (`Graph.filtered`)."""
+    return f"{split}, filtered by {'all splits' if split == 'test' else 'train and valid'}"
+
+
 def metric_rows(report: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """Select the main rows of an evaluation report."""
     return {

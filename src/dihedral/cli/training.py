@@ -125,7 +125,7 @@ def _report(predictor: Predictor, other: Predictor | None, out: Path, finished: 
         return
     for split in ("valid", "test"):
         if split in metrics:
-            output.print_metrics(f"{split}, filtered", output.metric_rows(metrics[split]))
+            output.print_metrics(output.filtered(split), output.metric_rows(metrics[split]))
     if "test" in metrics:
         first, ten = (100 * metrics["test"]["both"][name] for name in ("hits@1", "hits@10"))
         remark(f"the right answer is first for {first:.0f} % of the test questions, and among ten for {ten:.0f} %")

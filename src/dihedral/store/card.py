@@ -96,8 +96,9 @@ def _metrics(metrics: dict[str, Any]) -> str:
     if not rows:
         return "This model has not been evaluated."
     return (
-        "Each head and each tail is ranked among all entities without the other known answers; ties get their mean "
-        'rank. "Seen entities" excludes triples with an entity that does not occur in train.\n\n'
+        "Each head and each tail is ranked among all entities without the other known answers: those of train and "
+        "valid for the split valid, of all splits for test. Ties get their mean rank. "
+        '"Seen entities" excludes triples with an entity that does not occur in train.\n\n'
         + _table(["split", "subset", "triples", *METRICS.values()], rows)
     )
 

@@ -103,6 +103,7 @@ export async function modelPage(_, model, info) {
     content: [
       el("div", { class: "title" }, el("h1", {}, info.name), el("p", { class: "muted" }, info.recipe.about ?? `A model of ${info.graph}.`)),
       splits.length > 0 && el("section", { class: "card table" }, el("h2", {}, "Filtered ranking"),
+        el("p", { class: "muted" }, "Other known answers are left out: those of train and valid for the split valid, of all splits for test."),
         el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Split"), METRICS.map(([, title]) => el("th", { scope: "col", class: "number" }, title)))),
           el("tbody", {}, splits.map((split) => el("tr", {}, el("td", { "data-label": "Split" }, split), METRICS.map(([key, title]) =>
             el("td", { "data-label": title, class: "number" }, info.metrics[split].both[key]?.toFixed(key === "mr" ? 1 : 4) ?? "–"))))))),
