@@ -46,7 +46,7 @@ def test_explain_prints_the_plan_with_candidates(cli, model_folder):
     done = cli("ask", model_folder, QUERY, "--explain")
     lines = done.out.splitlines()
     assert lines[0].startswith("parent from ?y: ") and "candidates" in lines[0]
-    assert lines[2].strip() == "man_0020: 1 candidates"
+    assert lines[2].strip() == "man_0020: 1 candidate"
     content = json.loads(cli("ask", model_folder, QUERY, "--explain", "--json").out)
     assert content["plan"] == lines[:3] and content["answers"]
 

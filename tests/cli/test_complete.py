@@ -27,6 +27,12 @@ def test_missing_facts_are_printed(cli, model_folder):
     assert done.code == 0 and done.out.count("spouse") == 3 and "precision" in done.out
 
 
+def test_an_interval_that_is_wide_because_few_facts_are_valid_is_explained(cli, model_folder):
+    note = "the intervals are wide, because the graph has only 11 valid facts to fit probabilities on\n"
+    assert cli("missing", model_folder, "--top", 10).err == note
+    assert cli("missing", model_folder, "--top", 2).err == ""  # a short list has a wide interval anyway
+
+
 def test_missing_facts_may_be_limited_per_relation(cli, model_folder):
     done = cli("missing", model_folder, "--per-relation", 2, "--json")
     counts = Counter(row["relation"] for row in done.rows)

@@ -50,3 +50,11 @@ def test_settings_that_a_model_ignores_are_not_printed(cli, model_folder, path_m
     table, paths = (cli("info", folder).out for folder in (model_folder, path_model_folder))
     assert "recipe.steps" in paths and "recipe.entity_lr" not in paths and "recipe.negatives" not in paths
     assert "recipe.entity_lr" in table and "recipe.steps" not in table
+
+
+def test_values_are_to_the_left_and_each_note_has_a_line(cli, model_folder):
+    lines = cli("info", model_folder).out.splitlines()
+    fields = dict(line.split(maxsplit=1) for line in lines[:4])
+    start = lines[0].index(fields["format"])
+    assert fields["format"] == "dihedral-model" and all(line[start] != " " == line[start - 1] for line in lines[:4])
+    assert max(map(len, lines[:4])) < 80

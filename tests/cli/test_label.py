@@ -69,3 +69,9 @@ def test_training_takes_labels(cli, tmp_path):
     done = cli(*words, "--labels", tmp_path / "labels.csv", "--language", "de,en")
     assert done.code == 0 and "labels: 1 of 3 entities, 1 of 1 relations" in done.err
     assert dh.load(tmp_path / "model").graph.entities.shown("Q1") == "eins (Q1)"
+
+
+def test_ids_that_the_graph_does_not_have_are_counted(cli, labelled, tmp_path):
+    (tmp_path / "more.tsv").write_text("id\tlabel\nNobody\tNo one\nman_0004\tMax\n")
+    done = cli("label", labelled, tmp_path / "more.tsv")
+    assert done.err == "ids that are not in the graph: 1, such as 'Nobody'\n"

@@ -33,7 +33,7 @@ def test_json_equals_the_predictions_of_the_library(cli, model_folder, predictor
 
 def test_a_complete_triple_is_refused(cli, model_folder):
     done = cli("predict", model_folder, "--head", "man_0000", "--relation", "spouse", "--tail", "woman_0010")
-    assert done.code == 2 and "3 of head, relation and tail are given; give two" in done.err
+    assert done.code == 2 and "3 of head, relation and tail given; give two" in done.err
 
 
 def test_prints_a_table(cli, model_folder, predictor):
@@ -55,8 +55,8 @@ SPOUSE = ["--head", "man_0000", "--relation", "spouse"]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (SPOUSE[:2], "1 of head, relation and tail are given; give two, the third is predicted\n"),
-        ([], "0 of head, relation and tail are given; give two, the third is predicted\n"),
+        (SPOUSE[:2], "1 of head, relation and tail given; give two, and the third is predicted\n"),
+        ([], "0 of head, relation and tail given; give two, and the third is predicted\n"),
         ([*SPOUSE[:3], "spose"], "relation 'spose' is not among the 6 known to the graph; did you mean 'spouse'?\n"),
         (["--head", "", *SPOUSE[2:]], "entity '' is not among the 40 known to the graph\n"),
         ([*SPOUSE, "--top", "0"], "top is 0; ask for at least 1 answer\n"),
@@ -118,4 +118,4 @@ def test_a_path_model_answers_from_another_graph(cli, path_predictor, tmp_path):
     assert told.code == 0 and "ann" in told.out
     other.write_text("ann\tlikes\tbob\n")
     done = cli(*asked, "--graph", other)
-    assert done.code == 2 and "has 1 of its 1 relations that the model does not know, such as 'likes'" in done.err
+    assert done.code == 2 and "has relations that the model does not know: 'likes'; leave" in done.err

@@ -33,7 +33,7 @@ def review(cli, folder, monkeypatch):
 
 
 def test_facts_are_accepted_rejected_skipped_and_undone(review, folder):
-    done = review("--top", 5, lines="a\nreject no such marriage\nmaybe\ns\nundo\ne\ny\nq\n")
+    done = review("--top", 5, lines="a\nreject no such marriage\nmaybe\ns\nundo\ne\naccept\nq\n")
     assert done.code == 0, done.err
     assert "command 'maybe' is not known; write accept, reject, skip, undo, evidence or quit" in done.err
     assert "undone: skip" in done.out and "similar facts:" in done.out
@@ -199,3 +199,9 @@ def test_metrics_of_a_model_that_was_replaced_are_not_stored(folder):
     predictor.save(folder, overwrite=True)
     with pytest.raises(dh.DihedralError, match="was replaced in the meantime"):
         replace_metrics(folder, predictor.metrics, since=before)
+
+
+@pytest.mark.parametrize("line", ["n hello", "y"])
+def test_a_letter_that_means_something_else_in_the_explorer_decides_nothing(review, folder, line):
+    done = review("--top", 1, lines=f"{line}\nq\n")
+    assert f"command '{line[0]}' is not known" in done.err and not Reviews(folder).standing()

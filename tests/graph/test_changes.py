@@ -49,7 +49,7 @@ def test_a_fact_is_removed_from_every_split(graph):
         ([(" ", "parent", "bob")], [], "has no name"),
         ([TRAIN[0]], [], "nothing would change: the graph already has the facts to add"),
         ([], [], "nothing would change: no facts are given"),
-        ([TRAIN[0]], [TRAIN[0]], "is to be added and to be removed"),
+        ([TRAIN[0]], [TRAIN[0]], "is given both to add and to remove"),
         ([], TRAIN, "no training facts would be left"),
     ],
 )
@@ -67,7 +67,7 @@ def test_facts_are_read_from_files_and_lists(tmp_path):
 
 def test_a_fact_is_the_same_by_id_and_by_label(graph):
     labelled = graph.with_labels({"bob": "Robert"})
-    with pytest.raises(DihedralError, match=r"'Robert'.* is to be added and to be removed"):
+    with pytest.raises(DihedralError, match=r"'Robert'.* is given both to add and to remove"):
         change_graph(labelled, [("ann", "parent", "Robert")], [TRAIN[0]])
 
 

@@ -139,7 +139,9 @@ def blank_file(folder, suffix):
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_all_rows_with_a_blank_cell_are_named_at_once_and_can_be_left_out(tmp_path, suffix):
     path, where = blank_file(tmp_path, suffix)
-    with pytest.raises(DihedralError, match=rf"blank cells in \d {where}; fill them in, or .* --skip-blank"):
+    with pytest.raises(
+        DihedralError, match=rf"blank cells in \d {where}; fill them in or remove them; .*skip_blank=True"
+    ):
         load_graph(path)
     graph = load_graph(path, valid=0, test=0, skip_blank=True)
     assert set(graph.names_of(graph.train)) == {("ann", "knows", "bob"), ("eve", "knows", "ann")}
@@ -191,7 +193,9 @@ def test_names_that_differ_in_little_are_counted_in_one_note():
 def test_similar_names_are_merged_into_the_most_frequent_spelling(tmp_path):
     graph = load_graph(SIMILAR, valid=0, test=0, merge_similar=True)
     assert set(graph.entities) == {"Ann", "bob", "Jos\u00e9", "ann  b", "dan"} and list(graph.relations) == ["knows"]
-    assert "2 duplicate triples left out" in graph.notes and "have the most frequent spelling" in " ".join(graph.notes)
+    assert "2 duplicate triples left out" in graph.notes and "merged into the most frequent one" in " ".join(
+        graph.notes
+    )
     splits = {"train": SIMILAR[:2], "valid": SIMILAR[2:4], "test": SIMILAR[4:]}
     graph = load_graph(splits, merge_similar=True)
     assert list(graph.names_of(graph.train)) == [("Ann", "knows", "bob")] and len(graph.valid) == 2

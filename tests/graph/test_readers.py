@@ -257,7 +257,7 @@ def test_numbers_in_a_table_become_strings():
 def test_missing_values_in_a_table_are_refused():
     table = pa.table({"head": ["a", None], "relation": ["r", "r"], "tail": ["b", "c"]})
     with pytest.raises(
-        DihedralError, match=r"table has blank cells in 1 rows \(from 1\): 2; fill them in, or leave these out with"
+        DihedralError, match=r"table has blank cells in 1 rows \(from 1\): 2; fill them in or remove them"
     ):
         load_graph(table)
 

@@ -36,12 +36,12 @@ def test_a_bad_line_after_quoted_line_breaks_has_its_own_number(tmp_path):
 def test_blanks_around_names_are_stripped_and_counted(tmp_path):
     graph = load(tmp_path, "facts.csv", "ann , knows,bob\nann,knows, eve\nbob,knows,ann\nbob,knows,a b\n")
     assert set(graph.entities) == {"ann", "bob", "eve", "a b"} and list(graph.relations) == ["knows"]
-    assert graph.notes == ("split with seed 0", "blanks around 3 names stripped")
+    assert graph.notes == ("split with seed 0", "names without the blanks around them: 3")
 
 
 def test_blanks_around_names_of_a_list_are_stripped():
     graph = load_graph([("ann ", "knows", "bob"), ("bob", "knows", "\u00a0ann")], valid=0, test=0)
-    assert set(graph.entities) == {"ann", "bob"} and "blanks around 2 names stripped" in graph.notes
+    assert set(graph.entities) == {"ann", "bob"} and "names without the blanks around them: 2" in graph.notes
 
 
 def test_a_name_of_blanks_is_refused(tmp_path):
@@ -79,7 +79,7 @@ def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
 def test_names_with_line_breaks_are_counted_because_an_open_quote_joins_lines(tmp_path):
     graph = load(tmp_path, "facts.csv", 'ann,knows,bob\nbob,knows,"eve\neve,knows,ann\nann,knows,"eve\n')
     assert graph.num_triples == 2
-    assert graph.notes[1:] == ("1 names contain a line break; in a CSV file, a quote that is not closed joins lines",)
+    assert graph.notes[1:] == ("names with a line break: 1; in a CSV file, a quote that is not closed joins lines",)
 
 
 @pytest.mark.parametrize(

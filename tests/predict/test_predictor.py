@@ -148,7 +148,7 @@ def test_predictions_do_not_change_the_model(predictor):
     ],
 )
 def test_exactly_two_parts_of_a_triple_must_be_given(predictor, question, count):
-    with pytest.raises(DihedralError, match=f"{count} of head, relation and tail are given; give two"):
+    with pytest.raises(DihedralError, match=f"{count} of head, relation and tail given; give two"):
         predictor.predict(**question)
 
 
@@ -327,7 +327,7 @@ def test_a_path_model_gives_other_entities_with_the_same_facts_the_same_answers(
 
 def test_relations_that_the_model_does_not_know_are_an_error(path_predictor):
     facts = [*OTHERS, ("ann", "likes", "bob"), ("ann", "hates", "cid")]
-    with pytest.raises(DihedralError, match="has 2 of its 6 relations that the model does not know, such as 'likes'"):
+    with pytest.raises(DihedralError, match="has relations that the model does not know: 'likes', "):
         path_predictor.with_graph(facts)
 
 

@@ -485,7 +485,7 @@ def test_invalid_json_is_400_with_the_position(client):
             {"questions": [{"head": "man_0000", "relation": "spouse"}, {"head": 5}]},
             "question 2: head is 5; it must be a valid string",
         ),
-        ([1, 2], "the body is a list of 2; it must be a valid dictionary or object"),
+        ([1, 2], "the body is a list of 2; it must be an object"),
         ({"head": "a", "relation": "b", "tops": 1}, "field 'tops' is not known; head, relation, tail, top"),
         ({"questions": [{"heads": "a"}]}, "question 1: field 'heads' is not known; head"),
         ({"head": "a", "relation": "b", "top": 1.5}, "top is 1.5; it must be a valid integer"),
@@ -496,6 +496,13 @@ def test_invalid_json_is_400_with_the_position(client):
 def test_an_invalid_field_is_named_as_in_the_request(client, body, detail):
     found = client.post("/v1/predict", json=body).json()["detail"]
     assert found.startswith(detail) and "body." not in found and "single" not in found and "batch" not in found
+
+
+def test_a_fact_to_fold_in_that_is_a_list_is_named_by_its_number(client):
+    question = {"head": "new", "relation": "spouse"}
+    body = {"entities": ["new"], "facts": [["new", "spouse", "man_0000"]], "questions": [question]}
+    found = client.post("/v1/fold-in", json=body)
+    assert found.status_code == 422 and found.json()["detail"] == "fact 1 is a list of 3; it must be an object"
 
 
 def test_an_unknown_name_in_a_batch_names_the_question(client):

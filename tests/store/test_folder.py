@@ -230,6 +230,22 @@ def test_the_next_save_removes_the_files_of_one_that_was_killed_before_its_manif
     assert len(left) == 2 and left[0] == "metrics.20240101.json" and left[1] != "metrics.save-0123abcd.json"
 
 
+def test_a_file_of_the_user_with_the_name_of_a_replaced_one_stays(other, folder):
+    other.save(folder, overwrite=True)
+    other.save(folder, overwrite=True)
+    (folder / "metrics.json").write_text('{"mine": 1}')
+    dh.load(folder)
+    other.save(folder, overwrite=True)
+    assert (folder / "metrics.json").read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize("name", ["../mine.json", "mine.txt", "metrics.json"])
+def test_a_manifest_that_has_other_files_replaced_is_refused(folder, name):
+    edit_manifest(folder, lambda content: content.update(replaced={name: 1}))
+    with pytest.raises(DihedralError, match=r"names a file|does not give"):
+        dh.load(folder)
+
+
 def test_other_files_in_the_folder_are_left_alone(predictor, other, tmp_path):
     (tmp_path / "model" / "training").mkdir(parents=True)
     (tmp_path / "model" / "notes.txt").write_text("mine")

@@ -341,7 +341,8 @@ def describe(
         elif isinstance(node, Walk):
             name = f" from ?{node.variable}" if node.variable and not node.variable.startswith("_") else ""
             shown, how = f"{step_name(node.step)}{name}", f"; predictions followed from {message.followed}{how}"
-        yield f"{'  ' * depth}{sign}{shown}: {message.candidates} candidates{how}"
+        noun = "candidate" if message.candidates == 1 else "candidates"
+        yield f"{'  ' * depth}{sign}{shown}: {message.candidates} {noun}{how}"
         for number, each in enumerate(inputs(node)):
             yield from lines(each, depth + 1, "not " if isinstance(node, Every) and number >= len(node.parts) else "")
 

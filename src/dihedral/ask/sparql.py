@@ -83,6 +83,8 @@ class _Reader:
         for i, (kind, text, at, _) in enumerate(self.tokens):
             if kind == "suffix":
                 raise self.outside(f"the literal {text!r:.80}", at, "name entities only")
+            if kind == "SELECT" and self.tokens[i + 1].kind == "*":
+                raise self.outside("SELECT *", at, "name one variable after SELECT")
             found = OUTSIDE.fullmatch(" ".join(each.kind for each in self.tokens[i : i + 3]))
             if found:
                 raise self.outside(found[1], at)

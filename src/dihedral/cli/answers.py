@@ -35,6 +35,7 @@ from dihedral.predict.predictor import Predictor
 from dihedral.scoring import questions
 from dihedral.store.reviews import Fact, Reviews
 
+FEW_VALID = 100  # facts; fewer leave a precision open
 Width = Annotated[int, typer.Option(help="Entities of a variable from which predictions are followed.")]
 
 
@@ -128,9 +129,7 @@ def classify_command(
     """
     given = [part for part in (head, relation, tail) if part is not None]
     if len(given) != (0 if triples is not None else 3):
-        raise DihedralError(
-            f"{len(given)} of head, relation and tail are given; give all three, or a file with --triples"
-        )
+        raise DihedralError(f"{len(given)} of head, relation and tail given; give all three, or a file with --triples")
     predictor = dh.load(model)
     facts = [(given[0], given[1], given[2])] if triples is None else _read_triples(triples)
     scores = predictor.scorer.score(predictor.triple_ids(facts)).cpu().numpy()
@@ -234,6 +233,8 @@ def missing_command(
         found = found.drop_columns(["probability", "precision", "precision_low", "precision_high"])
     elif found["precision_low"].null_count:
         found = found.drop_columns(["precision_low", "precision_high"])
+    elif len(found) >= 10 and (count := len(predictor.graph.valid)) < FEW_VALID:
+        remark(f"the intervals are wide, because the graph has only {count} valid facts to fit probabilities on")
     print_answers(_with_decisions(found, set(reviews.facts("accept"))), predictor.graph, out, spreadsheet_safe, json)
 
 

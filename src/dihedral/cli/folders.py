@@ -15,7 +15,8 @@ from dihedral.cli import output
 from dihedral.cli.output import print_json, print_metrics, print_table, read_data, remark, say
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.labels import count_labels
+from dihedral.graph.label_files import read_labels
+from dihedral.graph.labels import count_labels, parse_languages, unknown_ids
 from dihedral.objectives.recipe import applicable
 from dihedral.store.folder import describe, relabel_model
 from dihedral.store.manifest import holds_model, read_manifest
@@ -42,10 +43,12 @@ def info_command(model: opt.ModelFolder, wide: opt.Wide = False, json: opt.Json 
 
 
 def _print(content: dict[str, Any]) -> None:
-    content["notes"] = "; ".join(content.get("notes", ()))
     simple = {key: value for key, value in content.items() if not isinstance(value, (dict, list)) and value != ""}
     settings = {f"recipe.{key}": value for key, value in applicable(content["recipe"]).items() if value != ""}
-    print_table("", ["", ""], [[key, str(value)] for key, value in {**simple, **settings}.items()])
+    rows = {**simple, **settings}
+    print_table("", [""], [[f"{key:<{max(map(len, rows))}}  {value}"] for key, value in rows.items()])
+    for note in content.get("notes", ()):
+        say(f"note: {note}")
     for split in SPLITS:
         if split in content["metrics"]:
             report = content["metrics"][split]
@@ -153,12 +156,15 @@ def label_command(
 
     Example: dihedral label out/mine labels.tsv
     """
-    graph = relabel_model(model, labels, language)
+    table = read_labels(labels, parse_languages(language))
+    graph = relabel_model(model, table, language)
     if json:
         found = {names.kind: names.labels.count if names.labels else 0 for names in (graph.entities, graph.relations)}
         print_json({"entities": found["entity"], "relations": found["relation"]})
     else:
         say(f"labels: {count_labels(graph.entities, graph.relations)}")
+    if unknown := unknown_ids(table, graph.entities, graph.relations):
+        remark(f"ids that are not in the graph: {len(unknown):,}, such as {unknown[0]!r:.80}")
 
 
 def export_command(
@@ -196,7 +202,7 @@ def update_command(
     """Add facts to a model and remove facts from it.
 
     Of a path model only new relations are trained. A model with entity vectors is trained again, from the start, if
-    facts are removed or relations are new.
+    training facts are removed or relations are new.
 
     Example: dihedral update out/umls --add new.tsv --remove old.tsv
 

@@ -28,7 +28,6 @@ from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer
 
 COMMANDS = ("accept", "reject", "skip", "undo", "evidence", "quit")
 WORDS = {word: command for command in COMMANDS for word in (command, command[0])}
-WORDS |= {"y": "accept", "yes": "accept", "n": "reject", "no": "reject"}
 QUESTION = "accept, reject, skip, undo, evidence or quit? A note may follow. [a/r/s/u/e/q] "
 
 

@@ -80,7 +80,7 @@ def change_graph(
     heads, kinds, tails = ([fact[part] for fact in add] for part in range(3))
     wanted = np.stack([entities.ids(heads), relations.ids(kinds), entities.ids(tails)], axis=1).astype(np.int32)
     if (both := _among(wanted, gone)).any():
-        raise DihedralError(f"fact {add[int(both.argmax())]!r} is to be added and to be removed; leave one out")
+        raise DihedralError(f"fact {add[int(both.argmax())]!r} is given both to add and to remove; leave one out")
     wanted = _distinct(wanted)
     is_known = _among(wanted, graph.known)
     added = wanted[~is_known]
@@ -100,8 +100,8 @@ def with_relations_of(graph: Graph, relations: Vocabulary) -> Graph:
     """A graph with the ids of other relations, which must hold its own."""
     if unknown := relations.unknown(graph.relations):
         raise DihedralError(
-            f"graph {graph.name!r} has {len(unknown)} of its {graph.num_relations} relations that the model does not "
-            f"know, such as {unknown[0]!r:.80}; leave their facts out, or add some with `dihedral update`"
+            f"graph {graph.name!r} has relations that the model does not know: {unknown[0]!r:.80}"
+            f"{', …' * (len(unknown) > 1)}; leave their facts out, or add some with `dihedral update`"
         )
     ids = relations.ids(list(graph.relations))
     splits = {split: graph.split(split).copy() for split in SPLITS}

@@ -145,6 +145,12 @@ def _find_all(names: Vocabulary, wanted: pa.ChunkedArray) -> NDArray[np.int64]:
     return found
 
 
+def unknown_ids(table: pa.Table, *vocabularies: Vocabulary) -> list[str]:
+    """The ids in a table of labels that no vocabulary has."""
+    known = np.any([_find_all(names, table["id"]) >= 0 for names in vocabularies], axis=0)
+    return table["id"].filter(pa.array(~known)).unique().to_pylist()
+
+
 def _language_ranks(table: pa.Table, languages: Sequence[str]) -> NDArray[np.int64]:
     """How far the language of each row is from the preferred one."""
     if "language" not in table.column_names or not len(table):

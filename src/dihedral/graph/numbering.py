@@ -80,11 +80,11 @@ class Numbering:
         notes = [f"{', '.join(files)}: {text}" for text, files in self._notes.items()]
         if self.broken:
             notes.append(
-                f"{self.broken} names contain a line break; in a CSV file, a quote that is not closed joins lines"
+                f"names with a line break: {self.broken}; in a CSV file, a quote that is not closed joins lines"
             )
-        notes += [f"blanks around {self.stripped} names stripped"] if self.stripped else []
+        notes += [f"names without the blanks around them: {self.stripped}"] if self.stripped else []
         if self._similar:
-            done = "now have the most frequent spelling" if self.merge_similar else "--merge-similar makes them one"
+            done = "merged into the most frequent one" if self.merge_similar else "--merge-similar makes them one"
             notes.append(
                 f"names of {' and '.join(self._similar)} differ from others only in case, white space or Unicode form, "
                 f"such as {', '.join(self._examples[:MAX_EXAMPLES])}; {done}"

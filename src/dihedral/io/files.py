@@ -137,10 +137,7 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def parse_json(text: bytes | str, *, half_characters: bool = False) -> Any:
-    """Parse JSON; a ValueError if lists and objects are nested too deeply, or text holds half a character.
-
-    half_characters: they are allowed, because the caller replaces them.
-    """
+    """Parse JSON; a ValueError if it is nested too deeply, or holds half a character (`half_characters` allows it)."""
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if json_depth(content) > MAX_JSON_DEPTH:
         raise ValueError(f"lists and objects are nested more than {MAX_JSON_DEPTH} deep")

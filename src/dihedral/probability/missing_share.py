@@ -44,8 +44,8 @@ class MissingShare:
         """The share of unknown proposals that hold, from the share that is in valid.
 
         ratio: facts that the graph does not hold, as a multiple of those in valid; by default the estimate. Where the
-        graph holds some of the missing facts, the estimate of the others may be 0 by chance, or more than that by
-        chance. Then the mean is taken over what is likely.
+        graph holds some of the missing facts, the estimate of the others is uncertain and may be 0 by chance. Then the
+        mean is taken over what is likely.
         """
         if ratio is None and self.known:
             wide = np.where(STEPS < 0, self.ratio - self.low, self.high - self.ratio)

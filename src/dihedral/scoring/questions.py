@@ -24,7 +24,7 @@ def missing_part(head: str | None, relation: str | None, tail: str | None) -> Pa
     missing = [part for part, value in zip(PARTS, (head, relation, tail), strict=True) if value is None]
     given = len(PARTS) - len(missing)
     if given != 2:
-        raise DihedralError(f"{given} of head, relation and tail are given; give two, the third is predicted")
+        raise DihedralError(f"{given} of head, relation and tail given; give two, and the third is predicted")
     return missing[0]
 
 

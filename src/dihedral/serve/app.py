@@ -100,14 +100,16 @@ async def _validation_error(request: Request, error: Any) -> Response:
 def _describe(error: dict[str, Any]) -> str:
     """What is wrong in plain words, with the field named as in the request."""
     place, *loc = error["loc"]
-    if loc[:1] in (["questions"], ["triples"]) and len(loc) > 1:
-        loc = [f"{loc[0][:-1]} {loc[1] + 1}", *loc[2:]]
+    if len(loc) > 1 and isinstance(loc[1], int):
+        one = "entity" if loc[0] == "entities" else loc[0].removesuffix("s")
+        loc = [f"{one} {loc[1] + 1}", *loc[2:]]
     name = ": ".join(map(str, loc)) or f"the {place}"
     if error["type"] == "plain":
         return error["msg"] if not loc else f"{name}: {error['msg']}"
     if error["type"] == "missing":
         return f"{name} is missing"
     wanted = re.sub(r"^\w+ should", "it must", error["msg"])  # pydantic's own words
+    wanted = re.sub(r"a valid dictionary.*", "an object", wanted)
     return f"{name} is {_shown(error['input'])}; {wanted}"
 
 

@@ -190,19 +190,19 @@ def _changing(folder: Path) -> Iterator[tuple[Manifest, _NewFiles]]:
 
 def _leftovers(folder: Path, manifest: Manifest | None) -> list[Path]:
     """The files that saves which were killed have left: their own ones, or those of the model that they replaced."""
-    used = set() if manifest is None else manifest.names
-    first = {re.sub(_MARK, "", name) for name in used}  # as the first save of a folder names them
-    names = {path.name for path in folder.iterdir() if _OWN.fullmatch(path.name) or path.name in first}
-    return [folder / name for name in names - used]
+    used, replaced = (set(), {}) if manifest is None else (manifest.names, manifest.replaced)
+    others = [path for path in folder.iterdir() if path.name not in used]  # also files of the user
+    return [path for path in others if _OWN.fullmatch(path.name) or replaced.get(path.name) == path.lstat().st_size]
 
 
 def _finish(folder: Path, manifest: Manifest, before: Manifest | None, trained: TrainedModel | None = None) -> None:
     """Write the manifest, which makes the new files the model's, and the card, and remove what it no longer has."""
     sizes = {name: (folder / name).stat().st_size for name in sorted(manifest.names)}
-    write_manifest(folder, replace(manifest, bytes=sizes))
+    replaced = {} if before is None else {name: before.bytes[name] for name in sorted(before.names - manifest.names)}
+    write_manifest(folder, replace(manifest, bytes=sizes, replaced=replaced))
     if trained is not None:
         write_card(folder, trained)
-    for name in () if before is None else before.names - manifest.names:
+    for name in replaced:
         with suppress(OSError):  # the new model is complete; an old file that stays does no harm
             (folder / name).unlink()
 
@@ -210,12 +210,13 @@ def _finish(folder: Path, manifest: Manifest, before: Manifest | None, trained: 
 def load_model(folder: Path, *, device: str | torch.device = "cpu") -> TrainedModel:
     """Read a model folder; if another process saves a model there meanwhile, the new one."""
     manifest, trained = read_current(folder, lambda manifest: (manifest, _load(folder, manifest, device)))
-    if _leftovers(folder, manifest):  # they may hold facts that an update has removed
-        with suppress(DihedralError, OSError), lock_folder(folder, "a save is not done"):
-            if read_manifest(folder) == manifest:
-                write_card(folder, trained)
-                for path in _leftovers(folder, manifest):
-                    path.unlink()
+    with suppress(DihedralError, OSError):  # a save may be going on
+        if _leftovers(folder, manifest):  # they may hold facts that an update has removed
+            with lock_folder(folder, "a save is not done"):
+                if read_manifest(folder) == manifest:
+                    write_card(folder, trained)
+                    for path in _leftovers(folder, manifest):
+                        path.unlink()
     return trained
 
 
@@ -327,7 +328,7 @@ def _describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
     measured = _read_measured(folder, manifest.files)
     calibration = measured["calibration"] if isinstance(measured["calibration"], dict) else {}
     return {
-        **{key: value for key, value in manifest.to_dict().items() if key not in ("files", "bytes")},
+        **{key: value for key, value in manifest.to_dict().items() if key not in ("files", "bytes", "replaced")},
         "bytes": sum(manifest.bytes.values()),
         "recipe": read_json(folder / manifest.files["recipe"]),
         "metrics": measured["metrics"],

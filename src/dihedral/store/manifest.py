@@ -35,6 +35,7 @@ class Manifest:
     shards: list[str]  # the files of the entities
     files: dict[str, str]  # the other files by role
     bytes: dict[str, int]  # the size of each file
+    replaced: dict[str, int] = field(default_factory=dict)  # the files that this save deletes, and their sizes
 
     @property
     def names(self) -> set[str]:
@@ -88,11 +89,11 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = read_record(Manifest, content | {"shards": shards, "files": others})
     except TypeError as error:
         raise DihedralError(f"{path!r} is damaged: {error}; copy the folder again") from None
-    for name in manifest.names | manifest.bytes.keys():
+    for name in manifest.names | manifest.bytes.keys() | manifest.replaced.keys():
         if Path(name).name != name or name in ("", ".", ".."):
             raise DihedralError(f"{path!r} names a file outside its folder: {name!r}")
         if Path(name).suffix not in SUFFIXES or name == MANIFEST:  # a save deletes the files of the model it replaces
             raise DihedralError(f"{path!r} names a file that no model has: {name!r:.80}")
-    if manifest.names != manifest.bytes.keys():
+    if manifest.names != manifest.bytes.keys() or manifest.names & manifest.replaced.keys():
         raise DihedralError(f"{path!r} does not give the size of each of its files")
     return manifest
