@@ -616,3 +616,42 @@ def test_a_label_turns_no_other_text_around(open_page):
         })"""
     )
     assert shown == "Ann \ufffd\ufffd b c"
+
+
+def test_the_start_page_says_which_facts_it_counts(open_page):
+    page = open_page("")
+    expect(page.locator(".lead")).to_contain_text("(those of valid and test included)")
+
+
+def test_names_that_differ_in_blanks_look_different(open_page):
+    page = open_page("#/relations")
+    names = page.evaluate(
+        "import('/static/dom.js').then(({ short }) => ['lives in', 'lives  in'].map((name) => short(name)))"
+    )
+    assert names == ["lives in", "lives\u00a0 in"]  # a page shows both blanks if one cannot be merged
+
+
+def test_the_relations_of_a_path_model_without_significant_values_say_so(open_page):
+    page = open_page("#/relations?model=paths")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    shown = page.locator("tbody td:nth-child(n + 3):nth-child(-n + 5):not(:empty)").count()
+    assert (page.get_by_text("these cells are all blank").count() == 1) == (shown == 0)
+
+
+def test_explanations_in_the_explorer_say_by_what_ranks_are_and_what_subtracts(open_page, path_predictor):
+    triple = next(path_predictor.graph.names_of(path_predictor.graph.test))
+
+    def answer(route):
+        content = route.fetch().json()
+        total = sum(path["share"] for path in content["paths"])
+        first = content["paths"][0]
+        first["entities"] = [*first["entities"], first["entities"][0]]
+        route.fulfill(json=content | {"added": total / 2, "complete": False})
+
+    page = open_page("#/relations?model=paths")
+    page.route("**/v1/explain*", answer)
+    page.evaluate("hash => { location.hash = hash }", "#/why/{}/{}/{}?model=paths".format(*triple))
+    expect(page.locator(".numbers").first).to_contain_text("rank among tails by score")
+    expect(page.locator(".card").first).to_contain_text("others subtract")
+    expect(page.locator(".card").first).to_contain_text("The search ended early; other paths may add more.")
+    expect(page.locator(".ways li").first).to_contain_text("a walk that returns to ")

@@ -105,6 +105,12 @@ def test_no_name_leaves_its_code(tmp_path, name):
     assert len(marks) > max(map(len, re.findall("`+", name)), default=0) and title.count(marks) == 2
 
 
+def test_blanks_in_names_are_all_shown(family, tmp_path):
+    graph = family.replace(notes=("the names 'lives in' and 'lives  in' differ in blanks",))
+    Predictor(TrainedModel(build_model("dihedral-ste", 40, 6, dimension=4), graph)).save(tmp_path / "model")
+    assert "'lives in' and 'lives\u00a0 in'" in (tmp_path / "model" / "README.md").read_text()  # not merged by Markdown
+
+
 def test_the_card_contains_the_notes_of_the_graph(family, tmp_path):
     graph = dh.load_graph(family.to_arrow().drop_columns("split"))
     Predictor(TrainedModel(build_model("dihedral-ste", 40, 6, dimension=4), graph)).save(tmp_path / "model")

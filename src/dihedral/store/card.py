@@ -142,7 +142,8 @@ def _table(header: list[str], rows: list[list[Any]]) -> str:
 
 def _code(value: Any) -> str:
     """Text as inline code, so that Markdown does not interpret it, between more backticks than it holds in a row."""
-    text = visible(" ".join(str(value).split()))
+    text = visible(" ".join(str(value).strip().splitlines()), one_line=True)
+    text = re.sub(" (?= )", "\u00a0", text)  # of several blanks, Markdown would show one
     marks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{marks} {text} {marks}" if "`" in text else f"`{text}`"
 

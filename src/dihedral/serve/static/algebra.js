@@ -96,7 +96,9 @@ export async function relationsPage(_, model, info) {
     content: [
       el("div", { class: "title" }, el("h1", {}, "Relations"),
         total > relations.length && el("p", { class: "muted" }, `The first ${number(relations.length)} of ${plural(total, "relation")}.`),
-        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. A cell is blank if its value is not significant. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse."),
+        readable && el("p", { class: "muted" }, "Read off the group elements, against chance: kappa is 0 at the chance level and 1 if all components agree. A cell is blank, without a percentage, if its value is not significant. Percentages are counted in the training facts: pairs also held reversed, not held reversed, and held reversed by the inverse."),
+        columns.length > 2 && !relations.some((row) => isShown(row.symmetry, row.mutual) || isShown(row.skewness, oneWay(row.mutual)) || isShown(row.inverses[0]?.agreement, row.inverses[0]?.counted))
+          && el("p", { class: "muted none" }, "No relation of this model is significantly symmetric, skew or the inverse of another: these cells are all blank."),
         mining),
       relations.length > NUM_FIRST_RELATIONS && el("div", { class: "filter" }, wanted),
       el("div", { class: "card table relations" }, el("table", {}, el("thead", {}, head), body)), more,

@@ -46,7 +46,8 @@ export function short(name, maxLength = 40) {
 }
 
 // What turns the text after it around is shown as a mark, and what would break a line of a drawing as a blank.
-const plain = (text) => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd").replace(/[\u2028\u2029]/g, " ");
+// Of several blanks in a row, which a page would show as one, all are shown.
+const plain = (text) => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd").replace(/[\u2028\u2029]/g, " ").replace(/ (?= )/g, "\u00a0");
 const cut = (text, maxLength) => plain(text.length <= maxLength ? text : text.slice(0, maxLength - 1) + "…");
 
 // The id beside a label; nothing for a name without one.

@@ -24,9 +24,9 @@ export async function homePage(_, model, info) {
     title: null,
     content: [
       el("div", { class: "title" }, el("h1", {}, info.name),
-        el("p", { class: "lead" }, `It has learned from the graph ${info.graph}, which has ${plural(info.facts, "fact")} about ${plural(info.entities, "entity", "entities")} in ${plural(info.relations, "relation")}.`)),
+        el("p", { class: "lead" }, `It has learned from the graph ${info.graph}, which has ${plural(info.facts, "fact")} (those of valid and test included) about ${plural(info.entities, "entity", "entities")} in ${plural(info.relations, "relation")}.`)),
       el("div", { class: "two" },
-        el("section", {}, el("h2", {}, "What it is good for"), el("ul", { class: "uses" }, uses(info).map((parts) => el("li", {}, parts)))),
+        el("section", {}, el("h2", {}, "What you can do with it"), el("ul", { class: "uses" }, uses(info).map((parts) => el("li", {}, parts)))),
         el("section", { class: "accuracy" }, el("h2", {}, "How accurate it is"), accuracy(info))),
       el("section", { class: "missing" }, el("h2", {}, "Where facts are missing"), missing),
       el("div", { class: "two" },
