@@ -36,12 +36,12 @@ def test_a_bad_line_after_quoted_line_breaks_has_its_own_number(tmp_path):
 def test_blanks_around_names_are_stripped_and_counted(tmp_path):
     graph = load(tmp_path, "facts.csv", "ann , knows,bob\nann,knows, eve\nbob,knows,ann\nbob,knows,a b\n")
     assert set(graph.entities) == {"ann", "bob", "eve", "a b"} and list(graph.relations) == ["knows"]
-    assert graph.notes == ("split with seed 0", "names without the blanks around them: 3")
+    assert graph.notes == ("split with seed 0", "blanks around names stripped: 3")
 
 
 def test_blanks_around_names_of_a_list_are_stripped():
     graph = load_graph([("ann ", "knows", "bob"), ("bob", "knows", "\u00a0ann")], valid=0, test=0)
-    assert set(graph.entities) == {"ann", "bob"} and "names without the blanks around them: 2" in graph.notes
+    assert set(graph.entities) == {"ann", "bob"} and "blanks around names stripped: 2" in graph.notes
 
 
 def test_a_name_of_blanks_is_refused(tmp_path):

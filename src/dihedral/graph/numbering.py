@@ -82,7 +82,7 @@ class Numbering:
             notes.append(
                 f"names with a line break: {self.broken}; in a CSV file, a quote that is not closed joins lines"
             )
-        notes += [f"names without the blanks around them: {self.stripped}"] if self.stripped else []
+        notes += [f"blanks around names stripped: {self.stripped}"] if self.stripped else []
         if self._similar:
             done = "merged into the most frequent one" if self.merge_similar else "--merge-similar makes them one"
             notes.append(
