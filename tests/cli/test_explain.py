@@ -21,7 +21,7 @@ def test_the_paths_of_a_path_model_are_printed_and_drawn(cli, path_predictor, pa
     triple = next(iter(path_predictor.graph.names_of(path_predictor.graph.test)))
     figure = tmp_path / "why.svg"
     done = cli("explain", path_model_folder, *triple, "--figure", figure)
-    assert done.code == 0 and "  adds " in done.out and ") rank " in done.out and figure.stat().st_size > 1000
+    assert done.code == 0 and "  adds " in done.out and "): rank " in done.out and figure.stat().st_size > 1000
     assert "similar facts" not in done.out and "elements" not in done.out
     content = json.loads(cli("explain", path_model_folder, *triple, "--json").out)
     shares = [path["share"] for path in content["paths"]]
