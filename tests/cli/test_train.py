@@ -41,6 +41,14 @@ def test_prints_tables(cli, data, tmp_path):
     assert "wrote the model to" in done.err and "(best epoch 2 of 2)" in done.err
 
 
+def test_the_first_training_of_a_path_model_says_that_it_compiles(cli, data, tmp_path, monkeypatch):
+    options = "--recipe", "paths/inductive", "--set", "epochs=1", "--set", "steps=2", "--set", "dimension=8"
+    for number, before in enumerate((False, True)):
+        monkeypatch.setattr("dihedral.cli.training.is_compiled", lambda before=before: before)
+        done = cli("train", data, *options, "--out", tmp_path / str(number), "--device", "cpu")
+        assert done.code == 0 and ("compiling the kernels" in done.err) != before
+
+
 def test_the_command_trains_the_same_model_as_the_library(cli, data, tmp_path):
     cli("train", data, *QUICK, "--set", "epochs=3", "--seed", 5, "--out", tmp_path / "run", "--device", "cpu")
     made = dh.train(dh.load_graph(data), "demo/family", dimension=8, batch_size=32, epochs=3, seed=5)

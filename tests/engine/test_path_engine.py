@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dihedral import DihedralError, reference
-from dihedral.engine import compiled
+from dihedral.engine import compiled, path_engine
 from dihedral.engine.path_engine import PathEdges, PathQuestions, PathWeights, path_loss, path_scores
 from dihedral.graph import GraphIndex
 from dihedral.models.dihedral import ArgmaxRelations
@@ -218,3 +218,13 @@ def test_components_that_are_scaled_to_zero_have_finite_gradients():
     fast = PathWeights(**{name: each.clone().requires_grad_() for name, each in mine.items()})
     path_loss(edges, questions, torch.tensor([1]), known, fast).backward()
     assert all(each.grad.isfinite().all() for each in fast)
+
+
+@pytest.mark.thorough
+def test_kernels_that_are_not_in_the_cache_are_not_compiled(python, tmp_path):
+    script = "from dihedral.engine.path_engine import is_compiled; print(is_compiled())"
+    assert python("-c", script, NUMBA_CACHE_DIR=str(tmp_path)).stdout == "False\n"
+    edges, known, questions, weights = one_question(example_model())
+    fast = PathWeights(*(each.clone().requires_grad_() for each in weights))
+    path_loss(edges, questions, torch.tensor([1]), known, fast).backward()
+    assert path_engine.is_compiled()

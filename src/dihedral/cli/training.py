@@ -16,6 +16,7 @@ import dihedral as dh
 from dihedral.cli import options as opt
 from dihedral.cli import output
 from dihedral.cli.output import detail, print_found, print_json, read_data, remark, say
+from dihedral.engine.path_engine import is_compiled
 from dihedral.errors import DihedralError, TrainingError
 from dihedral.graph import Graph
 from dihedral.graph.labels import count_labels
@@ -90,6 +91,8 @@ def train_command(
     if resume and named is None:
         chosen = begun_recipe(out, chosen, settings)
     remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
+    if chosen.objective == "paths" and choose_device(device).type == "cpu" and not is_compiled():
+        remark("compiling the kernels for path models, once; this takes about a minute")
     detail(f"{graph!r}, recipe {chosen.name}")
     finished = resume and holds_model(out) and not overwrite and not RunFolder(out).checkpoint.exists()
     try:

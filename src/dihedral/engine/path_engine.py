@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -94,6 +95,12 @@ def _kernels() -> Any:
     from dihedral.engine import path_kernels
 
     return path_kernels
+
+
+def is_compiled() -> bool:
+    """Whether the kernels that train were compiled before; otherwise the first step waits a minute for them."""
+    kernel = _kernels().train_questions
+    return any(Path(kernel.stats.cache_path).glob(f"path_kernels.{kernel.__name__}-*.nbi"))
 
 
 class PathQuestions(NamedTuple):
