@@ -156,19 +156,10 @@ class Explanation:
         """What is shown with each path."""
         if self.added is None:
             return "paths of known facts, and the share of the other pairs joined in this way that it holds for"
-        most, others = ("most ", "") if self.added > 0 else ("", ": others subtract more")
-        if self.added > 0 and sum(path.share or 0.0 for path in self.paths) > self.added + 0.01:
-            others = ", because others subtract"
-        return f"paths of known facts that add {most}to the score; all paths together add {self.added:.2f}{others}"
-
-    @property
-    def about_search(self) -> str:
-        """What was not looked at; empty if nothing."""
-        if self.complete:
-            return ""
-        if self.added is not None:
-            return "the search ended early; other paths may add more"
-        return "the two have so many facts in common that not all paths between them were counted"
+        if self.added <= 0:
+            return f"paths that add to the score; all paths together add {self.added:.2f}: others subtract more"
+        others = ", because others subtract" * (sum(path.share or 0.0 for path in self.paths) > self.added + 0.01)
+        return f"paths of known facts that add most to the score; all paths together add {self.added:.2f}{others}"
 
     @property
     def note(self) -> str:
@@ -221,8 +212,10 @@ class Explanation:
             lines.append(f"{self.more:,} more {kinds} for other pairs; a higher top shows more")
         if self.note:
             lines.append(self.note)
-        if self.about_search:
-            lines.append(self.about_search)
+        if not self.complete and self.added is None:
+            lines.append("the two have so many facts in common that not all paths between them were counted")
+        elif not self.complete:
+            lines.append("the search ended early; other paths may add more")
         if self.similar_facts:
             lines.append("similar facts:")
         lines += [f"  {each.similarity:.2f}  {shown(each.fact)}" for each in self.similar_facts]
