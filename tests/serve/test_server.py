@@ -7,12 +7,13 @@ import gc
 import json
 import random
 import shutil
+import socket
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -186,6 +187,16 @@ def test_attacks_get_error_responses_and_the_server_survives(strict_server):
         status = outcome(strict_server.address, raw, MAX_SECONDS)
         assert status[0] in ("4" if kind == "path tricks" else "24"), (kind, raw[:100], status)
     assert outcome(strict_server.address, request("GET", "/healthz")) == "200"
+
+
+@pytest.mark.parametrize(("first", "later"), [(1, b""), (0, b"no size\r\n")])
+def test_a_request_that_is_refused_and_malformed_gets_one_answer(strict_server, first, later):
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(strict_server.address) as client:
+        client.sendall(head + first * b"no size\r\n")
+        assert client.recv(1 << 16)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 403")
+        with suppress(OSError):  # the server may have closed the connection
+            client.sendall(later)
 
 
 @pytest.mark.parametrize(

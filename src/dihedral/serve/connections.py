@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_HEAD_SECONDS = 20  # until the head of a request has arrived
@@ -42,6 +43,15 @@ class Connection(H11Protocol):
         super().data_received(data)
         if self.answering and not self.flow.write_paused:
             self._stop_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request; another answer to it may be sent already, and is not sent later."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
 
     def on_response_complete(self) -> None:
         if not self.flow.write_paused:
