@@ -361,7 +361,7 @@ def test_a_list_of_some_facts_of_each_relation_is_in_groups(open_page, reviews):
         if "heading" in (row.get_attribute("class") or ""):
             names.append(row.inner_text())
         else:
-            assert row.locator(".relation").inner_text() == names[-1]
+            expect(row.locator(".relation")).to_have_text(names[-1])
             groups[names[-1]] += 1
     assert len(names) == len(set(names)) > 3 and set(groups.values()) <= set(range(1, 6))
     page.keyboard.press("a")

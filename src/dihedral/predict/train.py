@@ -58,7 +58,7 @@ def train(
     out: the model's folder; checkpoints and the log are kept in its `training` folder.
     resume: resume from the last checkpoint in `out`, also of a run whose time was up.
     minutes: limit on the time of training; by default 10 without a recipe, and none with one. If the time was up, a
-    resume gets it anew.
+    resume gets as much again.
     progress: show a progress bar in a terminal, and elsewhere print a line per validation.
     callback: one or several functions that are called with every event, such as `dihedral.learn.loggers`.
     """
