@@ -141,7 +141,7 @@ def test_no_questions_give_an_empty_table(predictor):
 @pytest.mark.parametrize(
     ("questions", "options", "message"),
     [
-        ([("man_0000", "spouse", None), ("man_0000", None, None)], {}, "question 2: 1 of head, relation and tail are"),
+        ([("man_0000", "spouse", None), ("man_0000", None, None)], {}, "2: 1 of head, relation and tail given"),
         ([("man_0000", "spouze", None)], {}, "relation 'spouze' is not among"),
         (
             [("man_0000", None, "man_0001")],
