@@ -232,6 +232,7 @@ def test_the_log_of_a_model_that_was_replaced_is_gone(family, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.xfail(strict=True, reason="they are too low: 0.57 where 0.87 hold")
 def test_probabilities_of_a_new_relation_are_near_the_share_of_its_proposals_that_hold(benchmark_graph):
     """Valid holds no fact of it, which says nothing about how many of its proposals hold."""
     graph = benchmark_graph("umls")
@@ -247,7 +248,7 @@ def test_probabilities_of_a_new_relation_are_near_the_share_of_its_proposals_tha
         for answer in updated.predict(head=head, relation=name, known="exclude", top=3)
     ]  # fmt: skip
     share = np.mean([(answer.head, answer.relation, answer.tail) in asked for answer in found])
-    assert 0.5 * share < np.mean([answer.probability for answer in found]) < share + 0.2
+    assert np.mean([answer.probability for answer in found]) == pytest.approx(share, abs=0.2)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def train_command(
         chosen = begun_recipe(out, chosen, settings)
     remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
     if chosen.objective == "paths" and choose_device(device).type == "cpu" and not is_compiled():
-        remark("compiling the kernels for path models, once; this takes about a minute")
+        remark("compiling the kernels for path models, once; this may take a minute or more")
     detail(f"{graph!r}, recipe {chosen.name}")
     finished = resume and holds_model(out) and not overwrite and not RunFolder(out).checkpoint.exists()
     try:

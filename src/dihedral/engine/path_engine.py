@@ -98,7 +98,7 @@ def _kernels() -> Any:
 
 
 def is_compiled() -> bool:
-    """Whether the kernels that train were compiled before; otherwise the first step waits a minute for them."""
+    """Whether the kernels that train were compiled before; otherwise the first step waits for them."""
     kernel = _kernels().train_questions
     return any(Path(kernel.stats.cache_path).glob(f"path_kernels.{kernel.__name__}-*.nbi"))
 
