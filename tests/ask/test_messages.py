@@ -242,6 +242,25 @@ def test_a_narrow_beam_says_so_and_still_follows_known_facts():
         assert messages[plan].exact == (width == 100)
 
 
+def test_no_relation_leads_from_an_entity_to_itself_unless_a_fact_does():
+    graph = dh.Graph.from_names([("a", "knows", "b"), ("b", "likes", "b"), ("c", "likes", "a")])
+    scorer = dh.Predictor(dh.TrainedModel(_untrained(graph), graph)).scorer
+    rows, entities = Transitions(scorer, graph.index), torch.arange(graph.num_entities)
+    for relation, steps in (("knows", (0, 2)), ("likes", (1, 3))):
+        assert graph.relations.id(relation) == steps[0]
+        for step in steps:
+            likely = rows.log_probabilities(entities, torch.full_like(entities, step)).exp()
+            assert bool((likely.diagonal() > 0).all()) == (relation == "likes")
+            counts = rows.facts.counts(entities, torch.full_like(entities, step))
+            shares = torch.softmax(scorer.rows()(entities, torch.full_like(entities, step)), 1)
+            if relation == "knows":  # the others share what an entity itself would have got
+                shares = shares / (1 - shares.diagonal()[:, None])
+            unknown = likely != 1
+            unknown.diagonal()[:] = False
+            expected = (shares * counts.clamp(min=1)[:, None]).clamp(max=0.9)
+            torch.testing.assert_close(likely[unknown], expected[unknown])
+
+
 def _untrained(graph):
     from dihedral.models import build_model
 

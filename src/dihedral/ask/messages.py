@@ -50,18 +50,22 @@ class Transitions(KnownSteps):
     """Facts are certain, and others have a probability.
 
     It is the softmax of the scores of all entities, times the number of known answers of the question, at most
-    MAX_UNKNOWN, as in QTO (Bai et al. 2023).
+    MAX_UNKNOWN, as in QTO (Bai et al. 2023). A step that no fact takes from an entity to itself never does.
     """
 
     def __init__(self, scorer: Scorer, facts: GraphIndex) -> None:
         super().__init__(facts)
         self.score_rows = scorer.rows()
+        self.leaves = torch.full((2 * facts.num_relations,), self.num_entities > 1, device=self.device)  # by step
+        self.leaves[facts.steps[facts.loops].long()] = False
 
     @torch.no_grad()
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
         row, answer = self.facts.answers(entities, steps)
         counts = torch.bincount(row, minlength=len(entities)).clamp_(min=1)
-        likely = torch.log_softmax(self.score_rows(entities, steps), dim=1)
+        scores, leaving = self.score_rows(entities, steps), self.leaves[steps].nonzero()[:, 0]
+        scores[leaving, entities[leaving]] = -math.inf
+        likely = torch.log_softmax(scores, dim=1)
         likely.add_(counts.log()[:, None]).clamp_(max=math.log(MAX_UNKNOWN))
         likely[row, answer] = 0.0
         return likely

@@ -93,6 +93,11 @@ class GraphIndex:
         return (self.keys % (2 * self.num_relations)).int()[self.rows]
 
     @cached_property
+    def loops(self) -> Tensor:
+        """Which edges join an entity with itself: bool [edges]."""
+        return self.sources == self.ends
+
+    @cached_property
     def entity_starts(self) -> Tensor:
         """The edges of entity e are entity_starts[e] to entity_starts[e + 1]: int64 [N + 1]."""
         first_keys = torch.arange(self.num_entities + 1, device=self.keys.device) * (2 * self.num_relations)

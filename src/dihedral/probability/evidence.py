@@ -124,7 +124,7 @@ class Evidence:
         self, scorer: Scorer, facts: GraphIndex, rules: CountedRules, signatures: Signatures | None = None
     ) -> None:
         self.scorer, self.facts, self.rules = scorer, facts, rules
-        loops = facts.sources == facts.ends  # through (t, s, t), a fact (h, r, t) would be evidence for itself
+        loops = facts.loops  # through (t, s, t), a fact (h, r, t) would be evidence for itself
         self.between = facts.select(~loops) if loops.any() else facts
         self.signatures = signatures or Signatures(facts)
         self.num_facts = facts.degrees.cpu().numpy()  # [N]
