@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +18,8 @@ from dihedral.scoring.selection import best_answers, count_ranks
 
 class CountingScorer:
     """φ(h, r, t): how many entities have a fact with both h and t, and whether t is a known answer of r."""
+
+    max_questions = math.inf
 
     def __init__(self, facts: GraphIndex) -> None:
         self.device, self.num_entities, self.num_relations = (

@@ -10,6 +10,8 @@ from dihedral.probability import proposals
 from dihedral.probability.additive import fit_additive
 from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.proposals import draw, propose, sample_proposals, sides_of
+from dihedral.scoring import path_scorer
+from dihedral.scoring.path_scorer import PathScorer
 
 
 @pytest.fixture
@@ -61,6 +63,38 @@ def test_a_share_of_the_entities_is_drawn_at_random(evidence, family):
     assert 0 < len(part) < len(full) and {tuple(row) for row in part.tolist()} <= full
 
 
+@pytest.fixture
+def asked(path_predictor, monkeypatch):
+    """The questions that a path model is asked, as (entity, step)."""
+    found, score = [], path_scorer.path_scores
+
+    def counted(edges, questions, *others):
+        found.extend(zip(questions.entities.tolist(), questions.steps.tolist(), strict=True))
+        return score(edges, questions, *others)
+
+    monkeypatch.setattr(path_scorer, "path_scores", counted)
+    return found
+
+
+@pytest.fixture
+def path_evidence(path_predictor):
+    facts = path_predictor.graph.train_index
+    return Evidence(path_predictor.scorer, facts, CountedRules.count(facts))
+
+
+def test_of_a_path_model_each_question_is_asked_once(path_evidence, path_predictor, asked):
+    graph, relation = path_predictor.graph, path_predictor.graph.relations.id("sibling")
+    heads, everyone = np.arange(0, 60, 2), np.arange(60)
+    found, scores = propose(path_evidence, relation, heads, everyone)
+    assert sorted(asked) == [(head, relation) for head in heads.tolist()]
+    keys, confidence = path_evidence.rules.implied(graph.train_index, relation, heads)
+    row, tail = np.divmod(keys[confidence >= proposals.MIN_CONFIDENCE], 60)
+    known = {(h, t) for h, r, t in graph.train.tolist() if r == relation}
+    implied = set(zip(heads[row].tolist(), tail.tolist(), strict=True)) - known
+    assert implied and implied - {(h, h) for h in range(60)} <= {(h, t) for h, _, t in found.tolist()}
+    torch.testing.assert_close(scores, path_predictor.scorer.score(found))
+
+
 # --- proposals to fit on ----------------------------------------------------------------------------
 
 
@@ -105,3 +139,17 @@ def test_of_many_proposals_a_share_and_the_best_are_taken(umls_evidence, umls, e
     for cut in (50, 100, 200, 400):  # fitted on a share, measured on all
         top = np.argsort(-z)[:cut]
         assert model.at(z[top]).mean() == pytest.approx(every[2][top].mean(), abs=1.5 / cut**0.5)
+
+
+def test_a_fit_asks_a_path_model_few_questions(path_evidence, path_predictor, asked, monkeypatch):
+    graph = path_predictor.graph
+    every, _, _ = sample_proposals(path_evidence, graph)
+    count = len(set(asked))
+    assert count == len(asked) == sum(len(heads) for heads, _ in sides_of(path_evidence).values())
+    asked.clear()
+    monkeypatch.setattr(PathScorer, "max_questions", count / 4)
+    triples, features, held = sample_proposals(path_evidence, graph)
+    assert 0.15 * count < len(asked) < 0.35 * count and len(set(asked)) == len(asked)
+    assert {(h, r) for h, r, _ in triples.tolist()} <= set(asked)
+    assert 0.1 * len(every) < len(triples) == len(features) < 0.4 * len(every)
+    assert as_set(triples[held]) == as_set(triples) & as_set(graph.valid)

@@ -5,7 +5,8 @@ tails of each head and the best heads of each tail by score, and the pairs that 
 
 A graph may have millions of proposals, most of them hopeless. A random share is enough to fit the curves of evidence,
 but has too few of the best to say how many of those hold. So a first model, fitted on the random share, finds the best
-of all, and these replace the best of the random share. Which proposals are drawn depends on their evidence and not on
+of all, and these replace the best of the random share. Where questions are dear, as to a path model, the share of the
+heads that are asked is all that is affordable. Which proposals are drawn depends on their evidence and not on
 whether they hold. So the share that holds among similar ones is that of all proposals.
 """
 
@@ -41,29 +42,24 @@ def propose(
 ) -> tuple[Tensor, Tensor]:
     """Distinct unknown triples [n, 3] of a relation with these heads and tails, and their scores [n].
 
-    share: of the heads and of the tails that are asked for their best partners, drawn at random.
+    share: of the heads and of the tails that are asked for their best partners, drawn at random. Where few questions
+    are affordable, only the drawn heads are scored, and each tail has as many fewer partners.
     """
     count = evidence.facts.num_entities
     rng = np.random.default_rng([seed, relation])
     asked = [own if share >= 1 else own[rng.random(len(own)) < share] for own in (heads, tails)]
-    if share >= 1:
-        found = list(_best(evidence, relation, heads, tails, of_heads=True, of_tails=True))
+    if share >= 1 or evidence.scorer.max_questions < np.inf:
+        of_tails = max(1, round(PER_ENTITY * share))
+        found = list(_best(evidence, relation, asked[0], tails, per_head=PER_ENTITY, per_tail=of_tails))
     else:
-        found = [*_best(evidence, relation, asked[0], tails, of_heads=True)]
-        found += _best(evidence, relation, heads, asked[1], of_tails=True)
-    by_score, values = [np.concatenate(each) for each in zip(*found, strict=True)] if found else [np.zeros(0, int)] * 2
-    parts = np.array_split(asked[0], -(-len(asked[0]) // CHUNK) or 1)
-    implied = [_implied(evidence, relation, part, tails) for part in parts]
-    keys, first = np.unique(np.concatenate([by_score, *implied]), return_index=True)
+        found = list(_best(evidence, relation, asked[0], tails, per_head=PER_ENTITY))
+        found += _best(evidence, relation, heads, asked[1], per_tail=PER_ENTITY)
+    pairs, values = [np.concatenate(each) for each in zip(*found, strict=True)] if found else [np.zeros(0, int)] * 2
+    keys, first = np.unique(pairs, return_index=True)
     head, tail = np.divmod(keys, count)
     triples = torch.from_numpy(np.stack([head, np.full_like(head, relation), tail], axis=1))
     unknown = (evidence.facts.locate(*triples.unbind(1)) < 0) & (triples[:, 0] != triples[:, 2])
-    triples, first = triples[unknown], first[unknown.numpy()]
-    has_score = first < len(by_score)
-    scores = torch.empty(len(triples))
-    scores[has_score] = torch.from_numpy(values[first[has_score]]).float()
-    scores[~has_score] = evidence.scorer.score(triples[~has_score]).float().cpu()
-    return triples, scores
+    return triples[unknown], torch.from_numpy(values[first]).float()[unknown]
 
 
 def select(
@@ -82,33 +78,40 @@ def select(
 
 
 def _best(
-    evidence: Evidence, relation: int, heads: Ids, tails: Ids, *, of_heads: bool = False, of_tails: bool = False
+    evidence: Evidence, relation: int, heads: Ids, tails: Ids, *, per_head: int = 0, per_tail: int = 0
 ) -> Iterator[tuple[Ids, Values]]:
-    """Pairs head · N + tail of the unknown tails with the highest scores for each head, or heads for each tail."""
+    """Pairs head · N + tail and their scores: the best unknown tails of each head, or heads of each tail.
+
+    With those of each head come the tails that a rule of high confidence implies.
+    """
     if not len(heads) or not len(tails):
         return
+    count = evidence.facts.num_entities
     best, which = torch.empty(0, len(tails)), torch.empty(0, len(tails), dtype=torch.int64)  # heads of each tail
-    for part, scores in _tiles(evidence, relation, heads, tails):
-        if of_heads:
-            top = scores.topk(min(PER_ENTITY, len(tails)))
-            keys = part[:, None] * evidence.facts.num_entities + tails[top.indices.cpu().numpy()]
-            yield keys.ravel(), top.values.cpu().numpy().ravel()
-        if of_tails:
-            top = scores.T.contiguous().topk(min(PER_ENTITY, len(part)))
+    for part, place, scores in _tiles(evidence, relation, heads, tails):
+        if per_head:
+            top = scores.topk(min(per_head, len(tails)))
+            yield (part[:, None] * count + tails[top.indices.cpu().numpy()]).ravel(), top.values.cpu().numpy().ravel()
+            implied, confidence = evidence.rules.implied(evidence.between, relation, part)
+            row, end = np.divmod(implied[confidence >= MIN_CONFIDENCE], count)
+            row, end = row[place[end] >= 0], end[place[end] >= 0]
+            yield part[row] * count + end, scores[row, place[end]].cpu().numpy()
+        if per_tail:
+            top = scores.T.contiguous().topk(min(per_tail, len(part)))
             best = torch.cat([best, top.values.T.cpu()])
             which = torch.cat([which, torch.from_numpy(part)[top.indices.T.cpu()]])
-            best, order = best.topk(min(PER_ENTITY, len(best)), dim=0)
+            best, order = best.topk(min(per_tail, len(best)), dim=0)
             which = which.gather(0, order)
-    if of_tails:
-        yield (which * evidence.facts.num_entities + torch.from_numpy(tails)).numpy().ravel(), best.numpy().ravel()
+    if per_tail:
+        yield (which * count + torch.from_numpy(tails)).numpy().ravel(), best.numpy().ravel()
 
 
-def _tiles(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Iterator[tuple[Ids, Tensor]]:
-    """Some heads at a time, and their scores with all tails: -inf for known facts."""
+def _tiles(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Iterator[tuple[Ids, Ids, Tensor]]:
+    """Some heads at a time, the column of each entity, and their scores with all tails: -inf for known facts."""
     facts, score_rows = evidence.facts, evidence.scorer.rows(torch.from_numpy(tails))
     place = np.full(facts.num_entities, -1)
     place[tails] = np.arange(len(tails))
-    for part in np.array_split(heads, -(-len(heads) * len(tails) // TILE)):
+    for part in np.array_split(heads, max(-(-len(heads) * len(tails) // TILE), -(-len(heads) // CHUNK))):
         interruption.check()
         asked = torch.from_numpy(part)
         steps = torch.full_like(asked, relation)
@@ -116,16 +119,7 @@ def _tiles(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Iterato
         row, ends = facts.answers(asked, steps)
         column = torch.from_numpy(place[ends.numpy()])
         scores[row[column >= 0], column[column >= 0]] = float("-inf")
-        yield part, scores
-
-
-def _implied(evidence: Evidence, relation: int, heads: Ids, tails: Ids) -> Ids:
-    """Pairs head · N + tail that a rule of high confidence implies."""
-    keys, confidence = evidence.rules.implied(evidence.between, relation, heads)
-    row, tail = np.divmod(keys[confidence >= MIN_CONFIDENCE], evidence.facts.num_entities)
-    kept = np.isin(tail, tails)
-    result: Ids = heads[row[kept]] * evidence.facts.num_entities + tail[kept]
-    return result
+        yield part, place, scores
 
 
 # --- proposals to fit on ----------------------------------------------------------------------------
@@ -142,11 +136,12 @@ def sample_proposals(
     sides = sides_of(evidence)
     if names is not None:
         sides = {each: [one[one < names[0]] for one in both] for each, both in sides.items() if each < names[1]}
-    shares = _shares(sides)
+    max_questions = evidence.scorer.max_questions
+    shares = _shares(sides, max_questions)
     triples, scores = draw(evidence, sides, shares, seed)
     features, relations = evidence.features(triples, scores), triples[:, 1].numpy()
     held = is_among(triples, graph.valid, graph.num_entities)
-    if min(shares.values(), default=1.0) >= 1 or not held.any():
+    if min(shares.values(), default=1.0) >= 1 or not held.any() or max_questions < np.inf:
         return triples, features, held
     model = fit_curves(features, relations, held, graph.num_relations, free=FREE)
     z = model.logits(features, relations)
@@ -190,8 +185,10 @@ def draw(evidence: Evidence, sides: Sides, shares: dict[int, float], seed: int =
     return torch.cat(triples), torch.cat(scores)
 
 
-def _shares(sides: Sides) -> dict[int, float]:
-    """Of the proposals of each relation, so that few enough are drawn and few enough pairs are scored."""
+def _shares(sides: Sides, max_questions: float) -> dict[int, float]:
+    """Of the proposals of each relation, so that few enough are drawn and few enough pairs or questions are scored."""
+    if max_questions < np.inf:
+        return dict.fromkeys(sides, min(1.0, max_questions / max(sum(len(heads) for heads, _ in sides.values()), 1)))
     expected = PER_ENTITY * sum(len(heads) + len(tails) for heads, tails in sides.values())
     limit = min(1.0, MAX_PROPOSALS / max(expected, 1))
     pairs = {each: len(heads) * len(tails) for each, (heads, tails) in sides.items()}

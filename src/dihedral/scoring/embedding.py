@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -23,6 +24,8 @@ CHUNK = 1 << 14  # triples scored at a time
 
 class EmbeddingScorer:
     """A model with its operators and candidates prepared for scoring (`scoring.scorer.Scorer`)."""
+
+    max_questions = math.inf
 
     def __init__(self, model: Model) -> None:
         self.model, self.device = model, model.entities.device

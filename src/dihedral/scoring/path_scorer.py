@@ -23,6 +23,8 @@ MAX_QUESTIONS = 256  # of a tile: their gates are in memory at the same time
 class PathScorer:
     """A path model and the graph that it reasons over (`scoring.scorer.Scorer`)."""
 
+    max_questions = 30_000.0  # of .7 ms on a graph of 36,000 facts, 3 ms on WN18RR and 15 ms on FB15k-237
+
     def __init__(self, model: PathModel, index: GraphIndex) -> None:
         self.model, self.device = model, model.vectors.device
         self.index = index = index.to(self.device)

@@ -28,6 +28,7 @@ class Scorer(Protocol):
     device: torch.device
     num_entities: int
     num_relations: int
+    max_questions: float  # that a fit of probabilities may ask; infinite where they take no time of their own
 
     def score(self, triples: Tensor) -> Tensor:
         """The scores [n] of triples [n, 3]."""
