@@ -13,7 +13,17 @@ import dihedral as dh
 from dihedral import DihedralError
 from dihedral.ask import Fact, OneOf, Query, Variable
 from dihedral.ask import messages as message_module
-from dihedral.ask.messages import WIDTH, Semantics, Transitions, complement, evaluate, noisy_or, trace
+from dihedral.ask.messages import (
+    MAX_UNKNOWN,
+    UNKNOWN,
+    WIDTH,
+    Semantics,
+    Transitions,
+    complement,
+    evaluate,
+    noisy_or,
+    trace,
+)
 from dihedral.ask.query_plan import compile_query
 from dihedral.ask.tree import And, Not, Or, check_size, variables
 
@@ -242,23 +252,44 @@ def test_a_narrow_beam_says_so_and_still_follows_known_facts():
         assert messages[plan].exact == (width == 100)
 
 
-def test_no_relation_leads_from_an_entity_to_itself_unless_a_fact_does():
-    graph = dh.Graph.from_names([("a", "knows", "b"), ("b", "likes", "b"), ("c", "likes", "a")])
-    scorer = dh.Predictor(dh.TrainedModel(_untrained(graph), graph)).scorer
-    rows, entities = Transitions(scorer, graph.index), torch.arange(graph.num_entities)
-    for relation, steps in (("knows", (0, 2)), ("likes", (1, 3))):
-        assert graph.relations.id(relation) == steps[0]
-        for step in steps:
-            likely = rows.log_probabilities(entities, torch.full_like(entities, step)).exp()
-            assert bool((likely.diagonal() > 0).all()) == (relation == "likes")
-            counts = rows.facts.counts(entities, torch.full_like(entities, step))
-            shares = torch.softmax(scorer.rows()(entities, torch.full_like(entities, step)), 1)
-            if relation == "knows":  # the others share what an entity itself would have got
-                shares = shares / (1 - shares.diagonal()[:, None])
-            unknown = likely != 1
-            unknown.diagonal()[:] = False
-            expected = (shares * counts.clamp(min=1)[:, None]).clamp(max=0.9)
-            torch.testing.assert_close(likely[unknown], expected[unknown])
+@pytest.mark.parametrize("kind", ["predictor", "path_predictor"])
+def test_entities_that_are_not_known_answers_share_what_is_expected(request, kind):
+    """By hand: the softmax of the scores of what is left; no step leads to its own entity unless a fact does."""
+    made = request.getfixturevalue(kind)
+    graph = made.graph
+    loop = graph.replace(train=np.concatenate([graph.train, [[3, 1, 3]]]).astype(graph.train.dtype))
+    rows, relations = Transitions(made.scorer, loop.train_index), graph.num_relations
+    facts = {(h, r, t) for h, r, t in loop.train.tolist()}
+    facts |= {(t, r + relations, h) for h, r, t in facts}
+    for entity, step in itertools.product((0, 3, 5), (0, 1, relations, relations + 1)):
+        asked = torch.tensor([entity]), torch.tensor([step])
+        scores, likely = made.scorer.rows()(*asked)[0].double(), rows.log_probabilities(*asked)[0].double().exp()
+        known = [t for h, s, t in facts if (h, s) == (entity, step)]
+        others = [t for t in range(graph.num_entities) if t not in known and (t != entity or step % relations == 1)]
+        expected = torch.zeros_like(likely)
+        share = torch.softmax(scores[others], 0) * UNKNOWN * max(1, len(known))
+        expected[others] = share.clamp(max=MAX_UNKNOWN)
+        expected[known] = 1.0
+        torch.testing.assert_close(likely, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_facts_that_the_model_has_not_seen_change_nothing_about_other_answers(path_predictor):
+    graph = path_predictor.graph
+    asked = torch.from_numpy(graph.valid[:, 0]).long(), torch.from_numpy(graph.valid[:, 1]).long()
+    seen = Transitions(path_predictor.scorer, graph.train_index).log_probabilities(*asked)
+    both = Transitions(path_predictor.scorer, graph.evidence_index, graph.train_index).log_probabilities(*asked)
+    new = torch.zeros_like(both, dtype=torch.bool)
+    new[graph.evidence_index.answers(*asked)] = True
+    assert (both[new] == 0).all() and (seen[new] < 0).any() and torch.equal(both[~new], seen[~new])
+
+
+def test_where_all_entities_are_known_answers_nothing_else_is_one():
+    graph = dh.Graph.from_names([("a", "knows", "b"), ("b", "knows", "a")])
+    rows = Transitions(dh.Predictor(dh.TrainedModel(_untrained(graph), graph)).scorer, graph.index)
+    assert rows.log_probabilities(torch.tensor([0, 1]), torch.tensor([0, 0])).tolist() == [
+        [-math.inf, 0.0],
+        [0.0, -math.inf],
+    ]
 
 
 def _untrained(graph):

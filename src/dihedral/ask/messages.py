@@ -30,6 +30,7 @@ SHARE = 0.1  # predictions are not followed from entities below this share of th
 FLOOR = 1e-4  # entities that are less probable are not followed
 TILE = 1 << 22  # probabilities in memory
 MAX_UNKNOWN = 0.9  # the highest probability of a fact that is not known
+UNKNOWN = 0.2  # how many answers of a question are not known, for each that is; chosen on valid
 CHOICES = {"conjunction": ("product", "minimum"), "ways": ("noisy-or", "max")}
 
 
@@ -49,25 +50,30 @@ class KnownSteps:
 class Transitions(KnownSteps):
     """Facts are certain, and others have a probability.
 
-    It is the softmax of the scores of all entities, times the number of known answers of the question, at most
-    MAX_UNKNOWN, as in QTO (Bai et al. 2023). A step that no fact takes from an entity to itself never does.
+    It is the softmax of the scores of the entities that training facts do not give, times UNKNOWN and the number of
+    those that they give, at most MAX_UNKNOWN. QTO (Bai et al. 2023) takes the softmax over all entities: the answers
+    that the model has seen then leave the others next to nothing. Facts of valid do not count, so that they change
+    nothing about other answers, which the fit of probabilities assumes. A step that no fact takes from an entity to
+    itself never does.
     """
 
-    def __init__(self, scorer: Scorer, facts: GraphIndex) -> None:
+    def __init__(self, scorer: Scorer, facts: GraphIndex, train: GraphIndex | None = None) -> None:
+        """train: those of the facts that the model has seen, by default all."""
         super().__init__(facts)
+        self.train = facts if train is None else train
         self.score_rows = scorer.rows()
-        self.leaves = torch.full((2 * facts.num_relations,), self.num_entities > 1, device=self.device)  # by step
+        self.leaves = torch.ones(2 * facts.num_relations, dtype=torch.bool, device=self.device)  # by step
         self.leaves[facts.steps[facts.loops].long()] = False
 
     @torch.no_grad()
     def log_probabilities(self, entities: Tensor, steps: Tensor) -> Tensor:
-        row, answer = self.facts.answers(entities, steps)
-        counts = torch.bincount(row, minlength=len(entities)).clamp_(min=1)
+        row, answer = self.train.answers(entities, steps)
+        expected = UNKNOWN * torch.bincount(row, minlength=len(entities)).clamp_(min=1)
         scores, leaving = self.score_rows(entities, steps), self.leaves[steps].nonzero()[:, 0]
-        scores[leaving, entities[leaving]] = -math.inf
-        likely = torch.log_softmax(scores, dim=1)
-        likely.add_(counts.log()[:, None]).clamp_(max=math.log(MAX_UNKNOWN))
-        likely[row, answer] = 0.0
+        scores[row, answer] = scores[leaving, entities[leaving]] = -math.inf
+        likely = torch.log_softmax(scores, dim=1).add_(expected.log()[:, None]).clamp_(max=math.log(MAX_UNKNOWN))
+        likely[scores == -math.inf] = -math.inf  # also where no entity is left, whose softmax is NaN
+        likely[self.facts.answers(entities, steps)] = 0.0
         return likely
 
 

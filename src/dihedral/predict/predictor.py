@@ -343,9 +343,10 @@ class Predictor:
         if facts not in ("all", "train"):
             raise DihedralError(f"facts is {facts!r:.80}; choose all or train")
         check_options(1 if top is None else top, known)
+        train = self.graph.train_index.to(self.device)
         found = find_answers(
             self.graph,
-            Transitions(self.scorer, self.known.index if facts == "all" else self.graph.train_index.to(self.device)),
+            Transitions(self.scorer, self.known.index if facts == "all" else train, train),
             [plan_query(query, self.graph) for query in queries],
             top=top,
             known=known,
