@@ -121,7 +121,8 @@ def main() -> None:
     fusion = Fusion(models[0].scorer, models[1].scorer, graph.train_index)
     sample = graph.valid[np.random.default_rng(options.seed).permutation(len(graph.valid))[:SAMPLE]]
     fitted = fit(fusion.batches(sample, graph.train_index.answers), graph.num_relations, options.seed)
-    row = {"graph": graph.name, "recipes": [model.recipe.to_dict() for model in models], "seed": options.seed}
+    row = {"graph": graph.name, "recipes": [model.recipe.name for model in models], "seed": options.seed}
+    row |= {"settings": [model.recipe.to_dict() for model in models]}
     row |= {
         "device": str(fusion.scorers[0].device),
         "test": measure(fusion.batches(graph.test, KnownAnswers(graph)), fitted),

@@ -260,8 +260,8 @@ def path_models() -> str:
         if "inductive_test" in runs[0] or _elements(runs[0]) != "D8":
             continue
         shared = max(run.get("runs_on_the_device", 1) for run in runs)
-        cores = "one core, CPU time" if "train_cpu_seconds" in runs[0] else "two cores"
-        where = {"cpu": cores, "cuda": "H200" if shared == 1 else f"H200, {shared} runs at once"}[device]
+        cores = "one core" if "train_cpu_seconds" in runs[0] else "two cores"
+        where = {"cpu": cores, "cuda": "H200" if shared == 1 else f"H200/{shared}"}[device]
         test, valid = (spread([run[split] for run in runs]) for split in ("test", "valid"))
         valid += "" if "train_cpu_seconds" in runs[0] else " †"  # earlier runs filtered valid by test too
         rows.append([graph, update, steps, dimension, test, valid, len(runs), where, _path_seconds(runs)])
@@ -315,13 +315,13 @@ def fused() -> str:
     """Test MRR of a path model and an embedding, and of the probabilities from the evidence of both."""
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in read_rows("fused"):
-        groups[row["graph"], *row["recipes"], str(row["changes"])].append(row)
+        groups[row["graph"], *row["recipes"]].append(row)
     ordered = runs_by_recipe()
     rows = [
         [graph, *(spread([run["test"][kind] for run in runs]) for kind in ("embedding", "paths")),
          spread(estimates(ordered[graph, embedding])) if (graph, embedding) in ordered else "",
          *(spread([run["test"][kind] for run in runs]) for kind in ("paths and counts", "all")), len(runs)]
-        for (graph, _, embedding, _), runs in groups.items()
+        for (graph, _, embedding), runs in groups.items()
     ]  # fmt: skip
     header = ["graph", "embedding", "path model", "embedding and counts", "path model and counts", "all", "seeds"]
     return f"{markdown(header, rows)}\n\n*`results/fused.jsonl`.*"
