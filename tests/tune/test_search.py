@@ -36,6 +36,13 @@ def test_the_first_trial_is_the_recipe_itself(task):
     assert first["valid_mrr"] == expected.metrics["valid"]["both"]["mrr"]
 
 
+def test_path_models_are_searched_as_they_are_trained(task):
+    recipe = Recipe(objective="paths", model="dihedral-argmax", dimension=8, steps=2, epochs=2, validate_every=1)
+    (row,) = search(replace(task, recipe=recipe, space={"K": [4]}), trials=1)
+    expected = dh.train(task.graph, recipe, device="cpu", progress=False)
+    assert row["valid_mrr"] == expected.metrics["valid"]["both"]["mrr"]
+
+
 def test_rows_are_sorted_by_valid_mrr_and_the_best_becomes_a_recipe(task):
     rows = search(task, trials=3)
     scores = [row["valid_mrr"] for row in rows]
