@@ -1,9 +1,11 @@
-"""Queries of several facts on FB15k-237: `python -m benchmarks.queries MODEL QUERIES`.
+"""Queries of several facts: `python -m benchmarks.queries MODEL [QUERIES]`.
 
-QUERIES is a folder with valid_TYPE.jsonl.xz for the nine types of Query2Box, ind2ent.json and ind2rel.json. Training
-facts are known. Each hard answer of a query is ranked against the entities of the query set that are not answers.
-Metrics are averaged per query, then over queries; also over the hard answers whose best known proof, among the facts of
-train and valid, needs one missing fact, and over those that need more (Gregucci et al., arXiv 2410.12537).
+QUERIES is a folder with valid_TYPE.jsonl.xz for the nine types of Query2Box on FB15k-237, ind2ent.json and
+ind2rel.json. Without it, queries of these types are drawn from the facts of train and valid of the model's graph, and a
+line is added to results/queries-drawn.jsonl. Training facts are known. Each hard answer of a query is ranked against
+the entities that are not answers. Metrics are averaged per query, then over queries; also over the hard answers whose
+best known proof, among the facts of train and valid, needs one missing fact, and over those that need more (Gregucci et
+al., arXiv 2410.12537).
 """
 
 from __future__ import annotations
@@ -24,17 +26,21 @@ from torch import Tensor
 
 import dihedral as dh
 from benchmarks.record import RESULTS, save
+from dihedral.ask.answer_calibration import SHAPES, draw_queries
 from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Semantics, Transitions, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, inputs
 from dihedral.graph import Graph, GraphIndex
 from dihedral.graph.steps import Step
+from dihedral.io.jsonl import append_line
 from dihedral.predict.predictor import Predictor
+from dihedral.runtime.environment import environment
 
-KINDS = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")
 UNIONS = ("2u", "up")
 INVERSE_SUFFIX = "_reverse"
 BATCH = 100
 SINGLE = 40  # queries timed one by one
+TRIES = 20  # of so many drawn queries, about one has an answer that training facts do not give
+DRAWN = 200  # queries of each type if they are drawn
 METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
 
 
@@ -81,6 +87,21 @@ def read_queries(folder: Path, kind: str, graph: Graph, max_queries: int, seed: 
         hard, answers = ([entity[each] for each in row[name]] for name in ("hard", "all"))
         asked.append(Asked(plan, hard, answers, num_missing(plan, train, valid)[hard].int().tolist()))
     return asked, list(entity.values())
+
+
+def drawn_queries(graph: Graph, count: int, seed: int) -> dict[str, list[Asked]]:
+    """Queries of each type that have an answer which training facts do not give."""
+    train, valid = graph.train_index, graph.index.select(graph.index.splits == 1)
+    plans, found = draw_queries(graph.evidence_index, TRIES * count, seed), {}
+    for place, kind in enumerate(SHAPES):
+        found[kind] = asked = []
+        for plan in dict.fromkeys(plans[place * TRIES * count : (place + 1) * TRIES * count]):
+            missing = num_missing(plan, train, valid)
+            hard = ((missing > 0) & torch.isfinite(missing)).nonzero()[:, 0]
+            if len(hard) and len(asked) < count:
+                answers = torch.isfinite(missing).nonzero()[:, 0].tolist()
+                asked.append(Asked(plan, hard.tolist(), answers, missing[hard].int().tolist()))
+    return found
 
 
 def num_missing(plan: Node, train: GraphIndex, valid: GraphIndex) -> Tensor:
@@ -166,8 +187,8 @@ def peak_mb() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("model", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("queries", type=Path, nargs="?", help="by default they are drawn from the model's graph")
+    parser.add_argument("--kinds", nargs="+", default=list(SHAPES), choices=SHAPES)
     parser.add_argument("--max-queries", type=int, default=0, help="queries drawn of each type; 0 means all")
     parser.add_argument("--widths", type=int, nargs="+", default=[WIDTH])
     parser.add_argument("--share", type=float, default=SHARE)
@@ -179,12 +200,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     predictor = dh.load(options.model)
-    records = []
-    rows = Transitions(predictor.scorer, predictor.graph.train_index.to(predictor.device))
+    graph, records = predictor.graph, []
+    drawn = {} if options.queries else drawn_queries(graph, options.max_queries or DRAWN, options.seed)
+    rows = Transitions(predictor.scorer, graph.train_index.to(predictor.device))
     for kind in options.kinds:
-        asked, entities = read_queries(options.queries, kind, predictor.graph, options.max_queries, options.seed)
-        outside = torch.ones(predictor.graph.num_entities, dtype=torch.bool)
-        outside[entities] = False
+        outside = torch.full((graph.num_entities,), options.queries is not None)
+        if options.queries is None:
+            asked = drawn[kind]
+        else:
+            asked, entities = read_queries(options.queries, kind, graph, options.max_queries, options.seed)
+            outside[entities] = False
         for width, conjunction, ways in product(options.widths, options.conjunction, options.ways):
             semantics = Semantics(conjunction, ways, width=width, floor=options.floor, share=options.share)
             peak_mb()
@@ -194,7 +219,11 @@ def main() -> None:
             records.append({"kind": kind, **setup, "queries": len(asked), **found, "peak_mb": peak_mb()})
             print(json.dumps(records[-1]), flush=True)
     content = {"recipe": predictor.recipe.to_dict(), "valid_mrr": _valid_mrr(predictor), "rows": records}
-    save(options.name, content, options.out)
+    if options.queries is None:
+        row = {"graph": graph.name, **content, "environment": environment()}
+        append_line(options.out / "queries-drawn.jsonl", row)
+    else:
+        save(options.name, content, options.out)
 
 
 def _valid_mrr(predictor: Predictor) -> Any:

@@ -159,14 +159,37 @@ def queries() -> str:
     setup = ("probabilities", "width", "conjunction", "ways")
     first = [content["rows"][0].get(name) for name in setup]
     found = [row for row in content["rows"] if [row.get(name) for name in setup] == first]
+    paths = {row["kind"]: row for row in read("queries-paths")["rows"]}
     columns: list[Callable[[Row], float | None]] = [
-        lambda row: row["all"]["hits@3"], lambda row: CQD.get(row["kind"]), lambda row: row["more missing"]["hits@3"],
+        lambda row: row["all"]["hits@3"], lambda row: paths[row["kind"]]["all"]["hits@3"],
+        lambda row: CQD.get(row["kind"]), lambda row: row["more missing"]["hits@3"],
+        lambda row: paths[row["kind"]]["more missing"]["hits@3"],
     ]  # fmt: skip
-    rows = [[row["kind"], *(number(value(row)) for value in columns), number(row["ms_one"], 1)] for row in found]
+    rows = [
+        [row["kind"], *(number(value(row)) for value in columns), number(row["ms_one"], 1),
+         number(paths[row["kind"]]["cpu_ms_one"], 0)]
+        for row in found
+    ]  # fmt: skip
     averages = ([value for row in found if (value := column(row)) is not None] for column in columns)
-    rows.append(["average", *(number(mean(values)) for values in averages), ""])
-    header = ["type", "Hits@3", "CQD-Beam, Hits@3", "more missing, Hits@3", "ms"]
-    return markdown(header, rows) + source("queries")
+    rows.append(["average", *(number(mean(values)) for values in averages), "", ""])
+    header = ["type", "embedding", "path model", "CQD-Beam", "embedding, more missing", "path model, more missing",
+              "embedding, ms", "path model, CPU ms"]  # fmt: skip
+    return markdown(header, rows) + source("queries") + source("queries-paths")
+
+
+def drawn_queries() -> str:
+    """Average Hits@3 over the types of queries that are drawn from valid, and the CPU time of one query."""
+    found: dict[str, dict[bool, Row]] = defaultdict(dict)
+    for row in read_rows("queries-drawn"):
+        kinds = {each["kind"]: each for each in row["rows"]}
+        found[row["graph"]][row["recipe"]["objective"] == "paths"] = kinds
+    rows = [
+        [graph, *(number(mean(each["all"]["hits@3"] for each in kinds[paths].values())) for paths in (False, True)),
+         *(number(kinds[paths]["2p"]["cpu_ms_one"], 1) for paths in (False, True))]
+        for graph, kinds in found.items()
+    ]  # fmt: skip
+    header = ["graph", "embedding", "path model", "embedding, CPU ms of 2p", "path model, CPU ms of 2p"]
+    return f"{markdown(header, rows)}\n\n*`results/queries-drawn.jsonl`.*"
 
 
 def asked() -> str:
