@@ -33,6 +33,16 @@ def test_results_do_not_depend_on_the_number_of_threads(family):
     assert torch.equal(models[0].codes, models[1].codes)
 
 
+@pytest.mark.parametrize(("size", "parts"), [(1, [1]), (6, [2, 2, 2]), (20, [7, 7, 6]), (40, [8, 8, 8, 8, 8])])
+def test_few_questions_are_divided_among_all_threads(monkeypatch, size, parts):
+    monkeypatch.setattr(compiled, "_threads", 3)
+    found = []
+    compiled.in_threads(lambda start, stop: found.append((start, stop)), size, 8)
+    found.sort()
+    assert [stop - start for start, stop in found] == parts
+    assert [each for start, stop in found for each in range(start, stop)] == list(range(size))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 def test_a_forked_child_creates_its_own_threads():
     scores, true = torch.randn(50, 8), torch.zeros(8)

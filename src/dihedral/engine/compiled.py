@@ -74,12 +74,13 @@ def _in_threads(kernel: Any, size: int, *arguments: Any) -> None:
 
 
 def in_threads(work: Callable[[int, int], None], size: int, per_task: int = 0) -> None:
-    """Call work(start, stop) for the parts of 0..size on all threads: one part per thread, or parts of `per_task`.
+    """Call work(start, stop) for the parts of 0..size on all threads: one part per thread, at most `per_task` long.
 
     Between parts, it stops if nobody wants the work any longer.
     """
     threads = min(_threads or torch.get_num_threads(), max(1, size))
-    length = per_task or -(-size // threads)
+    length = -(-size // threads)
+    length = min(per_task or length, length)
     starts = iter(range(0, size, max(1, length)))  # each thread takes the next part that is left
     wanted = interruption.current()
 
