@@ -8,6 +8,7 @@ import torch
 
 import dihedral as dh
 from dihedral.models import build_model
+from dihedral.probability import evidence as evidence_module
 from dihedral.probability.evidence import FEATURES, MAX_FURTHER, CountedRules, Evidence
 from dihedral.scoring.embedding import EmbeddingScorer
 
@@ -94,6 +95,19 @@ def test_implied_answers_equal_walks_in_the_graph(graph):
     assert [best[divmod(key, graph.num_entities)] for key in forwards.tolist()] == pytest.approx(confidence.tolist())
     backwards, _ = rules.implied(facts, lives_in + graph.num_relations, entities)
     assert {divmod(key, graph.num_entities)[::-1] for key in backwards.tolist()} == set(best)
+
+
+@pytest.mark.parametrize("at_once", [1, 50, 10_000])
+def test_the_rule_of_a_pair_is_the_most_confident_of_those_that_imply_it(evidence, graph, monkeypatch, at_once):
+    monkeypatch.setattr(evidence_module, "CHUNK", at_once)
+    lives_in, count = graph.relations.id("lives_in"), graph.num_entities
+    keys, confidence = evidence.rules.implied(evidence.between, lives_in, np.arange(count))
+    expected = np.zeros(count * count)
+    expected[keys] = confidence
+    assert len(np.unique(confidence)) > 1
+    pairs = torch.cartesian_prod(torch.arange(count), torch.tensor([lives_in]), torch.arange(count))
+    found = np.concatenate([evidence.features(part)[:, FEATURES.index("rule")] for part in pairs.split(40)])
+    np.testing.assert_allclose(found, np.log(0.001 + expected), atol=1e-5)
 
 
 def test_a_second_home_is_less_likely_than_a_first_one(evidence, graph):

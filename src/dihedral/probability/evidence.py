@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dihedral.graph.index import GraphIndex
-from dihedral.graph.joins import are_joined, reach
+from dihedral.graph.joins import are_joined, ranges, reach
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.signatures import Signatures
 from dihedral.graph.steps import inverse_ids
@@ -38,7 +38,7 @@ MAX_RULES = 30  # per relation: those with the highest confidence
 MAX_COUNT = 50  # entities with more answers count as having this many
 MAX_FACTS = 15  # entities with more facts count as having this many
 MAX_FURTHER = 1.0  # log-odds of one more answer; higher ones rest on few entities and change with every fact
-CHUNK = 2048  # entities from which rules are followed at a time
+CHUNK = 2048  # entities from which rules are followed at a time, or pairs of a rule and a triple
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,11 +209,14 @@ class Evidence:
         found = np.zeros(len(heads), np.float32)
         place, last = np.searchsorted(self.rules.heads, [relations, relations + 1])
         open_ = np.flatnonzero(place < last)
-        while len(open_):  # rules come with the best first
-            joined = are_joined(self.between, self.rules.bodies[place[open_]], heads[open_], tails[open_])
-            found[open_[joined]] = self.rules.confidence[place[open_[joined]]]
-            open_ = open_[~joined]
-            place[open_] += 1
+        while len(open_):  # rules come with the best first; of few triples, several are looked up at a time
+            many = max(1, CHUNK // len(open_))
+            row, rule = ranges(place[open_], np.minimum(last[open_] - place[open_], many))
+            joined = are_joined(self.between, self.rules.bodies[rule], heads[open_[row]], tails[open_[row]])
+            done, first = np.unique(row[joined], return_index=True)
+            found[open_[done]] = self.rules.confidence[rule[joined][first]]
+            place[open_] += many
+            open_ = np.delete(open_, done)
             open_ = open_[place[open_] < last[open_]]
         return found
 
