@@ -1,7 +1,8 @@
 """Throughput and latency of single predictions over HTTP: `python -m benchmarks.serving`.
 
-The model has the size of WN18RR and random weights, because the time does not depend on them. The server runs in a
-separate process. The clients are threads of this process on the same machine, each with one open connection.
+The model has the size of WN18RR and random weights, because the time of an embedding does not depend on them; --model
+gives a stored one, such as a path model. The server runs in a separate process. The clients are threads of this process
+on the same machine, each with one open connection. The CPU time of the server is what other programs change least.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ def start_server(models: list[str], at_once: int = MAX_BATCH) -> tuple[subproces
     return server, line.rsplit("http://", 1)[1].strip()
 
 
+def cpu_seconds(server: subprocess.Popen[str]) -> float:
+    """The CPU time of a process so far."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def load(address: str, paths: list[str], clients: int, seconds: float, rate: float | None) -> dict[str, Any]:
     """Send queries from many clients; with a rate, queries are sent at fixed times even if others are unanswered."""
     times: list[list[float]] = [[] for _ in range(clients)]
@@ -83,11 +90,15 @@ def load(address: str, paths: list[str], clients: int, seconds: float, rate: flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graph", default="wn18rr")
+    parser.add_argument("--model", type=Path, help="the folder of a stored model, instead of random weights")
     parser.add_argument("--dimension", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rate", type=float, default=200.0, help="questions per second that eight clients send")
+    parser.add_argument("--name", default="serving", help="name of the record")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    graph = dh.load_graph(options.graph)
+    stored = dh.load(options.model) if options.model else None
+    graph = stored.graph if stored else dh.load_graph(options.graph)
     rng = np.random.default_rng(0)
     paths = [
         f"/v1/predict?head={quote(head, safe='')}&relation={quote(relation, safe='')}"
@@ -95,22 +106,25 @@ def main() -> None:
     ]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder) / "model", graph, options.dimension)
+        model = options.model or Path(folder) / "model"
+        if not stored:
+            write_model(model, graph, options.dimension)
         for at_once in (MAX_BATCH, 1):
-            server, address = start_server([str(Path(folder) / "model")], at_once)
+            server, address = start_server([str(model)], at_once)
             try:
                 load(address, paths, 8, 2, None)
-                for clients, rate in ((1, None), (8, None), (8, 200.0)):
-                    rows.append({"at_once": at_once} | load(address, paths, clients, options.seconds, rate))
+                for clients, rate in ((1, None), (8, None), (8, options.rate)):
+                    before = cpu_seconds(server)
+                    row = {"at_once": at_once} | load(address, paths, clients, options.seconds, rate)
+                    row["cpu_ms_per_request"] = round(1000 * (cpu_seconds(server) - before) / row["requests"], 2)
+                    rows.append(row)
                     print(json.dumps(rows[-1]), flush=True)
             finally:
                 server.terminate()
                 server.wait()
-    save(
-        "serving",
-        {"graph": options.graph, "entities": graph.num_entities, "dimension": options.dimension, "rows": rows},
-        options.out,
-    )
+    about = {"model": repr(stored)} if stored else {"dimension": options.dimension}
+    about |= {"graph": graph.name if stored else options.graph, "entities": graph.num_entities}
+    save(options.name, {**about, "triples": graph.num_triples, "load": os.getloadavg()[0], "rows": rows}, options.out)
 
 
 if __name__ == "__main__":

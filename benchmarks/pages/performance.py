@@ -113,6 +113,21 @@ def serving() -> str:
     return text + markdown(header, rows) + source("serving")
 
 
+def serving_paths() -> str:
+    """Path models, in batches."""
+    rows = []
+    for name in ("serving-paths-fb15k-237-2000", "serving-paths-wn18rr"):
+        content = read(name)
+        for row in content["rows"]:
+            if row["at_once"] > 1:
+                rate = f"{row['asked_per_second']:.0f} per second" if row["asked_per_second"] else "unlimited"
+                times = row["answered_per_second"], row["p50_ms"], row["p99_ms"]
+                rows.append([content["graph"], row["clients"], rate, *(f"{value:.0f}" for value in times),
+                             f"{row['cpu_ms_per_request']:.1f}"])  # fmt: skip
+    header = ["graph", "clients", "request rate", "answers per second", "median ms", "p99 ms", "CPU ms per answer"]
+    return markdown(header, rows) + source("serving-paths-fb15k-237-2000") + source("serving-paths-wn18rr")
+
+
 def everyday() -> str:
     rdf, first = read("rdf"), read("first-steps")
     opened, search = read("big-graph"), read("name-search")
