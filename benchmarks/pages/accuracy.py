@@ -112,18 +112,25 @@ def judgements() -> str:
     return markdown(header, rows) + source("missing")
 
 
+def claims() -> list[Row]:
+    """What is claimed of missing facts, and what holds: of embeddings, then of path models."""
+    of_paths = [row | {"graph": f"{row['graph']}, path model"} for row in read("missing-paths")["rows"]]
+    return [*read("missing")["rows"], *of_paths]
+
+
 def missing() -> str:
     """Precision of lists of missing facts beside what they claim."""
     cuts = ("20", "100", "500", "1000")
     rows = []
-    for row in read("missing")["rows"]:
+    for row in claims():
         listed, estimate = row["list"], row["estimate"]
         cells = (f"{listed[cut]['holds']:.2f} / {listed[cut]['claimed']:.2f}" if cut in listed else "" for cut in cuts)
         found = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**estimate)
         name = row["graph"] + (" (fresh)" if row["fresh"] else "")
-        rows.append([name, f"{row['missing']:,}", f"{row['ratio']:.2f}", found, *cells])
-    header = ["graph", "missing facts", "ratio", "estimate", *(f"best {cut}" for cut in cuts)]
-    return markdown(header, rows) + source("missing")
+        scored = "{proposals:,} in {cpu_seconds:.0f} s".format(**row["ranking"]) if "ranking" in row else ""
+        rows.append([name, f"{row['missing']:,}", f"{row['ratio']:.2f}", found, *cells, scored])
+    header = ["graph", "missing facts", "ratio", "estimate", *(f"best {cut}" for cut in cuts), "scored, CPU time"]
+    return markdown(header, rows) + source("missing") + source("missing-paths")
 
 
 def hold_outs() -> str:
@@ -195,12 +202,16 @@ def drawn_queries() -> str:
 def asked() -> str:
     """Probabilities of the ten best answers to drawn queries that known facts do not give."""
     rows = []
-    for row in read("missing")["rows"]:
+    for row in claims():
         if found := row["queries"]:
             shares = "{holds:.3f} / {claimed:.3f}".format(**found["all"])
             worst = max((found[kind]["error"], kind) for kind in CQD if kind in found)
             rows.append([row["graph"], shares, number(found["all"]["error"]), f"{worst[0]:.3f}, {worst[1]}"])
-    return markdown(["graph", "all", "error", "largest error of a type"], rows) + source("missing")
+    return (
+        markdown(["graph", "all", "error", "largest error of a type"], rows)
+        + source("missing")
+        + source("missing-paths")
+    )
 
 
 # --- updates ----------------------------------------------------------------------------------------
