@@ -22,6 +22,7 @@ import torch
 
 import dihedral as dh
 from benchmarks.record import RESULTS, environment, save
+from benchmarks.small_graphs import EMBEDDING
 from dihedral.graph.index import GraphIndex
 from dihedral.learn.defaults import choose_recipe
 from dihedral.probability.evidence import CountedRules
@@ -31,7 +32,7 @@ Found = dict[str, float]
 
 def train_here(graph: dh.Graph, seed: int, model: str = "dihedral-gumbel", levels: str = "1") -> Found:
     """The default recipe of this library, with another model or other levels."""
-    recipe = choose_recipe(graph).replace(levels=levels).adapt(model=model)
+    recipe = choose_recipe(graph, EMBEDDING).replace(levels=levels).adapt(model=model)
     predictor = dh.train(graph, recipe, seed=seed, progress=False, device="cpu")
     metrics, codes = predictor.metrics, predictor.model.codes
     size = sum(part.numel() * part.element_size() for part in predictor.model.relations.state_dict().values())
@@ -51,7 +52,7 @@ def train_pykeen(graph: dh.Graph, seed: int, max_epochs: int = 100, patience: in
 
     splits = {name: torch.from_numpy(graph.split(name)).long() for name in ("train", "valid", "test")}
     triples = CoreTriplesFactory(splits["train"], graph.num_entities, graph.num_relations, create_inverse_triples=True)
-    width = choose_recipe(graph).dimension // 2
+    width = choose_recipe(graph, EMBEDDING).dimension // 2
     model = ComplEx(
         triples_factory=triples, embedding_dim=width, loss="crossentropy", regularizer=None, random_seed=seed,
         entity_initializer="xavier_normal", relation_initializer="xavier_normal",

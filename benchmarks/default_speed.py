@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.record import RESULTS, save
-from benchmarks.small_graphs import open_graph
+from benchmarks.small_graphs import EMBEDDING, open_graph
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.io.files import make_folder
@@ -35,7 +35,7 @@ GRAPHS = ["umls", "nations", "kinships", "family", "family-neural-lp", "FB15k-23
 
 def forms(graph: Graph) -> dict[str, Recipe]:
     """The default for the graph in both forms."""
-    chosen = choose_recipe(graph)
+    chosen = choose_recipe(graph, EMBEDDING)
     size = chosen.batch_size // 2 if chosen.group_questions else chosen.batch_size
     single = {"group_questions": False, "batch_size": size, "entity_lr": 0.1, "relation_lr": 1.0, "patience": 3}
     grouped = {"group_questions": True, "batch_size": 2 * size, "entity_lr": 0.2, "relation_lr": 2.0, "patience": 5}

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks.record import RESULTS, device_name
-from benchmarks.small_graphs import FRESH_GRAPHS, GRAPHS, open_graph
+from benchmarks.small_graphs import EMBEDDING, FRESH_GRAPHS, GRAPHS, open_graph
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
@@ -69,7 +69,7 @@ def drawn(trial: int) -> dict[str, Any]:
 
 def recipe_of(graph: Graph, settings: dict[str, Any]) -> Recipe:
     """The default for the graph with other settings."""
-    chosen = choose_recipe(graph)
+    chosen = choose_recipe(graph, EMBEDDING)
     if not settings:
         return chosen
     settings = dict(settings)

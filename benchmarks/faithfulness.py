@@ -26,6 +26,7 @@ from scipy.stats import binomtest
 import dihedral as dh
 from benchmarks.record import RESULTS, save
 from benchmarks.rules import BASE
+from benchmarks.small_graphs import EMBEDDING
 from dihedral.graph.patterns import find_chains, find_reversals
 from dihedral.graph.triples import SPLITS
 from dihedral.learn import choose_recipe
@@ -171,7 +172,7 @@ class PathCounter:
 def measure_reasons(name: str, device: str) -> dict[str, Any]:
     graph = dh.load_graph(name)
     graph = graph if graph.num_entities <= PART else part_of(graph, PART)
-    recipe = choose_recipe(graph, {"epochs": EPOCHS[name]}, device=device)
+    recipe = choose_recipe(graph, EMBEDDING | {"epochs": EPOCHS[name]}, device=device)
     predictor = dh.train(graph, recipe, device=device, progress=False)
     table = dh.missing_facts(predictor, top=PROPOSALS).to_pylist()
     ids = predictor.triple_ids([(row["head"], row["relation"], row["tail"]) for row in table]).tolist()

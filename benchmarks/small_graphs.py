@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tarfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -14,6 +17,8 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 
 IN_PYKEEN = ("nations", "kinships")  # folders of PyKEEN's wheel
+EMBEDDING = {"model": "dihedral-gumbel"}  # the setting that asks `choose_recipe` for an embedding
+ONE_FILE = "dbpedia50"  # an archive of $DIHEDRAL_DATA with one file of triples, without splits
 
 
 @dataclass(frozen=True)
@@ -85,4 +90,8 @@ def open_graph(name: str) -> Graph:
         found = find_spec("pykeen")
         assert found is not None and found.origin is not None
         return dh.load_graph(Path(found.origin).parent / "datasets" / name).replace(name=name)
+    if name == ONE_FILE:
+        with tarfile.open(Path(os.environ["DIHEDRAL_DATA"]) / f"{name}.tar.xz") as archive, TemporaryDirectory() as to:
+            archive.extractall(to, filter="data")
+            return dh.load_graph(Path(to) / name / "triples.tsv").replace(name=name)
     return dh.load_graph(name)

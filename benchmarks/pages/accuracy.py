@@ -36,18 +36,20 @@ def choose() -> str:
 
 
 def defaults() -> str:
-    """The default settings beside the best of the trials, per graph."""
+    """The default path model, the default embedding and ComplEx per graph."""
     graphs: dict[str, dict[str, Row]] = defaultdict(dict)
-    for row in read_rows("defaults-search"):
-        graphs[row["graph"]][row["role"]] = row
-    rows, shares = [], []
-    for name, found in graphs.items():
-        default, best = found["default"], found["best"]
-        shares.append(default["valid"] / best["valid"])
-        values = (number(row[split]) for split in ("valid", "test") for row in (default, best))
-        rows.append([name, *values])
-    header = ["graph", "valid MRR, default", "best found", "test MRR, default", "best found"]
-    return markdown(header, rows) + f"\nOn average the default reaches {ratio(mean(shares))} of the best valid MRR.\n"
+    for row in read_rows("default-kinds"):
+        if row["seed"] == 0 and row["changes"].keys() <= {"epochs", "minutes", "validate_on"}:  # limits
+            graphs[row["graph"]].setdefault(row["kind"], row)
+    measured = [(name, found) for name, found in graphs.items() if {"paths", "embedding"} <= found.keys()]
+    rows, kinds = [], ("paths", "embedding", "complex")
+    for name, found in sorted(measured, key=lambda item: item[1]["paths"]["train"]):
+        rows_of = [found.get(kind, {}) for kind in kinds]
+        cells = ["/".join(number(row[split]) for split in ("valid", "test")) if row else "" for row in rows_of]
+        spent = [row["cpu_seconds"]["train"] / 60 for row in rows_of[:2] if "cpu_seconds" in row]
+        rows.append([name, f"{found['paths']['train']:,}", *cells, "/".join(number(each, 1) for each in spent)])
+    header = ["graph", "facts", "path model", "embedding", "ComplEx", "CPU minutes"]
+    return markdown(header, rows) + "\n*`results/default-kinds.jsonl`.*\n"
 
 
 def runs_by_recipe() -> dict[tuple[str, str], list[Row]]:

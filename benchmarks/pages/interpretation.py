@@ -95,7 +95,7 @@ def reasons() -> str:
     best = "{mean_confidence:.2f} on {graph} (the best of all: {mean_confidence_of_best:.2f})"
     rules = ", ".join(best.format(**row) for row in found)
     return (
-        f"Of the {first['proposals']} most probable missing facts of a model with default settings, those that a "
+        f"Of the {first['proposals']} most probable missing facts of an embedding with default settings, those that a "
         f"counted path of one or two steps joins show one: {shown}. The first {first['first_rules']} rules of the "
         f"default list have a mean confidence of {rules}. {last['graph']} is a part of the graph with "
         f"{last['entities']:,} entities; all models were trained for few epochs.\n\n*`results/reasons-*.json`.*"

@@ -145,14 +145,20 @@ def test_the_recipe_by_size_names_another_model(cli, data, tmp_path):
 
 def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
-    assert done.code == 0 and "settings chosen for a graph of this size" in done.err
-    assert "D4" not in done.err and "2L" not in done.err and "% of the test questions" in done.err
+    chosen = "settings chosen for a graph of this size: a path model (an embedding: --set model=dihedral-gumbel)\n"
+    assert done.code == 0 and chosen in done.err
+    assert "D8" not in done.err and "2L" not in done.err and "% of the test questions" in done.err
     detailed = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run", "--overwrite", "--verbose").err
-    assert "no --recipe: graded D4-Gumbel, a learned factor per relation, 2L = 400, full softmax" in detailed
-    assert "recipe by size" in detailed
-    assert "at most 1 epochs and 10 minutes, or less if" in done.err and "best/" not in done.err
+    assert "no --recipe: path model of D8, 2L = 32, paths of up to 4 steps" in detailed and "recipe by size" in detailed
+    assert "at most 1 epochs and 10 minutes\n" in done.err
     stored = dh.load(tmp_path / "run").recipe
-    assert stored.objective == "softmax" and stored.epochs == 1
+    assert stored.objective == "paths" and stored.epochs == 1
+
+
+def test_an_embedding_by_size_may_stop_early_and_names_the_setting_for_a_path_model(cli, data, tmp_path):
+    done = cli("train", data, "--set", "epochs=1", "--set", "dimension=8", "--out", tmp_path / "run")
+    assert "size: an embedding (a path model: --set objective=paths)\n" in done.err
+    assert "at most 1 epochs and 10 minutes, or less if valid MRR stops improving\n" in done.err
 
 
 def test_training_ends_after_the_given_minutes_and_says_so(cli, data, tmp_path):
@@ -183,8 +189,17 @@ def test_complex_is_trained_beside_the_model_to_compare(cli, data, tmp_path):
     found = json.loads(done.out)
     assert done.code == 0 and found["complex"]["epochs"] == found["epochs"]
     done = cli("train", data, *QUICK, "--compare", "--out", tmp_path / "again")
-    assert f"ComplEx with the same settings has a test MRR of {found['complex']['test']['both']['mrr']:.4f}" in done.err
+    assert f"ComplEx has a test MRR of {found['complex']['test']['both']['mrr']:.4f}" in done.err
     assert dh.load(tmp_path / "run").recipe.model != "complex"
+
+
+def test_a_path_model_is_compared_with_an_embedding_of_complex(cli, data, tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr("dihedral.cli.training.train", lambda *words, **options: trained.append(words[1]) or made)
+    made = dh.train(dh.load_graph(data), objective="paths", epochs=1, progress=False)
+    done = cli("train", data, "--compare", "--set", "epochs=1", "--out", tmp_path / "run")
+    assert [(each.model, each.objective) for each in trained] == [("dihedral-argmax", "paths"), ("complex", "softmax")]
+    assert "\nComplEx has a test MRR of " in done.err
 
 
 def test_several_processes_do_not_compare(cli, data, tmp_path, monkeypatch):
@@ -196,7 +211,9 @@ def test_several_processes_do_not_compare(cli, data, tmp_path, monkeypatch):
 def test_a_tuned_recipe_for_the_benchmark_is_suggested_but_not_used(cli, family, tmp_path):
     write_folder(family, tmp_path / "umls")
     done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--out", tmp_path / "run", "-v")
-    assert "--recipe best/umls-d8-graded" in done.err and "recipe by size" in done.err
+    assert "; tuned: --recipe paths/umls\n" in done.err and "recipe by size" in done.err
+    done = cli("train", tmp_path / "umls", "--set", "epochs=1", "--set", "model=complex", "--out", tmp_path / "again")
+    assert "; tuned: --recipe best/umls-d8-graded\n" in done.err
 
 
 def test_a_run_is_logged_to_tensorboard_and_mlflow(cli, data, tmp_path, monkeypatch):

@@ -9,9 +9,12 @@ import pytest
 import torch
 
 import dihedral as dh
+from dihedral.engine import compiled
 from dihedral.graph import Graph
 from dihedral.learn import choose_recipe
 from dihedral.learn.defaults import MIN_ANSWERS, answers_per_question, best_recipe, num_threads
+
+EMBEDDING = {"model": "dihedral-gumbel"}
 
 
 def graph_of(entities, triples, name="mine"):
@@ -33,25 +36,60 @@ def test_the_choice_does_not_depend_on_the_number_of_cores(monkeypatch):
     assert choose_recipe(graph, minutes=3) == alone
 
 
+def test_a_path_model_is_chosen_while_there_is_time_for_its_paths():
+    graph = graph_of(500, 6_000)  # 18,000 facts times steps
+    assert [choose_recipe(graph, minutes=minutes).objective == "paths" for minutes in (0.4, 0.2)] == [True, False]
+
+
+def test_too_few_facts_for_a_path_model_get_an_embedding():
+    assert [choose_recipe(graph_of(40, count)).objective for count in (60, 600)] == ["softmax", "paths"]
+
+
+def test_a_path_model_is_chosen_only_where_one_can_be_trained():
+    graph = graph_of(500, 6_000)
+    assert choose_recipe(graph, device="cuda").objective == "paths"
+    assert choose_recipe(graph, device="mps").objective == "softmax"
+    with compiled.disabled():
+        assert choose_recipe(graph).objective == "softmax"
+
+
+@pytest.mark.parametrize(
+    ("settings", "objective"),
+    [
+        ({"epochs": "3", "K": "4", "batch_size": "64"}, "paths"), ({"steps": 2}, "paths"),
+        ({"dimension": 64}, "softmax"), ({"model": "dihedral-argmax"}, "softmax"), ({"dropout": 0.1}, "softmax"),
+        ({"objective": "logistic"}, "logistic"),
+    ],
+)  # fmt: skip
+def test_settings_of_embeddings_ask_for_one(settings, objective):
+    assert choose_recipe(graph_of(500, 6_000), settings).objective == objective
+
+
+def test_settings_of_embeddings_to_search_ask_for_one_too():
+    graph = graph_of(500, 6_000)
+    found = [choose_recipe(graph, searched=[name]).objective for name in ("K", "relation_lr", "entity_lr", "lr")]
+    assert found == ["paths", "paths", "softmax", "softmax"]
+
+
 def test_the_softmax_is_over_all_entities_if_there_is_time_and_else_over_a_sample():
     few, many = graph_of(500, 3_000), graph_of(30_000, 100_000)
-    assert choose_recipe(few).candidates == 0 and "full softmax" in choose_recipe(few).about
-    sampled = choose_recipe(many)
+    full, sampled = choose_recipe(few, EMBEDDING), choose_recipe(many, EMBEDDING)
+    assert full.candidates == 0 and "full softmax" in full.about
     assert sampled.candidates == 1000 and "softmax over a sample of 1,000 entities" in sampled.about
-    assert choose_recipe(many, minutes=1000).candidates == 0
-    assert choose_recipe(many, device="cuda").candidates == 0
+    assert choose_recipe(many, EMBEDDING, minutes=1000).candidates == 0
+    assert choose_recipe(many, EMBEDDING, device="cuda").candidates == 0
 
 
 def test_less_time_means_fewer_dimensions_and_then_sampled_negatives():
     graph = graph_of(5_000, 100_000)
-    chosen = [choose_recipe(graph, minutes=minutes) for minutes in (30, 3, 1)]
+    chosen = [choose_recipe(graph, EMBEDDING, minutes=minutes) for minutes in (30, 3, 1)]
     assert [recipe.dimension for recipe in chosen] == [400, 200, 200]
     assert [recipe.objective for recipe in chosen] == ["softmax", "softmax", "logistic"]
     assert "leave no time for a softmax" in chosen[-1].about
 
 
 def test_sparse_graphs_get_small_batches_and_a_stronger_regulariser():
-    sparse, dense = choose_recipe(graph_of(8_000, 16_000)), choose_recipe(graph_of(1_000, 16_000))
+    sparse, dense = (choose_recipe(graph_of(entities, 16_000), EMBEDDING) for entities in (8_000, 1_000))
     assert sparse.batch_size < dense.batch_size
     assert sparse.regulariser_weight > dense.regulariser_weight
     assert "triples per entity" in sparse.about
@@ -60,10 +98,10 @@ def test_sparse_graphs_get_small_batches_and_a_stronger_regulariser():
 def test_questions_with_several_answers_are_grouped_on_a_cpu():
     many, few = graph_of(500, 6_000), graph_of(8_000, 30_000)
     assert answers_per_question(many) >= MIN_ANSWERS > answers_per_question(few)
-    chosen = choose_recipe(many)
+    chosen, on_gpu = choose_recipe(many, EMBEDDING), choose_recipe(many, EMBEDDING, device="cuda")
     assert chosen.group_questions and "grouped questions for" in chosen.about
-    assert chosen.batch_size == 2 * choose_recipe(many, device="cuda").batch_size
-    assert not choose_recipe(few).group_questions and not choose_recipe(many, device="cuda").group_questions
+    assert chosen.batch_size == 2 * on_gpu.batch_size
+    assert not choose_recipe(few, EMBEDDING).group_questions and not on_gpu.group_questions
 
 
 @pytest.mark.parametrize("settings", [{"paths": 0.5}, {"group_questions": False}, {"objective": "logistic"}])
@@ -88,21 +126,26 @@ def test_a_path_model_has_settings_of_its_own(entities, steps):
 
 
 def test_training_stops_when_valid_no_longer_improves():
-    assert choose_recipe(graph_of(500, 6_000)).patience > 0
+    assert choose_recipe(graph_of(500, 6_000), EMBEDDING).patience > 0
 
 
 def test_a_tuned_recipe_for_a_benchmark_is_known_by_its_name(family):
-    assert best_recipe(graph_of(10, 20, name="FB15k")) == "best/fb15k-d4-graded"
-    assert best_recipe(graph_of(10, 20, name="FB15k-237")) == "best/fb15k-237-d16-graded"
-    assert best_recipe(family) is None
+    paths, embedding = (choose_recipe(family, {"objective": each}) for each in ("paths", "softmax"))
+    assert best_recipe(graph_of(10, 20, name="FB15k"), embedding) == "best/fb15k-d4-graded"
+    assert best_recipe(graph_of(10, 20, name="FB15k-237"), embedding) == "best/fb15k-237-d16-graded"
+    assert best_recipe(graph_of(10, 20, name="WN18RR"), paths) == "paths/wn18rr"
+    assert best_recipe(family, paths) is None is best_recipe(family, embedding)
 
 
 def test_training_without_a_recipe_says_in_one_line_what_was_chosen(family, capfd):
     predictor = dh.train(family, epochs=1)
     _, said = capfd.readouterr()
-    assert said.splitlines()[0] == "settings chosen for a graph of this size; `predictor.recipe` holds them"
+    assert said.splitlines()[0] == (
+        "settings chosen for a graph of this size: a path model (an embedding: model='dihedral-gumbel'); "
+        "`predictor.recipe` holds them"
+    )
     assert predictor.recipe.about.startswith(choose_recipe(family).about)
-    assert predictor.recipe.epochs == 1 and predictor.recipe.objective == "softmax"
+    assert predictor.recipe.epochs == 1 and predictor.recipe.objective == "paths"
     dh.train(family, epochs=1, progress=False)
     assert capfd.readouterr() == ("", "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,7 @@ from dihedral.graph.patterns import Reversals, find_reversals
 from dihedral.interpretation import Algebra
 from dihedral.learn import Interrupted, Recipe, choose_recipe, load_recipe, recipe_names
 from dihedral.learn.checkpoint import RunFolder
-from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe
+from dihedral.learn.defaults import DEFAULT_MINUTES, best_recipe, in_words
 from dihedral.learn.loggers import Logger, MLflowLogger, TensorBoardLogger
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.train import begun_recipe, train
@@ -53,7 +53,7 @@ def train_command(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     minutes: Annotated[float | None, typer.Option(help=f"Time limit ({DEFAULT_MINUTES:.0f} without a recipe).")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Also train ComplEx with the same settings.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also train ComplEx.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in OUT.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over: replace what is in OUT.")] = False,
     dtype: Annotated[str, typer.Option(help="Stored type of entity vectors: float32 or float16.")] = "float32",
@@ -87,9 +87,7 @@ def train_command(
         remark(f"labels: {count_labels(graph.entities, graph.relations)}")
     if named is None:
         minutes = DEFAULT_MINUTES if minutes is None else minutes
-    chosen = named or choose_for(graph, settings, device, minutes)
-    if resume and named is None:
-        chosen = begun_recipe(out, chosen, settings)
+    chosen = named or choose_for(graph, settings, device, minutes, resumed=out if resume else None)
     remark(f"training on {len(graph.train):,} facts of {graph.num_entities:,} entities, seed {seed}")
     if chosen.objective == "paths" and choose_device(device).type == "cpu" and not is_compiled():
         remark("compiling the kernels for path models, once; this may take a minute or more")
@@ -106,6 +104,8 @@ def train_command(
     except Interrupted:
         remark(f"interrupted; a checkpoint is in {out / 'training'}: resume with the same command and --resume")
         raise typer.Exit(1) from None
+    if chosen.objective == "paths":  # its settings do not suit an embedding
+        chosen = choose_recipe(graph, {"objective": "softmax"}, minutes=minutes, device=choose_device(device))
     baseline = chosen.adapt(model="complex") if compare else None
     other = train(graph, baseline, seed=seed, device=device, minutes=minutes) if baseline else None
     if rank() == 0:
@@ -138,22 +138,29 @@ def _report(predictor: Predictor, other: Predictor | None, out: Path, finished: 
     if other is not None and "test" in metrics:
         mrr, theirs = (each["test"]["both"]["mrr"] for each in (metrics, other.metrics))
         remark(
-            f"ComplEx with the same settings has a test MRR of {theirs:.4f}, this model {mrr:.4f}: "
+            f"ComplEx has a test MRR of {theirs:.4f}, this model {mrr:.4f}: "
             f"relations that can be read cost {theirs - mrr:+.4f}"
         )
 
 
-def choose_for(graph: Graph, settings: Mapping[str, Any], device: str, minutes: float | None = None) -> Recipe:
+def choose_for(
+    graph: Graph, settings: Mapping[str, Any], device: str, minutes: float | None = None, *,
+    resumed: Path | None = None, searched: Collection[str] = (),
+) -> Recipe:  # fmt: skip
     """Choose a recipe for a graph, and print it together with a tuned alternative, if any.
 
-    minutes: the time for training, which is announced.
+    minutes: the time for training, which is announced. resumed: the folder of a run whose recipe is taken.
+    searched: settings that a search will replace.
     """
-    chosen = choose_recipe(graph, settings, minutes=minutes, device=choose_device(device))
-    tuned = best_recipe(graph)
-    remark("settings chosen for a graph of this size" + (f" (tuned but slower: --recipe {tuned})" if tuned else ""))
+    chosen = choose_recipe(graph, settings, searched=searched, minutes=minutes, device=choose_device(device))
+    chosen = begun_recipe(resumed, chosen, settings) if resumed else chosen
+    kind = in_words(chosen, "--set {}={}".format)
+    tuned = best_recipe(graph, chosen)
+    remark(f"settings chosen for a graph of this size: {kind}" + (f"; tuned: --recipe {tuned}" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")
     if minutes is not None:
-        remark(f"at most {chosen.epochs} epochs and {minutes:g} minutes, or less if valid MRR stops improving")
+        less = ", or less if valid MRR stops improving" if chosen.patience else ""
+        remark(f"at most {chosen.epochs} epochs and {minutes:g} minutes{less}")
     return chosen
 
 
@@ -226,7 +233,8 @@ def tune_command(
     named = load_recipe(recipe).changed(settings) if recipe is not None else None
     graph = read_data(data, columns, merge_similar=merge_similar, skip_blank=skip_blank)
     if named is None:
-        named = _paper_recipe(graph).changed(settings) if grid else choose_for(graph, settings, device)
+        of_paper = _paper_recipe(graph).changed(settings) if grid else None
+        named = of_paper or choose_for(graph, settings, device, searched=choices)
     choices = choices or (paper_grid(named) if grid else {})
     space = make_space(named, choices, fixed=tuple(settings), grid=grid)
     folder = out or Path("out/tune") / (f"{graph.name}-grid" if grid else graph.name)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 
+from dihedral.engine import compiled
 from dihedral.graph import Graph
-from dihedral.objectives.recipe import Recipe, recipe_names
+from dihedral.objectives.recipe import Recipe, applicable, recipe_names
 
 DEFAULT_MINUTES = 10.0  # of training
 SPARSE = 3.0  # triples per entity: WN18RR has 2 and needs small batches and a strong regulariser
 DENSE = 6.0  # triples per entity, from which paths of three steps lead everywhere
 SMALL = 50_000  # triples
+FEW = 100  # triples, from which steps and gates cannot be learned
+PATH_SPEED = {"cpu": 60_000, "cuda": 150_000}  # triples times steps of paths that there is time for in a minute
+OF_EMBEDDINGS = {"model", "dimension", "objective", "regulariser"}  # of the settings that path models have too
 LEVELS = "1, 1/2, 1/4, 0"
 MAX_EPOCHS = 100
 MIN_EPOCHS = 30  # that the time must suffice for
@@ -27,22 +31,28 @@ APART = {"objective", "paths", "relation_weight", "regularise_relations", "group
 
 
 def choose_recipe(
-    graph: Graph, settings: Mapping[str, Any] | None = None, *, minutes: float | None = None,
-    device: str | torch.device = "cpu",
+    graph: Graph, settings: Mapping[str, Any] | None = None, *, searched: Collection[str] = (),
+    minutes: float | None = None, device: str | torch.device = "cpu",
 ) -> Recipe:  # fmt: skip
     """A recipe that suits the graph and can be trained in the given time, by default 10 minutes.
 
-    settings: replace single settings; with the objective "paths", the others suit a path model. Its `about` gives the
-    reasons.
+    settings: replace single settings; those of embeddings, such as a model, ask for one, and objective "paths" for a
+    path model. searched: settings that will be replaced. The `about` of the recipe gives the reasons.
 
     >>> from dihedral.graph import make_family
-    >>> choose_recipe(make_family(40)).objective
-    'softmax'
+    >>> family = make_family(40)
+    >>> choose_recipe(family).objective, choose_recipe(family, {"model": "dihedral-gumbel"}).objective
+    ('paths', 'softmax')
     """
     triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
-    if (settings or {}).get("objective") == "paths":
-        return _path_recipe(density).changed(settings or {})
-    speed = CPU_SPEED if torch.device(device).type == "cpu" else GPU_SPEED
+    path_recipe, settings, device = _path_recipe(density), settings or {}, torch.device(device).type
+    of_paths = applicable(path_recipe.to_dict()).keys() - OF_EMBEDDINGS
+    is_possible = device == "cuda" or (device == "cpu" and compiled.available())
+    affordable = (minutes or DEFAULT_MINUTES) * PATH_SPEED[device] if is_possible else 0
+    is_small = triples >= FEW and triples * path_recipe.steps <= affordable and {*settings, *searched} <= of_paths
+    if settings.get("objective", "paths" if is_small else "") == "paths":
+        return path_recipe.changed(settings)
+    speed = CPU_SPEED if device == "cpu" else GPU_SPEED
     # the entities times dimensions that there is time for: a softmax takes 12 operations for each and for each triple
     products = 60 * (minutes or DEFAULT_MINUTES) * speed / (MIN_EPOCHS * 12 * max(1, triples))
     dimension = 400 if products >= 400 * min(graph.num_entities, CANDIDATES) else 200
@@ -64,7 +74,7 @@ def choose_recipe(
         recipe = recipe.replace(levels=LEVELS, relation_scale=True, dropout=0.2, averaging=0.9)
         recipe = recipe.replace(regulariser="dura", regulariser_weight=weight)
         why = f"DURA {weight} for {density:.1f} triples per entity"
-        answers, apart = answers_per_question(graph), APART & (settings or {}).keys()
+        answers, apart = answers_per_question(graph), APART & settings.keys()
         if answers >= MIN_ANSWERS and speed == CPU_SPEED and not apart:  # not measured on a GPU
             size = 2 * recipe.batch_size
             recipe = recipe.replace(group_questions=True, batch_size=size, entity_lr=0.2, relation_lr=2.0, patience=5)
@@ -83,6 +93,13 @@ def _path_recipe(density: float) -> Recipe:
     )  # fmt: skip
 
 
+def in_words(recipe: Recipe, show: Callable[[str, str], str]) -> str:
+    """What a recipe trains, and the setting that asks for the other kind, as `show` writes it."""
+    if recipe.objective == "paths":
+        return f"a path model (an embedding: {show('model', 'dihedral-gumbel')})"
+    return f"an embedding (a path model: {show('objective', 'paths')})"
+
+
 def answers_per_question(graph: Graph) -> float:
     """The facts of each distinct question about the graph, in both directions, on average."""
     return 2 * len(graph.train) / max(1, len(graph.train_index.keys))
@@ -97,15 +114,16 @@ def num_threads(recipe: Recipe, graph: Graph, device: torch.device) -> int | Non
     return 1 if is_small else None
 
 
-def best_recipe(graph: Graph) -> str | None:
-    """The tuned recipe for a benchmark of this name, if there is one; of several, that for graded elements."""
-    tuned = [name for name in recipe_names() if re.match(rf"best/{re.escape(graph.name.lower())}-d\d", name)]
+def best_recipe(graph: Graph, chosen: Recipe) -> str | None:
+    """The tuned recipe of the same kind for a benchmark of this name, if there is one, or that for graded elements."""
+    pattern = r"paths/{}$" if chosen.objective == "paths" else r"best/{}-d\d"
+    tuned = [name for name in recipe_names() if re.match(pattern.format(re.escape(graph.name.lower())), name)]
     return max(tuned, key=lambda name: name.endswith("-graded"), default=None)
 
 
-def _finished(recipe: Recipe, settings: Mapping[str, Any] | None, why: str) -> Recipe:
+def _finished(recipe: Recipe, settings: Mapping[str, Any], why: str) -> Recipe:
     """The recipe with its reasons, and with settings of the user."""
-    recipe = recipe.replace(model=(settings or {}).get("model", recipe.model))
+    recipe = recipe.replace(model=settings.get("model", recipe.model))
     graded = "graded " if recipe.levels != "1" else ""
     model = f"{graded}D{recipe.K}-Gumbel" if recipe.model == "dihedral-gumbel" else recipe.model
     over = "logistic loss" if recipe.objective == "logistic" else "full softmax"
@@ -115,4 +133,4 @@ def _finished(recipe: Recipe, settings: Mapping[str, Any] | None, why: str) -> R
         f"{model}{factor}, 2L = {recipe.dimension}, {over}, batches of {recipe.batch_size}, "
         f"at most {recipe.epochs} epochs: {why}"
     )
-    return recipe.replace(about=about).changed(settings or {})
+    return recipe.replace(about=about).changed(settings)

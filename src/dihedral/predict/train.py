@@ -15,7 +15,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.io.files import read_json
 from dihedral.learn.checkpoint import MAY_CHANGE_ON_RESUME, RunFolder, find_difference, run_identity
-from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, num_threads
+from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, in_words, num_threads
 from dihedral.learn.finish import finish, try_to_fit_probabilities
 from dihedral.learn.loop import Callback, Event, Run
 from dihedral.learn.path_trainer import PathTrainer
@@ -72,10 +72,11 @@ def train(
         wanted = choose_recipe(graph, settings, minutes=minutes, device=choose_device(device))
         wanted = begun_recipe(out, wanted, settings) if resume and out else wanted
         if progress:
-            print("settings chosen for a graph of this size; `predictor.recipe` holds them", file=sys.stderr)
+            chosen = in_words(wanted, "{}={!r}".format)
+            print(f"settings chosen for a graph of this size: {chosen}; `predictor.recipe` holds them", file=sys.stderr)
     check_options(dtype, shard_mb)
     if wanted.objective == "paths" and (dtype != "float32" or shard_mb is not None):
-        raise DihedralError("a path model is stored whole; leave out dtype and shard_mb")
+        raise DihedralError("a path model is stored whole; leave out dtype and shard_mb, or set model=dihedral-gumbel")
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
         raise DihedralError(f"{world_size()} processes train one model, which needs an output folder; give `out`")

@@ -170,7 +170,8 @@ class EmbeddingScorer:
 def need_embeddings(scorer: Scorer, purpose: str) -> EmbeddingScorer:
     """The scorer itself; an error that names the purpose if its model has no entity vectors."""
     if not isinstance(scorer, EmbeddingScorer):
-        raise DihedralError(f"{purpose} needs a model with entity vectors, and this model has none")
+        missing = f"{purpose} needs a model with entity vectors, and this model has none"
+        raise DihedralError(f"{missing}: train one with --set model=dihedral-gumbel")
     return scorer
 
 
