@@ -174,8 +174,9 @@ def test_a_run_whose_time_was_up_goes_on_if_it_is_resumed(cli, data, tmp_path, m
     monkeypatch.setattr("dihedral.cli.training.choose_recipe", chosen_for(128))  # for other minutes
     second = json.loads(cli(*words, "--minutes", "1e-9", "--resume").out)
     assert (first["epochs"], second["epochs"]) == (1, 2) and first["stopped_by"] == second["stopped_by"] == "minutes"
-    done = cli(*words, "--minutes", 60, "--resume")
+    done = cli(*words, "--minutes", 60, "--resume")  # enough for a path model
     monkeypatch.undo()
+    assert "size: an embedding" in done.err
     assert json.loads(done.out)["stopped_by"] == "epochs" and "complete; nothing" not in done.err
     assert "complete; nothing was trained" in cli(*words, "--resume").err
 
