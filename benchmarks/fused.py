@@ -22,14 +22,13 @@ import torch
 from torch import Tensor
 
 import dihedral as dh
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, environment
 from dihedral.graph.index import GraphIndex, KnownAnswers
 from dihedral.graph.steps import SIDES, Side, anchors_and_targets, question_steps
 from dihedral.io.jsonl import append_line
 from dihedral.probability.additive import AdditiveModel, fit_additive
 from dihedral.probability.evidence import CountedRules, Evidence
 from dihedral.probability.ordering import as_triples
-from dihedral.runtime.environment import environment
 from dihedral.scoring.scorer import AnswerLookup, Scorer
 
 POOL = 100  # best answers of each model

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, environment
 from benchmarks.small_graphs import open_graph
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
@@ -38,7 +38,6 @@ from dihedral.learn.path_trainer import PathTrainer
 from dihedral.learn.trainer import Trainer
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.environment import environment
 from dihedral.runtime.threads import at_most
 
 Names = tuple[str, str, str]

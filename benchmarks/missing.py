@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 import dihedral as dh
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS, environment, save
 from benchmarks.small_graphs import open_graph
 from dihedral.ask import OneOf, Query, Variable
 from dihedral.ask.answer_calibration import SHAPES, draw_queries, fit_answers
@@ -48,7 +48,6 @@ from dihedral.probability.calibration import (
 )
 from dihedral.probability.ordering import as_triples
 from dihedral.probability.proposals import draw, is_among, sides_of
-from dihedral.runtime.environment import environment
 
 CUTS = (20, 100, 500, 1000)
 DEGREES = ((0, 1 << 40), (1, 1), (2, 3), (4, 10), (11, 1 << 40))  # all, and by the number of facts

@@ -23,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 
 import dihedral as dh
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, environment
 from benchmarks.small_graphs import open_graph
 from dihedral.graph.benchmarks import BENCHMARKS
 from dihedral.io.jsonl import append_line
@@ -32,7 +32,6 @@ from dihedral.learn.finish import finish
 from dihedral.predict.predictor import Predictor
 from dihedral.probability.evidence import FEATURES, Evidence, Features
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.environment import environment
 
 RECORD, EVIDENCE, FRESH = (RESULTS / f"ordering{part}.jsonl" for part in ("", "-evidence", "-fresh"))
 ORDERS = ("score", "probability")

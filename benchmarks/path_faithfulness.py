@@ -17,12 +17,11 @@ import torch
 
 import dihedral as dh
 from benchmarks.faithfulness import MAX_RANK, PATHS
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, environment
 from dihedral.graph.steps import SIDES, Step
 from dihedral.interpretation.path_reasons import PathKind, path_shares
 from dihedral.io.jsonl import append_line
 from dihedral.predict.predictor import Predictor
-from dihedral.runtime.environment import environment
 from dihedral.scoring.path_scorer import PathScorer
 
 Ids = tuple[int, int, int]

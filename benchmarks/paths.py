@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import dihedral as dh
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, environment
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line, read_lines
@@ -25,7 +25,6 @@ from dihedral.learn.finish import finish
 from dihedral.learn.path_trainer import PathTrainer
 from dihedral.objectives.recipe import Recipe, load_recipe
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.environment import environment
 from dihedral.scoring.path_scorer import PathScorer
 
 LOG = RESULTS / "paths.jsonl"

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import dihedral as dh
-from benchmarks.record import RESULTS, save, seconds
+from benchmarks.record import RESULTS, environment, save, seconds
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
 from dihedral.interpretation.beliefs import Beliefs
 from dihedral.interpretation.mining import MinedRule
@@ -26,7 +26,6 @@ from dihedral.interpretation.path_beliefs import PathBeliefs
 from dihedral.io.jsonl import append_line
 from dihedral.learn import Recipe, load_recipe
 from dihedral.predict.predictor import Predictor
-from dihedral.runtime.environment import environment
 from paper.studies import relation_matrix
 
 BASE = Recipe(model="dihedral-gumbel", objective="softmax", regulariser="l2", entity_init=0.001, relation_lr=1.0,

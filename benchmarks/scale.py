@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import torch
 
-from benchmarks.record import RESULTS, save, seconds
+from benchmarks.record import RESULTS, environment, save, seconds
 from dihedral.engine import compiled
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph
@@ -36,7 +36,6 @@ from dihedral.graph.vocabulary import Vocabulary
 from dihedral.learn.trainer import Trainer
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.predict.predictor import Predictor
-from dihedral.runtime.environment import environment
 from dihedral.store.trained import TrainedModel
 
 ENTITIES, RELATIONS, TRIPLES, TEST = 4_594_485, 822, 20_614_279, 5_163  # of Wikidata5M, transductive split

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.record import environment
 from dihedral.errors import DihedralError
 from dihedral.evaluation import Evaluator
 from dihedral.graph import Graph, load_graph, make_family
@@ -23,7 +24,6 @@ from dihedral.learn.finish import finish
 from dihedral.learn.loop import Callback, Event
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.environment import environment
 from dihedral.scoring.embedding import EmbeddingScorer
 from paper.studies import STUDIES
 

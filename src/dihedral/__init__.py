@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait must not take the cores of others; before torch
-
-from dihedral.version import package_version
 
 if TYPE_CHECKING:
     from dihedral.elements.group import DihedralGroup, GradedMonoid
@@ -23,7 +21,10 @@ if TYPE_CHECKING:
     from dihedral.predict.train import train
     from dihedral.store.trained import TrainedModel
 
-__version__ = package_version()
+try:
+    __version__ = metadata.version("dihedral")
+except metadata.PackageNotFoundError:  # a source tree that is not installed
+    __version__ = "0+unknown"
 
 __all__ = [
     "DihedralError", "DihedralGroup", "Evaluation", "Evaluator", "GradedMonoid", "Graph", "Prediction", "Predictor",

@@ -1,1 +1,1 @@
-"""Where the work runs: the device, the processes and the description of the environment."""
+"""Where the work runs: the device, the threads and the processes."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dihedral as dh
-from dihedral.runtime.environment import environment
+from benchmarks.record import environment
 
 
 @pytest.fixture
