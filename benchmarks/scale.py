@@ -196,7 +196,7 @@ def predictor(graph: Graph, options: argparse.Namespace) -> Predictor:
 
 def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     clear(options.device)
-    scorer = predictor(graph, options).trained.embeddings
+    scorer = predictor(graph, options).trained.scorer
     started = time.perf_counter()
     evaluator = Evaluator(graph, triples=graph.test[:RANKED], device=options.device)
     prepared = time.perf_counter() - started
@@ -211,7 +211,7 @@ def ranking(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
 
 def top(rows: Rows, graph: Graph, options: argparse.Namespace) -> None:
     clear(options.device)
-    scorer = predictor(graph, options).trained.embeddings
+    scorer = predictor(graph, options).trained.scorer
     test = torch.from_numpy(graph.test).long().to(options.device)
     for at_once, memory_mb in ((1, 256), (64, 4096), (1024, 4096)):
         queries = test[:at_once]

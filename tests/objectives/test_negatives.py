@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 from dihedral.graph import GraphIndex
-from dihedral.objectives.logistic import SkewNegatives, uniform_negatives
+from dihedral.models.dihedral import SignRelations
+from dihedral.objectives.logistic import LogisticLoss, SkewNegatives
 from tests.objectives.written_out import BATCH, ENTITIES, seeded
 
 
 def test_negatives_are_uniform_over_all_entities():
     batch = BATCH.repeat(2000, 1)
-    negatives = uniform_negatives(batch, ENTITIES, 3, 0, seeded())
+    negatives = LogisticLoss(SignRelations(2, 4, 4), ENTITIES, negatives=3).sample(batch, seeded())
     assert negatives.shape == (len(batch), 3)
     shares = torch.bincount(negatives.flatten(), minlength=ENTITIES) / negatives.numel()
     torch.testing.assert_close(shares, torch.full((ENTITIES,), 1 / ENTITIES), atol=0.01, rtol=0)

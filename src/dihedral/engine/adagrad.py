@@ -50,8 +50,11 @@ class Adagrad:
         self.root = self.parameter.new_empty(0)  # of the sum; kept, because new memory takes longer than the root
         self.last = torch.empty(0)  # of the compiled form: the last use of each row, -1 between steps
 
-    def step(self, gradient: Tensor) -> None:
-        """Update all elements."""
+    def step(self, gradient: Tensor | RowGradients) -> None:
+        """Update all elements, or those of the rows in use."""
+        if isinstance(gradient, RowGradients):
+            self.step_rows(gradient)
+            return
         if gradient.is_cuda:
             cuda.kernels().adagrad(self.parameter, self.sum, gradient.contiguous(), self.lr, EPSILON)
             return

@@ -18,7 +18,6 @@ from dihedral.runtime import interruption
 if TYPE_CHECKING:
     from dihedral.engine.adagrad import RowGradients
 
-_disabled = os.environ.get("DIHEDRAL_COMPILED", "1") == "0"
 _CHAIN_TYPES = (torch.int64, torch.int32, torch.int32, torch.int64)
 
 
@@ -36,18 +35,7 @@ def _kernels() -> Any:
 
 def available() -> bool:
     """Whether the compiled kernels can be used; DIHEDRAL_COMPILED=0 disables them."""
-    return not _disabled and _kernels() is not None
-
-
-@contextmanager
-def disabled() -> Iterator[None]:
-    """Use the plain torch paths inside this context."""
-    global _disabled
-    before, _disabled = _disabled, True
-    try:
-        yield
-    finally:
-        _disabled = before
+    return os.environ.get("DIHEDRAL_COMPILED") != "0" and _kernels() is not None
 
 
 _threads = 0  # threads reserved by own_threads; 0 outside it

@@ -342,7 +342,7 @@ def _matches(scorer: EmbeddingScorer, bodies: Iterable[Steps], triple: Triple) -
         """Where steps [n, length] lead from an entity: unit vectors [n, 2L]."""
         vectors = scorer.entities[[entity]].expand(len(steps), -1)
         for step in steps.unbind(1):
-            vectors = scorer.walk(vectors, step)
+            vectors = scorer.queries_from(vectors, step)
         return F.normalize(vectors)
 
     def both_ends(steps: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dihedral.engine.adagrad import Adagrad, RowGradients
+from dihedral.engine.adagrad import Adagrad
 from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph, GraphIndex
 from dihedral.learn.loop import Parameters, Run
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
-from dihedral.objectives.base import Objective, grouped
+from dihedral.objectives.base import grouped
 from dihedral.objectives.logistic import LogisticLoss, SkewNegatives
 from dihedral.objectives.recipe import Recipe
 from dihedral.objectives.regularisers import make_regulariser
@@ -94,6 +94,7 @@ class Trainer(Run):
 
     def step(self, batch: Tensor) -> Tensor:
         """One plain step on a batch [B, 3], or on questions [Q]; returns its loss."""
+        asked: Any  # facts, or questions with all of their answers
         asked, used = (batch, batch[:, 1]) if self.index is None else grouped(self.index, batch)
         relations, table = self.model.relations, self.model.entities.detach()
         needs_all = self.recipe.relation_weight or self.recipe.paths
@@ -107,25 +108,13 @@ class Trainer(Run):
         operators = relations.operators(which, noise, self.temperature)
         found = self.objective(table, operators, index, asked, self.generator)
         sums = self.shard.begin_sums([found.operators, found.loss, self.requests])
-        self.step_entities(found.entities)
+        self.optimisers["entities"].step(found.entities)
         operator_gradient, loss, self.requests = sums()
-        self.step_relations(operators, operator_gradient)
+        names, parameters = zip(*relations.named_parameters(), strict=True)
+        gradients = torch.autograd.grad(operators, parameters, operator_gradient)
+        for name, gradient in zip(names, gradients, strict=True):
+            self.optimisers[f"relations.{name}"].step(gradient)
         return loss
-
-    def step_entities(self, gradient: RowGradients | Tensor) -> None:
-        """Train entities with a gradient."""
-        optimiser = self.optimisers["entities"]
-        if isinstance(gradient, Tensor):
-            optimiser.step(gradient)
-        else:
-            optimiser.step_rows(gradient)
-
-    def step_relations(self, operators: Tensor, gradient: Tensor) -> None:
-        """Train relations with the gradient of the loss by their operators."""
-        names, parameters = zip(*self.model.relations.named_parameters(), strict=True)
-        gradients = torch.autograd.grad(operators, parameters, gradient)
-        for name, found in zip(names, gradients, strict=True):
-            self.optimisers[f"relations.{name}"].step(found)
 
     # --- the result ----------------------------------------------------------------------------
 
@@ -142,7 +131,7 @@ class Trainer(Run):
         return Model(self.model.entities.detach(), kept.to(self.device), self.shard).requires_grad_(False)
 
 
-def build_objective(recipe: Recipe, model: Model, graph: Graph) -> Objective:
+def build_objective(recipe: Recipe, model: Model, graph: Graph) -> LogisticLoss | SoftmaxLoss:
     """The objective of a recipe."""
     shard, device, relations = model.shard, model.entities.device, model.relations
     for name in ("component_weight", "regularise_negatives", "candidates"):  # they need all negatives in one place

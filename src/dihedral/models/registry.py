@@ -117,11 +117,8 @@ def restore_relations(
     """The relation operator of a stored model; the tensors are not trusted."""
     if "codes" in tensors:
         grades = parse_levels(settings.get("levels", "1"))
-        codes, scales, types = (
-            tensors["codes"],
-            tensors.get("scales"),
-            (torch.uint8, torch.int8, torch.int16, torch.int32),
-        )
+        codes, scales = tensors["codes"], tensors.get("scales")
+        types = torch.uint8, torch.int8, torch.int16, torch.int32
         _check_shape("codes", codes, (num_relations, dimension // 2), types)
         if scales is not None:
             _check_shape("scales", scales, (num_relations,), (torch.float32,))

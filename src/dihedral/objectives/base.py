@@ -1,9 +1,9 @@
-"""The contract of an objective: a batch of triples gives a loss and the gradients of operators and entities."""
+"""What objectives share: a batch of triples gives a loss and the gradients of operators and entities."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,19 +56,6 @@ class Gradients:
         assert isinstance(self.entities, RowGradients) and isinstance(other.entities, RowGradients)
         rows = self.entities.joined(other.entities)
         return Gradients(self.loss + other.loss, self.operators + other.operators, rows)
-
-
-class Objective(Protocol):
-    """A loss that the trainer minimises."""
-
-    @property
-    def compiled(self) -> bool:
-        """Whether this objective runs on the compiled kernels (on a CPU)."""
-
-    def __call__(
-        self, entities: Tensor, operators: Tensor, index: Tensor, batch: Any, generator: torch.Generator
-    ) -> Gradients:
-        """Batch [B, 3], or grouped questions; the operator of row i is operators[index[i]]."""
 
 
 def ask_half(entities: Tensor, operators: Tensor, index: Tensor, batch: Tensor) -> tuple[Questions, Tensor]:

@@ -29,12 +29,6 @@ from dihedral.objectives.regularisers import L2, NONE, Regulariser
 from dihedral.runtime.distributed import Shard
 
 
-def uniform_negatives(batch: Tensor, num_entities: int, count: int, share: int, generator: torch.Generator) -> Tensor:
-    """Entities [B, count]; with `share`, [chunks, count]: one row for every `share` positives."""
-    rows = -(-len(batch) // share) if share else len(batch)
-    return torch.randint(num_entities, (rows, count), generator=generator, device=batch.device)
-
-
 @dataclass(frozen=True)
 class SkewNegatives:
     """The extra negative (t, r, h), with a probability, of positives h ≠ t of definitely skew-symmetric relations."""
@@ -103,7 +97,9 @@ class LogisticLoss:
         return self.compilable and compiled.available()
 
     def sample(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        return uniform_negatives(batch, self.num_entities, self.negatives, self.share_negatives, generator)
+        """Negatives [B, k], uniform; if positives share them, one row per chunk of positives."""
+        size = -(-len(batch) // (self.share_negatives or 1)), self.negatives
+        return torch.randint(self.num_entities, size, generator=generator, device=batch.device)
 
     def by_autograd(
         self, questions: Questions, targets: Tensor, negatives: Tensor, reverse: Tensor | None = None
@@ -267,11 +263,6 @@ def component_loss(query: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
 
     φ⁽ˡ⁾ is the part of the score from the l-th two-dimensional component; negative [B, k, 2L].
     """
-    margin = _components(query * positive)[:, None] - _components(query[:, None] * negative)
-    return F.softplus(-margin).sum(-1).mean(-1)
-
-
-def _components(products: Tensor) -> Tensor:
-    """Element-wise products [..., 2L] summed within each two-dimensional component: [..., L]."""
-    x, y = products.chunk(2, dim=-1)
-    return x + y
+    products = (query * positive)[:, None], query[:, None] * negative
+    own, others = (each.unflatten(-1, (2, -1)).sum(-2) for each in products)
+    return F.softplus(others - own).sum(-1).mean(-1)

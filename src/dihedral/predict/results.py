@@ -11,14 +11,7 @@ from dihedral.graph import Graph
 from dihedral.io.display import Tabular, table
 
 Item = TypeVar("Item")
-RULE_COLUMNS = (
-    "confidence",
-    "support",
-    "score",
-    "pca_confidence",
-    "head_coverage",
-    "order_matters",
-)  # next to its text
+RULE_COLUMNS = ("confidence", "support", "score", "pca_confidence", "head_coverage", "order_matters")  # of a rule
 
 
 class Results(list[Item], Tabular):

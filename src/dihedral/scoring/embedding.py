@@ -72,16 +72,11 @@ class EmbeddingScorer:
         """The query vectors [n, width] of questions (entities [n], steps [n])."""
         return self.queries_from(self.model.shard.rows(self.entities, entities), steps)
 
-    @torch.no_grad()
-    def walk(self, vectors: Tensor, steps: Tensor) -> Tensor:
-        """Vectors [n, 2L] after one step each [n]: Rᵀx forwards, Rx backwards. Steps compose by walking again."""
-        walked = self.queries_from(vectors, steps)
-        if walked.shape != vectors.shape:
-            raise DihedralError(f"relations of a {self.model.relations.kind!r} model do not compose by products")
-        return walked
-
     def queries_from(self, vectors: Tensor, steps: Tensor) -> Tensor:
-        """The query vectors [n, width] of steps [n] from vectors [n, 2L]; differentiable."""
+        """The query vectors [n, width] of steps [n] from vectors [n, 2L]; differentiable.
+
+        Of bilinear models they are Rᵀx forwards and Rx backwards, from which a further step can be walked.
+        """
         backwards = steps >= self.num_relations
         relation = steps - self.num_relations * backwards
         queries = self.model.relations.queries

@@ -96,14 +96,9 @@ class TrainedModel:
         return EmbeddingScorer(self.source) if isinstance(self.source, Model) else self.source
 
     @property
-    def embeddings(self) -> EmbeddingScorer:
-        """The scorer of entity vectors; an error if the model has none."""
-        return need_embeddings(self.scorer, "this")
-
-    @property
     def model(self) -> Model:
         """The entity vectors and relations; an error if the model has no vectors."""
-        return self.embeddings.model
+        return need_embeddings(self.scorer, "this").model
 
     @property
     def relations(self) -> Relations:
