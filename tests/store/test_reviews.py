@@ -67,7 +67,7 @@ def test_undo_takes_back_only_what_the_same_reviewer_decided(reviews):
     with pytest.raises(DihedralError, match="no decision about"):
         reviews.undo("eve", FACT)
     reviews.undo("kim")
-    assert verdict(reviews) is None and reviews.opinion(FACT, "lou").decision == "skip"
+    assert verdict(reviews) is None and reviews.opinions("lou")[FACT].decision == "skip"
 
 
 def test_the_latest_decision_of_a_reviewer_is_undone_first(reviews):

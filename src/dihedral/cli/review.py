@@ -92,7 +92,7 @@ def _import(predictor: dh.Predictor, reviews: Reviews, path: Path, reviewer: str
             left_out["about facts that the graph holds"] += 1
         else:
             now = make_decision(predictor, each.fact, each.decision, each.reviewer, each.note, each.time)
-            before = reviews.opinion(now.fact, each.reviewer)
+            before = reviews.opinions(each.reviewer).get(now.fact)
             if before is not None and each.time and utc(each.time) < utc(before.time):
                 left_out["older than what the reviewer decided since"] += 1
                 continue

@@ -1,19 +1,14 @@
-"""Convert data in memory to tables, and graphs to networkx and PyKEEN; libraries are imported when they are needed."""
+"""Convert data in memory, such as data frames, networkx graphs and PyKEEN factories, to tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from dihedral.errors import DihedralError, optional_module
-from dihedral.graph.triples import SPLITS, Graph, Split
-
-if TYPE_CHECKING:
-    from networkx import MultiDiGraph
-    from pykeen.triples import TriplesFactory
+from dihedral.errors import DihedralError
 
 
 def columns_of(source: Any) -> Any:
@@ -113,26 +108,3 @@ def _pykeen_table(factory: Any) -> pa.Table:
             ordered[number] = name
         columns[column] = pa.DictionaryArray.from_arrays(triples[:, i], pa.array(ordered, pa.string()))
     return pa.table(columns)
-
-
-def to_networkx(graph: Graph) -> MultiDiGraph:
-    """A MultiDiGraph with nodes in the order of their ids; a fact in two splits keeps the first."""
-    networkx = optional_module("networkx", "to_networkx needs networkx: pip install networkx")
-    result = networkx.MultiDiGraph(name=graph.name)
-    result.add_nodes_from(graph.entities)
-    entities, relations = list(graph.entities), list(graph.relations)
-    for split in SPLITS:
-        for head, relation, tail in graph.split(split).tolist():
-            edge = entities[head], entities[tail], relations[relation]
-            if not result.has_edge(*edge):
-                result.add_edge(*edge, split=split)
-    return result
-
-
-def to_pykeen(graph: Graph) -> dict[Split, TriplesFactory]:
-    """One TriplesFactory per split, with the ids of this graph."""
-    factory = optional_module("pykeen.triples", "to_pykeen needs PyKEEN: pip install 'dihedral[pykeen]'").TriplesFactory
-    import torch
-
-    numbers = [{name: i for i, name in enumerate(names)} for names in (graph.entities, graph.relations)]
-    return {split: factory(torch.from_numpy(graph.split(split)).long(), *numbers) for split in SPLITS}

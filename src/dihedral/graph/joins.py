@@ -83,7 +83,7 @@ class StepPairs:
         """The pairs of a step in a graph, but for the triple `without`."""
         members = index.members(step)
         row, ends = index.answers(members, torch.full_like(members, step))
-        heads, tails = _numpy(members[row]), _numpy(ends)
+        heads, tails = members[row].numpy(), ends.numpy()
         kept = heads != tails
         if without is not None and step % index.num_relations == without[1]:
             head, tail = (without[0], without[2]) if step < index.num_relations else (without[2], without[0])
@@ -118,7 +118,7 @@ class StepPairs:
 def follow(index: GraphIndex, entities: Ids, step: int, groups: Ids | None = None) -> Iterator[tuple[Ids, Ids]]:
     """Where a step leads from entities [n], in tiles that keep equal, ascending `groups` [n] together: (row, end)."""
     start = torch.from_numpy(entities)
-    first, counts = map(_numpy, index.places(start, torch.full_like(start, step)))
+    first, counts = (each.numpy() for each in index.places(start, torch.full_like(start, step)))
     costs, bounds = counts, np.arange(len(entities) + 1)
     if groups is not None:
         bounds = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
@@ -204,7 +204,8 @@ def paths_between(
     for step in body[:-1]:
         interruption.check()
         steps = torch.full((len(paths),), step)
-        row, there = map(_numpy, index.answers(torch.from_numpy(paths[:, -1]), steps, max_answers))
+        found = index.answers(torch.from_numpy(paths[:, -1]), steps, max_answers)
+        row, there = (each.numpy() for each in found)
         new = np.flatnonzero((there[:, None] != paths[row]).all(axis=1))[:max_paths]
         row, there = row[new], there[new]
         paths, last = np.concatenate([paths[row], there[:, None]], axis=1), last[row]
@@ -325,7 +326,7 @@ def bodies_between(
 
 def _edges_of(index: GraphIndex, entity: int, without: Triple | None) -> tuple[Ids, Ids]:
     """Steps and ends of the edges that leave an entity, but for those of a triple."""
-    steps, ends = (_numpy(each) for each in index.edges_of(entity)[:2])
+    steps, ends = (each.numpy() for each in index.edges_of(entity)[:2])
     kept = np.ones(len(steps), bool)
     if without is not None:
         head, relation, tail = without
@@ -359,7 +360,3 @@ def facts_among(index: GraphIndex, entities: Ids, *, max_edges: int) -> tuple[Id
         complete = bool((index.locate(hub, relations, hub) < 0).all())
     facts, kept = np.unique(np.stack([heads, steps % index.num_relations, tails], axis=1), axis=0, return_index=True)
     return facts, index.splits.numpy()[edges[kept]], complete
-
-
-def _numpy(tensor: torch.Tensor) -> Ids:
-    return tensor.numpy()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dihedral.errors import DihedralError
+from dihedral.errors import DihedralError, optional_module
 from dihedral.graph.labels import LANGUAGES, choose_labels, labels_in, parse_languages
 from dihedral.graph.vocabulary import Show, Vocabulary
 from dihedral.io.display import Markup, table
@@ -61,7 +61,6 @@ class Graph:
         self.name, self.notes, self.file = name, notes, file
         self._splits: dict[str, Triples] = {"train": train, "valid": valid, "test": test}
         self._checked = False
-        self._index: GraphIndex | None = None
         if not file:
             self.check()
 
@@ -157,20 +156,17 @@ class Graph:
         """The facts that filtered ranking of a split leaves out, by entity and signed step."""
         return self.index if len(self.filtered(split)) == len(SPLITS) else self.evidence_index
 
-    @property
+    @cached_property
     def index(self) -> GraphIndex:
-        """All known facts by entity and signed step; built on first use."""
+        """All known facts by entity and signed step."""
         from dihedral.graph.index import GraphIndex
 
-        if self._index is None:
-            parts = [self.split(name) for name in SPLITS]
-            self._index = GraphIndex.build(parts, self.num_entities, self.num_relations)
-        return self._index
+        return GraphIndex.build([self.split(name) for name in SPLITS], self.num_entities, self.num_relations)
 
     @property
     def has_index(self) -> bool:
         """Whether the index has been built."""
-        return self._index is not None
+        return "index" in self.__dict__
 
     @cached_property
     def train_index(self) -> GraphIndex:
@@ -262,15 +258,25 @@ class Graph:
 
     def to_networkx(self) -> Any:
         """A networkx MultiDiGraph: each triple is an edge with its relation as key and its split as attribute."""
-        from dihedral.graph.exchange import to_networkx
-
-        return to_networkx(self)
+        networkx = optional_module("networkx", "to_networkx needs networkx: pip install networkx")
+        result = networkx.MultiDiGraph(name=self.name)
+        entities, relations = list(self.entities), list(self.relations)
+        result.add_nodes_from(entities)  # in the order of their ids
+        for split in SPLITS:
+            for head, relation, tail in self.split(split).tolist():
+                edge = entities[head], entities[tail], relations[relation]
+                if not result.has_edge(*edge):  # a fact in two splits keeps the first
+                    result.add_edge(*edge, split=split)
+        return result
 
     def to_pykeen(self) -> dict[Split, Any]:
         """A PyKEEN TriplesFactory per split, with the ids of this graph."""
-        from dihedral.graph.exchange import to_pykeen
+        pykeen = optional_module("pykeen.triples", "to_pykeen needs PyKEEN: pip install 'dihedral[pykeen]'")
+        import torch
 
-        return to_pykeen(self)
+        numbers = [{name: i for i, name in enumerate(names)} for names in (self.entities, self.relations)]
+        triples = {split: torch.from_numpy(self.split(split)).long() for split in SPLITS}
+        return {split: pykeen.TriplesFactory(part, *numbers) for split, part in triples.items()}
 
     @cached_property
     def fingerprint(self) -> str:

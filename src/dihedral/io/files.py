@@ -157,24 +157,21 @@ def json_depth(content: bytes) -> int:
     return int(depth.max(initial=0))
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Any = None) -> None:
-    """Write a safetensors file with `metadata` as JSON in its header."""
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as partial:
-        save_file(plain, partial, {"dihedral": json.dumps(metadata)})
+        save_file(plain, partial)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """Read all tensors of a safetensors file and the metadata that `write_tensors` stored."""
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file."""
     try:
         with open(path, "rb", opener=open_file) as stream:  # the header, which is JSON, claims its own length
             if int.from_bytes(stream.read(8), "little") > MAX_JSON_BYTES:
                 raise ValueError(f"its header has more than {MAX_JSON_BYTES >> 20} MiB")
         with safe_open(path, framework="pt") as stream:
-            tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-            metadata = stream.metadata() or {}
-        return tensors, parse_json(metadata.get("dihedral", "null"))
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+            return {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
         raise DihedralError(f"{str(path)!r} cannot be read: {error}") from None
 
 

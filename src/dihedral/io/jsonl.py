@@ -35,15 +35,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def append_line(path: Path, row: dict[str, Any]) -> None:
     """Append an object to a log; it starts on a new line even if the last line is incomplete."""
-    text = json.dumps(row) + "\n"
-    try:
-        with open(path, "a+b", opener=open_file) as stream:
-            if stream.seek(0, os.SEEK_END):
-                stream.seek(-1, os.SEEK_END)
-                text = text if stream.read() == b"\n" else "\n" + text
-            stream.write(text.encode())
-    except OSError as error:
-        raise DihedralError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+    with Journal(path).locked() as append:
+        append([row])
 
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:

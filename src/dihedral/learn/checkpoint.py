@@ -178,7 +178,7 @@ class RunFolder:
 
     def _read(self, path: Path, tensors: dict[str, Tensor], shard: Shard) -> None:
         try:
-            stored, _ = read_tensors(path)
+            stored = read_tensors(path)
         except DihedralError as error:
             raise DihedralError(f"{error}; {RESTART}") from None
         for name, tensor in tensors.items():

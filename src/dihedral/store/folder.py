@@ -249,7 +249,7 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
     entities = None if "paths" in files else _load_entities(folder, manifest)
     if kind not in STORED_MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
-    tensors = read_tensors(folder / files["relations"])[0]
+    tensors = read_tensors(folder / files["relations"])
     if ("codes" in tensors) != STORED_MODELS[kind].is_discrete:
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
     graph = load_graph(folder, manifest)  # checks the number of relations, before memory for so many is allocated
@@ -263,7 +263,7 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
     elif not isinstance(relations, BlockRelations):
         raise DihedralError(f"relations in {str(folder)!r} are not 2x2 blocks, which a path model needs")
     else:
-        tables, settings = read_tensors(folder / files["paths"])[0], manifest.settings
+        tables, settings = read_tensors(folder / files["paths"]), manifest.settings
         model = PathModel.restored(relations, settings["steps"], tables)
         source = PathScorer(model.requires_grad_(False).to(device), graph.train_index)
     measured = _read_measured(folder, files)
@@ -308,7 +308,7 @@ def _read_calibration(content: Any, relations: Vocabulary) -> tuple[Calibration 
 def _load_entities(folder: Path, manifest: Manifest) -> Tensor:
     """The entity table float32 [N, 2L]; a single float32 shard stays mapped."""
     width, dtype = manifest.dimension, _DTYPES.get(manifest.dtype)
-    shards = [read_tensors(folder / name)[0]["entities"] for name in manifest.shards]
+    shards = [read_tensors(folder / name)["entities"] for name in manifest.shards]
     for name, shard in zip(manifest.shards, shards, strict=True):
         if shard.dtype != dtype or shard.ndim != 2 or shard.shape[1] != width:
             found = f"{str(shard.dtype).removeprefix('torch.')} {list(shard.shape)}"
@@ -342,7 +342,7 @@ def saved_options(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     shard_mb = None
     if len(manifest.shards) > 1:
-        first = read_tensors(folder / manifest.shards[0])[0]["entities"]
+        first = read_tensors(folder / manifest.shards[0])["entities"]
         shard_mb = (first.numel() * first.element_size() + 4096) / 2**20
     return {"dtype": manifest.dtype, "shard_mb": shard_mb}
 

@@ -138,12 +138,8 @@ class Reviews:
         with self._current() as decisions:
             return {each.fact: each.probability for each in decisions if each.probability is not None}
 
-    def opinion(self, fact: Fact, reviewer: str) -> Decision | None:
-        """The latest decision of one reviewer about a fact."""
-        return self.opinions(reviewer).get(fact)
-
     def opinions(self, reviewer: str) -> dict[Fact, Decision]:
-        """The latest decisions of one reviewer."""
+        """The latest decision of one reviewer about each fact."""
         with self._current() as decisions:
             return {each.fact: each for each in decisions if each.reviewer == reviewer}
 

@@ -125,7 +125,7 @@ def decide(served: ServedModel, request: Request, body: schemas.ReviewRequest) -
         reviews.add(make_decision(served.predictor, fact, body.decision, body.reviewer, body.note))
     else:
         raise DihedralError(f"the decision {body.decision!r} is about a fact; give its head, relation and tail")
-    stands = reviews.standing().get(fact) or reviews.opinion(fact, clean(body.reviewer))
+    stands = reviews.standing().get(fact) or reviews.opinions(clean(body.reviewer)).get(fact)
     return schemas.DecidedResponse(
         fact=schemas.ReviewFact(**schemas.named(fact), decision=stands), undone=undone, counts=_counts(reviews)
     )
