@@ -47,7 +47,7 @@ def test_wide_shows_everything(capsys, monkeypatch):
     monkeypatch.setattr(output.console, "width", 30)
     output.print_table("", HEADER, ROWS)
     assert ROWS[0][2] not in capsys.readouterr().out
-    monkeypatch.setattr(output.settings, "wide", True)
+    monkeypatch.setitem(output.settings, "wide", True)
     output.print_table("", HEADER, ROWS)
     assert ROWS[0][2] in capsys.readouterr().out
 

@@ -11,8 +11,13 @@ import pytest
 from dihedral.runtime import interruption
 from dihedral.runtime.interruption import InterruptedWorkError, Interruption, interruptible
 from dihedral.serve import batching
-from dihedral.serve.batching import BATCH_SECONDS, Batcher, relation_answers
+from dihedral.serve.batching import BATCH_SECONDS, Batcher, answer
 from dihedral.serve.schemas import PredictQuestion
+
+
+def alone(predictor, question):
+    """The answers to one question."""
+    return predictor.predict(**question.model_dump(include=set(PredictQuestion.model_fields)))
 
 
 def make_questions(served) -> list[PredictQuestion]:
@@ -39,7 +44,7 @@ def test_batched_answers_match_single_questions(models):
         return await asyncio.gather(*(batcher.submit([each]) for each in questions))
 
     for asked, (found,) in zip(questions, asyncio.run(submit()), strict=True):
-        expected = asked.answer(served.predictor)
+        expected = alone(served.predictor, asked)
         assert [(p.head, p.tail, p.known) for p in found] == [(p.head, p.tail, p.known) for p in expected]
         assert [p.score for p in found] == pytest.approx([p.score for p in expected], rel=1e-4)
     assert sizes == [len(questions)]  # all arrive before the worker starts
@@ -125,10 +130,10 @@ def test_questions_for_relations_are_answered_together_as_alone(models, monkeypa
         for head, tail in ((a, b), (b, a), (a, a))
         for top, known in ((1, "include"), (4, "exclude"), (1000, "exclude"))
     ]
-    expected = [each.answer(predictor) for each in questions]
+    expected = [alone(predictor, each) for each in questions]
     products, score = [], type(predictor.scorer).score
     monkeypatch.setattr(type(predictor.scorer), "score", lambda *given: products.append(1) or score(*given))
-    found = relation_answers(predictor, questions)
+    found = answer(predictor, questions)
     assert len(products) == 3  # one for each pair of options
     for one, other in zip(found, expected, strict=True):
         assert [p[:3] for p in one] == [p[:3] for p in other] and [p.known for p in one] == [p.known for p in other]

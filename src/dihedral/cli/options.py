@@ -12,14 +12,9 @@ from dihedral.io.table_files import check_table_path
 from dihedral.runtime.threads import use_threads
 
 
-def _use_wide(wide: bool) -> bool:
-    output.settings.wide = wide
-    return wide
-
-
-def _use_verbose(verbose: bool) -> bool:
-    output.settings.verbose = verbose
-    return verbose
+def _set(context: typer.Context, option: typer.CallbackParam, value: bool) -> bool:
+    output.settings[str(option.name)] = value
+    return value
 
 
 def _check_table_file(path: Path | None) -> Path | None:
@@ -29,8 +24,8 @@ def _check_table_file(path: Path | None) -> Path | None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one line per result.")]
-Wide = Annotated[bool, typer.Option("--wide", help="Print tables wider than the terminal.", callback=_use_wide)]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_use_verbose)]
+Wide = Annotated[bool, typer.Option("--wide", help="Print tables wider than the terminal.", callback=_set)]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print technical details.", callback=_set)]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 Data = Annotated[str, typer.Argument(help="A benchmark, folder, archive or file (text, JSON lines, Parquet, RDF).")]
 OtherGraph = Annotated[

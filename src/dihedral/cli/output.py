@@ -29,14 +29,7 @@ console = Console()
 notes = Console(stderr=True)
 
 
-class Settings:
-    """What --wide and --verbose set."""
-
-    wide = False
-    verbose = False
-
-
-settings = Settings()
+settings = {"wide": False, "verbose": False}  # what the options of these names set
 
 MAX_CELL = 1000  # characters of a cell in a table
 LEAST = ("precision_high", "precision_low", "score", "question", "relation")  # columns, the least important first
@@ -55,7 +48,7 @@ def say(text: str, style: str | None = None) -> None:
 
 def detail(text: str) -> None:
     """Print literal text on stderr if --verbose is given."""
-    if settings.verbose:
+    if settings["verbose"]:
         remark(text)
 
 
@@ -173,7 +166,7 @@ def _cell_text(value: Any, shown: Callable[[str], str]) -> str:
 
 def _is_whole() -> bool:
     """Whether tables are shown whole: where --wide is given, and in files and pipes."""
-    return settings.wide or not sys.stdout.isatty()
+    return settings["wide"] or not sys.stdout.isatty()
 
 
 def print_found(

@@ -17,11 +17,10 @@ from time import perf_counter
 
 import anyio
 
-from dihedral.graph.steps import SIDES, Side
 from dihedral.predict.predictor import Prediction, Predictor
 from dihedral.probability.ordering import POOL
 from dihedral.runtime.interruption import Interruption, SharedInterruption, current, interruptible
-from dihedral.scoring.questions import Known, Order
+from dihedral.scoring.questions import PARTS, Known, Order, Part, missing_part
 from dihedral.serve.schemas import PredictQuestion
 from dihedral.serve.served_model import ServedModel
 from dihedral.serve.workers import BusyError
@@ -93,7 +92,7 @@ class Batcher:
             started, questions = perf_counter(), [each.question for each in batch]
             try:
                 with interruptible(SharedInterruption([each.limit for each in batch])):
-                    answers = await anyio.to_thread.run_sync(answer, self.served, questions, limiter=limiter)
+                    answers = await anyio.to_thread.run_sync(answer, self.served.predictor, questions, limiter=limiter)
             except Exception as error:  # noqa: BLE001  passed to each request of the batch; the next batch continues
                 for each in batch:
                     if not each.answer.done():
@@ -106,33 +105,22 @@ class Batcher:
                     each.answer.set_result(found)
 
 
-def relation_answers(predictor: Predictor, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
-    """Answer questions for a relation, with one product per group of equal options."""
-    groups: dict[tuple[int, Known], list[int]] = defaultdict(list)
-    for i, asked in enumerate(questions):
-        groups[asked.top, asked.known].append(i)
+def answer(predictor: Predictor, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
+    """Answer questions, with one product per group of equal options and, with `among`, relation."""
+    groups: dict[tuple[Part, int, Known, str, Order, str | None], list[int]] = defaultdict(list)
     answers: list[list[Prediction]] = [[] for _ in questions]
-    for (top, known), numbers in groups.items():
-        heads, tails = ([str(getattr(questions[i], side)) for i in numbers] for side in SIDES)
-        for i, found in zip(numbers, predictor.predict_relations(heads, tails, top=top, known=known), strict=True):
-            answers[i] = found
-    return answers
-
-
-def answer(served: ServedModel, questions: Sequence[PredictQuestion]) -> list[list[Prediction]]:
-    """Answer questions for an entity, with one product per group of equal options and, with `among`, relation."""
-    groups: dict[tuple[Side, int, Known, str, Order, str | None], list[int]] = defaultdict(list)
-    answers: list[list[Prediction]] = [[] for _ in questions]
-    predictor = served.predictor
     for i, asked in enumerate(questions):
-        side: Side = "head" if asked.head is None else "tail"
+        part = missing_part(asked.head, asked.relation, asked.tail)
         limited_by = asked.relation if asked.among != "all" else None
-        groups[side, asked.top, asked.known, asked.among, asked.order, limited_by].append(i)
-    for (side, top, known, among, order, limited_by), numbers in groups.items():
-        allowed = None if limited_by is None else predictor.allowed(among, limited_by, side)
-        anchors = [str(questions[i].tail if side == "head" else questions[i].head) for i in numbers]
-        relations = [str(questions[i].relation) for i in numbers]
-        found = predictor.predict_many(side, anchors, relations, top=top, known=known, allowed=allowed, order=order)
+        groups[part, asked.top, asked.known, asked.among, asked.order, limited_by].append(i)
+    for (part, top, known, among, order, limited_by), numbers in groups.items():
+        heads, relations, tails = ([str(getattr(questions[i], each)) for i in numbers] for each in PARTS)
+        if part == "relation":
+            found = predictor.predict_relations(heads, tails, top=top, known=known)
+        else:
+            anchors = heads if part == "tail" else tails
+            allowed = None if limited_by is None else predictor.allowed(among, limited_by, part)
+            found = predictor.predict_many(part, anchors, relations, top=top, known=known, allowed=allowed, order=order)
         for i, predictions in zip(numbers, found, strict=True):
             answers[i] = predictions
     return answers

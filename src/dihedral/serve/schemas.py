@@ -71,10 +71,6 @@ class PredictQuestion(RequestModel):
         "auto", description="Order of the answers; auto is the one that ranked the valid triples better."
     )
 
-    def answer(self, model: predictor.Predictor) -> list[predictor.Prediction]:
-        """The answers of a model to this question alone."""
-        return model.predict(**self.model_dump(include=set(PredictQuestion.model_fields)))
-
 
 class PredictRequest(PredictQuestion):
     """One question."""

@@ -16,7 +16,7 @@ from dihedral.errors import DihedralError
 from dihedral.predict.predictor import Prediction
 from dihedral.scoring.questions import check_options, missing_part
 from dihedral.serve import schemas
-from dihedral.serve.batching import Batcher, relation_answers
+from dihedral.serve.batching import Batcher, answer
 from dihedral.serve.routes.common import (
     ERROR_RESPONSES,
     ModelParam,
@@ -68,7 +68,7 @@ async def _answers(
     answers = iter(await batcher.submit([each for each in questions if each.relation is not None]))
     pairs = [each for each in questions if each.relation is None]
     queues, predictor = request.app.state.queues, batcher.served.predictor
-    relations = iter(await queues["heavy"].run(partial(relation_answers, predictor, pairs)) if pairs else ())
+    relations = iter(await queues["heavy"].run(partial(answer, predictor, pairs)) if pairs else ())
     return [next(relations if each.relation is None else answers) for each in questions]
 
 
@@ -119,8 +119,7 @@ def fold_in(served: ServedModel, body: schemas.FoldInRequest) -> schemas.Predict
     _each("fact", body.facts, lambda fact: _check_names(served, (fact.head, fact.tail), fact.relation, names))
     _check_batch(served, body.questions, names)
     grown = served.predictor.update(add=[(fact.head, fact.relation, fact.tail) for fact in body.facts])
-    answers = _each("question", body.questions, lambda question: question.answer(grown))
-    return schemas.PredictBatchResponse(answers=answers)
+    return schemas.PredictBatchResponse(answers=answer(grown, body.questions))
 
 
 @endpoint(router, "/classify", methods=("POST",))
