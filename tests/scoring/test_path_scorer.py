@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -84,7 +85,7 @@ def test_questions_that_nobody_waits_for_are_not_answered(scorer, monkeypatch):
     monkeypatch.setattr("dihedral.engine.compiled._threads", 1)
     entities = torch.arange(40)
     with interruptible(limit):
-        for ask in (scorer.rows(), scorer.top):
+        for ask in (scorer.rows(), partial(scorer.top, count=10)):
             with pytest.raises(InterruptedWorkError, match="the client has gone"):
                 ask(entities, torch.zeros_like(entities))
     assert parts == [ROWS_PER_TASK]

@@ -124,7 +124,8 @@ def materialise(
         report(number, 2 * len(rules))
         counted.append(counter.count(rule))
     kept = [rule for rule in counted if rule.counts and rule.counts.support >= min_support]
-    kept = sorted((rule for rule in kept if rule.confidence >= min_confidence), key=_rank)
+    kept = [rule for rule in kept if rule.confidence >= min_confidence]
+    kept.sort(key=lambda rule: (-rule.confidence, -(rule.counts.support if rule.counts else 0), str(rule)))
     most = sum(rule.counts.pairs - rule.counts.support for rule in kept if rule.counts)
     if most > MAX_DERIVED:
         raise DihedralError(
@@ -138,10 +139,6 @@ def materialise(
         triples.append(found)
         bindings.append(binding)
     return _best(graph, kept, np.concatenate(triples), bindings)
-
-
-def _rank(rule: HornRule) -> tuple[float, int, str]:
-    return -rule.confidence, -(rule.counts.support if rule.counts else 0), str(rule)
 
 
 def _new_facts(counter: RuleCounter, rule: HornRule) -> tuple[Triples, NDArray[np.int64]]:

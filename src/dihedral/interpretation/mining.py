@@ -274,7 +274,8 @@ class RuleMiner:
         longer = self._best(self._promising(self._longer(chains.joined)), None) if length == 3 else []
         full = len(found) + self.top
         for body, head, score in longer:
-            if len(found) == full or (self.sort == "belief" and score <= self._least(found)):
+            least = sorted(found, reverse=True)[self.top - 1][0] if len(found) >= self.top else -np.inf
+            if len(found) == full or (self.sort == "belief" and score <= least):
                 break  # the list is full, and what follows scores less
             if not self.pruning.is_new(body, head):
                 continue
@@ -285,10 +286,6 @@ class RuleMiner:
                 found.append((value, score, body, head))
         found = sorted(found, key=lambda rule: -rule[0])[: self.top]
         return [self._composition(body, head, score) for _, score, body, head in found]
-
-    def _least(self, found: list[tuple[float, float, Steps, int]]) -> float:
-        """What a further rule must exceed to be among the best."""
-        return sorted(found, reverse=True)[self.top - 1][0] if len(found) >= self.top else -np.inf
 
     def _longer(self, joined: Any) -> Ids:
         """Bodies of three steps whose parts join enough pairs; those that join most.

@@ -172,7 +172,6 @@ class Predictor:
         """Another graph's triples with this model's ids; a name that the model does not know is an error."""
         if graph.entities == self.graph.entities and graph.relations == self.graph.relations:
             return graph
-
         entity = self.graph.entities.ids(list(graph.entities))
         relation = self.graph.relations.ids(list(graph.relations))
         columns = (graph.split(split).T for split in SPLITS)
@@ -307,14 +306,9 @@ class Predictor:
         triples, scores, is_known = (torch.cat(each) for each in zip(*parts, strict=True))
         listed = scores > float("-inf")
         likely = iter(self.probabilities(triples[listed], scores[listed]))
-        named = zip(
-            self.graph.names_of(triples[listed].cpu().numpy()),
-            scores[listed].tolist(),
-            is_known[listed].tolist(),
-            likely,
-            strict=True,
-        )
-        found = (Prediction(*triple, *values) for triple, *values in named)
+        names = self.graph.names_of(triples[listed].cpu().numpy())
+        columns = names, scores[listed].tolist(), is_known[listed].tolist(), likely
+        found = (Prediction(*triple, *values) for triple, *values in zip(*columns, strict=True))
         return [Results(islice(found, number), self.graph) for number in listed.sum(1).tolist()]
 
     def ask(self, query: AnyQuery, **options: Any) -> Results[Answer]:

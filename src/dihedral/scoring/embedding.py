@@ -15,21 +15,23 @@ from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models import BlockRelations, Model
 from dihedral.runtime.distributed import any_rank
 from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer
-from dihedral.scoring.selection import count_ranks, top_of_tiles
+from dihedral.scoring.selection import TiledScorer, count_ranks
 
 CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
 ROW_ENTITIES = 1024  # the same for few questions, of which rows are wanted
 CHUNK = 1 << 14  # triples scored at a time
 
 
-class EmbeddingScorer:
+class EmbeddingScorer(TiledScorer):
     """A model with its operators and candidates prepared for scoring (`scoring.scorer.Scorer`)."""
 
     max_questions = math.inf
 
     def __init__(self, model: Model) -> None:
         self.model, self.device = model, model.entities.device
-        self.num_entities, self.num_relations = model.num_entities, model.num_relations
+        self.num_entities, self.num_relations, self.shard = model.num_entities, model.num_relations, model.shard
+        self.row_bytes = 4 * self.shard.max_rows
+        self.max_rows = 1 << 31 if self.device.type == "cuda" else CPU_QUESTIONS  # on a GPU, memory alone limits them
         self.operators = model.relations.exact().detach()
 
     @property
@@ -50,7 +52,7 @@ class EmbeddingScorer:
         found = [torch.zeros(0, device=self.device)]
         for part in triples.long().to(self.device).split(CHUNK) if len(triples) else ():
             heads, relations, tails = part.unbind(-1)
-            candidates = self.model.relations.candidates(self.model.shard.rows(self.entities, tails))
+            candidates = self.model.relations.candidates(self.shard.rows(self.entities, tails))
             found.append((self.queries(heads, relations) * candidates).sum(-1))
         return torch.cat(found)
 
@@ -70,7 +72,7 @@ class EmbeddingScorer:
     @torch.no_grad()
     def queries(self, entities: Tensor, steps: Tensor) -> Tensor:
         """The query vectors [n, width] of questions (entities [n], steps [n])."""
-        return self.queries_from(self.model.shard.rows(self.entities, entities), steps)
+        return self.queries_from(self.shard.rows(self.entities, entities), steps)
 
     def queries_from(self, vectors: Tensor, steps: Tensor) -> Tensor:
         """The query vectors [n, width] of steps [n] from vectors [n, 2L]; differentiable.
@@ -89,20 +91,13 @@ class EmbeddingScorer:
         forwards = queries(self.operators, relation, vectors, "tail")
         return torch.where(backwards[:, None], queries(self.operators, relation, vectors, "head"), forwards)
 
-    def tile_rows(self, memory_mb: int = MEMORY_MB) -> int:
-        """How many rows of scores to hold at a time; the same on all ranks."""
-        if memory_mb < 1:
-            raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
-        rows = max(1, memory_mb * 2**20 // (4 * self.model.shard.max_rows))
-        return rows if self.device.type == "cuda" else min(rows, CPU_QUESTIONS)
-
     def _scratch(self, questions: int) -> Tensor:
         """Memory for scores on a CPU: page faults in a new large tensor can cost more than the product."""
         return self.candidates.new_empty(0 if self.candidates.is_cuda else max(2, questions) * len(self.candidates))
 
     @torch.no_grad()
     def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
-        """Scores of all candidates, tile by tile: the questions, and their scores [n, N], which the next overwrites."""
+        """As `TiledScorer.tiles`; the next scores overwrite the last."""
         rows = self.tile_rows(memory_mb)
         scratch = self._scratch(min(rows, len(entities)))
         for start in range(0, len(entities), rows):
@@ -120,17 +115,6 @@ class EmbeddingScorer:
 
         return score
 
-    # --- the best answers ----------------------------------------------------------------------
-
-    @torch.no_grad()
-    def top(
-        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
-        allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The best answers of questions (entities [n], steps [n]), as `Scorer.top` says."""
-        tiles, shard = self.tiles(entities, steps, memory_mb), self.model.shard
-        return top_of_tiles(tiles, entities, steps, count, shard, exclude=exclude, allowed=allowed)
-
     # --- ranks ---------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -139,7 +123,7 @@ class EmbeddingScorer:
     ) -> tuple[Tensor, Tensor]:
         """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
         is_broken = not bool(torch.isfinite(self.candidates).all() and torch.isfinite(self.operators).all())
-        if not self.model.shard.is_single:  # the ranks decide together; one of them may rank a whole model alone
+        if not self.shard.is_single:  # the ranks decide together; one of them may rank a whole model alone
             is_broken = any_rank(is_broken, self.device)
         if is_broken:
             raise DihedralError("the model holds numbers that are not finite; it cannot be ranked")
@@ -158,7 +142,7 @@ class EmbeddingScorer:
             question, row = torch.unique_consecutive(key, return_inverse=True)
             asked = question // num_steps, question % num_steps
             scores = score_all(self.queries(*asked), self.candidates, scratch)
-            greater[part], equal[part] = count_ranks(scores, targets[part], *known(*asked), self.model.shard, row)
+            greater[part], equal[part] = count_ranks(scores, targets[part], *known(*asked), self.shard, row)
         return greater, equal
 
 

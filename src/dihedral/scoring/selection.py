@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from dihedral.engine import compiled
 from dihedral.errors import DihedralError
 from dihedral.runtime.distributed import Shard
-from dihedral.scoring.scorer import AnswerLookup
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup
 
 BLOCK = 64  # entities that are represented by their maximum in the search for the best
 
@@ -31,26 +32,44 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return ids.gather(1, best.indices), best.values
 
 
-def top_of_tiles(
-    tiles: Iterator[tuple[slice, Tensor]], entities: Tensor, steps: Tensor, count: int, shard: Shard, *,
-    exclude: AnswerLookup | None, allowed: Tensor | None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`Scorer.top` of questions, from tiles of their scores, which are overwritten; shard: the candidates."""
-    if count < 1:
-        raise DihedralError(f"count is {count}; ask for at least 1 answer")
-    count, found = min(count, shard.num_rows), []
-    for part, scores in tiles:
-        if exclude is not None:
-            row, answer = exclude(entities[part], steps[part])
-            place, answer = shard.find(answer)
-            scores[row[place], answer] = float("-inf")
-        if allowed is not None:
-            scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
-        found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
-    if not found:
-        return steps.long().new_empty(0, count), steps.new_empty(0, count, dtype=torch.float32)
-    ids, values = zip(*found, strict=True)
-    return torch.cat(ids), torch.cat(values)
+class TiledScorer(ABC):
+    """A scorer that scores some questions at a time with all candidates."""
+
+    shard: Shard  # the candidates of this process
+    row_bytes: int  # memory for one question
+    max_rows: int  # questions of a tile
+
+    def tile_rows(self, memory_mb: int = MEMORY_MB) -> int:
+        """How many questions to score at a time; the same on all ranks."""
+        if memory_mb < 1:
+            raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
+        return max(1, min(self.max_rows, memory_mb * 2**20 // self.row_bytes))
+
+    @abstractmethod
+    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
+        """Scores of all candidates, tile by tile: the questions, and their scores [n, N], which may be overwritten."""
+
+    @torch.no_grad()
+    def top(
+        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
+        allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The best answers of questions (entities [n], steps [n]), as `Scorer.top` says."""
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 answer")
+        count, found, shard = min(count, self.shard.num_rows), [], self.shard
+        for part, scores in self.tiles(entities, steps, memory_mb):
+            if exclude is not None:
+                row, answer = exclude(entities[part], steps[part])
+                place, answer = shard.find(answer)
+                scores[row[place], answer] = float("-inf")
+            if allowed is not None:
+                scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
+            found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
+        if not found:
+            return steps.long().new_empty(0, count), steps.new_empty(0, count, dtype=torch.float32)
+        ids, values = zip(*found, strict=True)
+        return torch.cat(ids), torch.cat(values)
 
 
 def count_ranks(
