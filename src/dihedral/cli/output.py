@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColu
 from rich.text import Text
 
 from dihedral.elements.shares import ComponentShare
+from dihedral.evaluation.metrics import METRICS
 from dihedral.graph import Graph, load_graph
 from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.triples import SPLITS
@@ -38,7 +39,6 @@ MIN_TEXT, MIN_TEXTS = 14, 36  # that a column of text, and all of them, should h
 MIN_CUT = 5  # the narrowest column
 _LABELLED = re.compile(r"([^()]*\S) (\([^\s()]+\))", re.DOTALL)  # a label with its id
 _NUMBER = re.compile(r"-?[\d.,]*%?|yes|no|true|false")
-METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 
 def say(text: str, style: str | None = None) -> None:

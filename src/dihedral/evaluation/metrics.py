@@ -22,6 +22,7 @@ from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 HITS = (1, 3, 10)
+METRICS = ("mrr", *(f"hits@{k}" for k in HITS), "mr")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def summarise(ranks: Ranks, ties: Ties = "realistic") -> dict[str, float]:
     """MRR, Hits@1/3/10 and mean rank; NaN if there are no ranks."""
     values = getattr(ranks, ties)
     if len(values) == 0:
-        return dict.fromkeys(("mrr", *(f"hits@{k}" for k in HITS), "mr"), float("nan"))
+        return dict.fromkeys(METRICS, float("nan"))
     return {
         "mrr": float((1 / values).mean()),
         **{f"hits@{k}": float((values <= k).mean()) for k in HITS},
@@ -116,9 +117,8 @@ class Evaluation(Tabular):
         report = self.to_dict()
         rows = {"both sides": report["both"], "heads": report["head"], "tails": report["tail"]}
         rows |= {name: each["both"] for name, each in report["per_category"].items()}
-        keys = ("mrr", *(f"hits@{k}" for k in HITS), "mr")
         title = f"{self.split}, {len(self.triples):,} facts, filtered, in order of {self.order}"
-        return table(("", *keys), [[name, *(row[key] for key in keys)] for name, row in rows.items()], title)
+        return table(("", *METRICS), [[name, *(row[key] for key in METRICS)] for name, row in rows.items()], title)
 
     def __repr__(self) -> str:
         size = f"{len(self.triples)} triples" + (f" of {self.drawn_from}" if self.drawn_from else "")

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 from dihedral.errors import DihedralError, optional_module
+from dihedral.evaluation.metrics import METRICS
 from dihedral.learn.loop import Callback, Event
 
 LOGGED = ("loss", "valid_mrr", "triples_per_second", "temperature")  # from epoch events
-METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 
 Scalars = dict[str, float]
 

@@ -10,8 +10,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from dihedral.graph import Graph
 from dihedral.io.files import make_folder
 from dihedral.io.jsonl import append_line, write_lines
 from dihedral.learn.checkpoint import Identity, RunFolder, RunState, run_identity
+from dihedral.learn.defaults import num_threads
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, any_rank
+from dihedral.runtime.threads import at_most
 from dihedral.scoring.scorer import Scorer
 from dihedral.store.trained import TrainedModel
 
@@ -150,7 +152,7 @@ class Run:
         about = {"graph": self.graph.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
         self.callback({"event": "start", "epoch": self.state.epoch, "epochs": self.recipe.epochs, **about})
         self.clock.begin(self.state.seconds - self.state.limited_from)
-        with catch_interrupt() as interrupted:
+        with at_most(num_threads(self.recipe, self.graph, self.device)), catch_interrupt() as interrupted:
             while not self.stopped_by:
                 if not self.run_epoch(interrupted):
                     self.save_checkpoint()
@@ -327,6 +329,23 @@ class Clock:
     def is_up(self, seconds: float) -> bool:
         """Whether the time does not suffice for work of some seconds."""
         return time.monotonic() + seconds > self.deadline
+
+
+@contextmanager
+def announcing(callback: Callback | Sequence[Callback], progress: bool) -> Iterator[Callback]:
+    """A function that passes events to one or several callbacks and, if wanted, to the progress display."""
+    callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
+    with ExitStack() as stack:
+        if progress:
+            from dihedral.learn.loggers import show_progress  # which loads rich
+
+            callbacks.append(stack.enter_context(show_progress()))
+
+        def announce(event: Event) -> None:
+            for each in callbacks:
+                each(event)
+
+        yield announce
 
 
 class Interrupted(KeyboardInterrupt):

@@ -15,6 +15,7 @@ from dihedral.engine.cuda import CapturedStep
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph, GraphIndex
 from dihedral.learn.loop import Parameters, Run
+from dihedral.learn.path_trainer import PathTrainer
 from dihedral.models import Model, build_model, restore_relations
 from dihedral.models.dihedral import temperature_at
 from dihedral.objectives.base import grouped
@@ -129,6 +130,11 @@ class Trainer(Run):
         about = relations.num_relations, recipe.dimension, relations.settings()
         kept = restore_relations(recipe.model, stored, *about)
         return Model(self.model.entities.detach(), kept.to(self.device), self.shard).requires_grad_(False)
+
+
+def make_run(graph: Graph, recipe: Recipe, **options: Any) -> Run:
+    """The run of a recipe, of a path model or of embeddings; options: those of `Run`, such as seed."""
+    return (PathTrainer if recipe.objective == "paths" else Trainer)(graph, recipe, **options)
 
 
 def build_objective(recipe: Recipe, model: Model, graph: Graph) -> LogisticLoss | SoftmaxLoss:

@@ -15,17 +15,15 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.io.files import read_json
 from dihedral.learn.checkpoint import MAY_CHANGE_ON_RESUME, RunFolder, find_difference, run_identity
-from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, in_words, num_threads
+from dihedral.learn.defaults import DEFAULT_MINUTES, choose_recipe, in_words
 from dihedral.learn.finish import finish, try_to_fit_probabilities
-from dihedral.learn.loop import Callback, Event, Run
-from dihedral.learn.path_trainer import PathTrainer
-from dihedral.learn.trainer import Trainer
+from dihedral.learn.loop import Callback, Run, announcing
+from dihedral.learn.trainer import make_run
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe, load_recipe
 from dihedral.predict.predictor import Predictor, load
 from dihedral.runtime.device import choose_device
 from dihedral.runtime.distributed import any_rank, joined, on_rank_zero, rank, restarted, world_size
-from dihedral.runtime.threads import at_most
 from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.folder import check_options, describe, save_model
 from dihedral.store.manifest import holds_model
@@ -80,33 +78,23 @@ def train(
     folder = Path(out) if out is not None else None
     if folder is None and world_size() > 1:
         raise DihedralError(f"{world_size()} processes train one model, which needs an output folder; give `out`")
-    callbacks: list[Callback] = [callback] if callable(callback) else list(callback)
     if rank() > 0:  # rank zero reports for all
-        callbacks, progress = [], False
-
-    def announce(event: Event) -> None:
-        for each in callbacks:
-            each(event)
-
+        callback, progress = (), False
     with ExitStack() as stack:
         here = stack.enter_context(joined(choose_device(device)))
-        is_restart = folder is not None and any_rank(_was_begun(folder), here)
+        begun = rank() == 0 and restarted() and folder is not None and RunFolder(folder).begun_by_this_launch()
+        is_restart = folder is not None and any_rank(begun, here)
         if folder is not None and holds_model(folder) and not overwrite:
             finished, overwrite = _finished(folder, graph, wanted, seed, here, resume or is_restart), True
             if not RunFolder(folder).checkpoint.exists():  # otherwise its time was up
                 return finished
-        if progress:
-            from dihedral.learn.loggers import show_progress
-
-            callbacks.append(stack.enter_context(show_progress()))
-        kind = PathTrainer if wanted.objective == "paths" else Trainer
-        trainer = kind(
+        announce = stack.enter_context(announcing(callback, progress))
+        trainer = make_run(
             graph, wanted, seed=seed, device=here, out=folder, checkpoint_minutes=checkpoint_minutes, minutes=minutes,
             callback=announce,
         )  # fmt: skip
         _begin(trainer, stack, resume=resume, is_restart=is_restart, overwrite=overwrite, progress=progress)
-        with at_most(num_threads(wanted, graph, here)):
-            trainer.run()
+        trainer.run()
         trained = finish(trainer)
         if trainer.shard.is_single:
             try_to_fit_probabilities(trained, seed)
@@ -123,11 +111,6 @@ def begun_recipe(out: str | Path, chosen: Recipe, settings: Mapping[str, Any]) -
         begun = describe(folder) if is_model else read_json(RunFolder(folder).checkpoint)["identity"]
         chosen = chosen.replace(**begun["recipe"]).replace(**settings)
     return chosen
-
-
-def _was_begun(folder: Path) -> bool:
-    """Whether this is rank zero after a restart by torchrun, and the run in the folder belongs to the same launch."""
-    return rank() == 0 and restarted() and RunFolder(folder).begun_by_this_launch()
 
 
 def _begin(trainer: Run, stack: ExitStack, *, resume: bool, is_restart: bool, overwrite: bool, progress: bool) -> None:

@@ -30,8 +30,7 @@ from dihedral.io.files import make_folder, write_json
 from dihedral.io.locks import lock_folder
 from dihedral.learn.checkpoint import find_difference, run_identity
 from dihedral.learn.loop import Callback, Event, catch_interrupt, on_interrupt
-from dihedral.learn.path_trainer import PathTrainer
-from dihedral.learn.trainer import Trainer
+from dihedral.learn.trainer import make_run
 from dihedral.objectives.recipe import Recipe, write_recipe
 from dihedral.runtime.device import choose_device
 from dihedral.tune.space import Space, Values, combinations, with_both_lr
@@ -237,8 +236,7 @@ def _train_trial(task: Search, stop: threading.Event, callback: Callback | None,
         recipe = task.recipe.adapt(**settings)  # a searched model may ignore some searched settings
         about = f"trial {trial.number} of a search on {task.graph.name} around {task.recipe.name}, seed {seed}"
         trial.set_user_attr("recipe", recipe.replace(name=f"{task.graph.name}-{trial.number}", about=about).to_dict())
-        kind = PathTrainer if recipe.objective == "paths" else Trainer
-        trainer = kind(task.graph, recipe, seed=seed, device=choose_device(task.device), callback=on_event)
+        trainer = make_run(task.graph, recipe, seed=seed, device=choose_device(task.device), callback=on_event)
         try:
             trainer.run()
         finally:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +21,13 @@ from typing import Any
 from dihedral.errors import DihedralError, check_seed
 from dihedral.graph.changes import Change, change_graph, read_facts
 from dihedral.learn.checkpoint import RunFolder
-from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish, measure, try_to_fit_probabilities, use_reviews
-from dihedral.learn.loop import Callback, Event
-from dihedral.learn.path_trainer import PathTrainer
-from dihedral.learn.trainer import Trainer
+from dihedral.learn.loop import Callback, announcing
+from dihedral.learn.trainer import make_run
 from dihedral.models import Model
 from dihedral.objectives.recipe import Recipe
 from dihedral.probability.corrections import usable
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.threads import at_most
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.folder import load_model, save_model, saved_options
@@ -75,8 +72,7 @@ def update(
     has_paths = isinstance(trained.scorer, PathScorer)
     retrain = retrain or (not has_paths and bool(len(change.removed) or change.num_new_relations))
     if retrain:
-        callbacks = [callback] if callable(callback) else list(callback)
-        result = _train_again(trained, change, seed, callbacks, progress)
+        result = _train_again(trained, change, seed, callback, progress)
         epochs = result.metrics["epochs"]
     else:
         source, epochs = _changed_paths(trained, change, seed) if has_paths else (_placed(trained, change, seed), 0)
@@ -131,28 +127,17 @@ def _placed(trained: TrainedModel, change: Change, seed: int) -> Model:
 
 
 def _train_again(
-    trained: TrainedModel, change: Change, seed: int, callbacks: Sequence[Callback], progress: bool
+    trained: TrainedModel, change: Change, seed: int, callback: Callback | Sequence[Callback], progress: bool
 ) -> TrainedModel:
     """A new model of the changed graph, by the recipe of the old one."""
     recipe = _recipe(trained)
     if trained.metrics.get("stopped_by") == "minutes":  # as many epochs as there was time for
         recipe = recipe.replace(epochs=int(trained.metrics.get("epochs", 0)) or recipe.epochs)
     first = trained.metrics.get("seed")  # from a file
-    with ExitStack() as stack:
-        if progress:
-            from dihedral.learn.loggers import show_progress
-
-            callbacks = [*callbacks, stack.enter_context(show_progress())]
-
-        def announce(event: Event) -> None:
-            for each in callbacks:
-                each(event)
-
-        kind = PathTrainer if isinstance(trained.scorer, PathScorer) else Trainer
-        seed += first if isinstance(first, int) else 0
-        trainer = kind(change.after, recipe, seed=seed, device=trained.device, callback=announce)
-        with at_most(num_threads(recipe, change.after, trained.device)):
-            trainer.run()
+    seed += first if isinstance(first, int) else 0
+    with announcing(callback, progress) as announce:
+        trainer = make_run(change.after, recipe, seed=seed, device=trained.device, callback=announce)
+        trainer.run()
     new = finish(trainer)
     return replace(new, recipe=trained.recipe, metrics=_about(trained) | new.metrics)
 
