@@ -29,6 +29,7 @@ from dihedral.cli.output import (
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.explanations import explain
+from dihedral.io.files import check_suffix
 from dihedral.predict import completion
 from dihedral.predict.completion import read_questions
 from dihedral.predict.predictor import Predictor
@@ -162,8 +163,7 @@ def explain_command(
     Example: dihedral explain out/demo man_0600 parent_in_law man_0012
     """
     if figure is not None:
-        if figure.suffix not in (".png", ".svg"):
-            raise DihedralError(f"figure is {str(figure)!r}; its name must end in .png or .svg")
+        check_suffix("figure", figure, (".png", ".svg"))
         try:
             from dihedral.figures import draw_explanation
         except ModuleNotFoundError:

@@ -130,11 +130,8 @@ def evaluate_command(
 def _print_report(report: dict[str, Any], split: str, order: str, graph: Graph) -> None:
     size = f", {report['triples']} of {report['drawn_from']} triples" if "drawn_from" in report else ""
     ordered = f", answers in order of {report['order']}" if order != "score" else ""
-    print_metrics(
-        f"{output.filtered(split)}{size}, realistic ties{ordered}",
-        output.metric_rows(report),
-        report.get("standard_error"),
-    )
+    title = f"{output.filtered(split)}{size}, realistic ties{ordered}"
+    print_metrics(title, output.metric_rows(report), report.get("standard_error"))
     print_metrics("other tie-breaking rules", {name: report[name] for name in ("optimistic", "pessimistic")})
     print_metrics("by relation category", {name: row["both"] for name, row in report["per_category"].items()})
     relations = sorted(report["per_relation"], key=lambda row: -row["triples"])[:20]

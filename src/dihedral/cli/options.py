@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from dihedral.cli import output
-from dihedral.io.table_files import check_table_path
+from dihedral.io.files import check_suffix
+from dihedral.io.table_files import TABLE_SUFFIXES
 from dihedral.runtime.threads import use_threads
 
 
@@ -19,7 +20,7 @@ def _set(context: typer.Context, option: typer.CallbackParam, value: bool) -> bo
 
 def _check_table_file(path: Path | None) -> Path | None:
     if path is not None:
-        check_table_path(path)
+        check_suffix("out", path, TABLE_SUFFIXES)
     return path
 
 

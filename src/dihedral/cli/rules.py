@@ -16,10 +16,11 @@ from dihedral.cli.output import counted_bar, print_found, print_json, print_tabl
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.constants import find_constant_rules
-from dihedral.interpretation.derivation import check_path, materialise
+from dihedral.interpretation.derivation import SUFFIXES, materialise
 from dihedral.interpretation.horn import HornRule, RuleCounter, from_mined, in_graph
 from dihedral.interpretation.mining import KINDS, MIN_SCORE, MinedRule, find_rules
 from dihedral.interpretation.rule_formats import FORMATS, read_rules, write_rules
+from dihedral.io.files import check_suffix
 from dihedral.io.iris import BASE
 
 TITLES = {kind: "compositions" if kind == "composition" else f"{kind} relations" for kind in KINDS}
@@ -184,7 +185,7 @@ def materialise_command(
     Example: dihedral materialise rules.tsv umls --min-confidence 0.5 --out derived.tsv
     """
     if out is not None:
-        check_path(out)
+        check_suffix("out", out, SUFFIXES)
     graph = read_data(data, columns, all_as="train")
     known = _read_rules(rules, graph)
     with counted_bar("rules") as on_progress:

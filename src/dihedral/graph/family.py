@@ -61,20 +61,16 @@ def _kinship(couples: int, parents: int, rng: np.random.Generator) -> dict[str, 
     spouse = np.concatenate([couple, couple[:, ::-1]])
     partner = np.arange(4 * couples)
     partner[spouse[:, 0]] = spouse[:, 1]
+    order = np.argsort(family_of, kind="stable")
+    same_family = family_of[order][:, None] == family_of[order][None, :]
+    first, second = np.nonzero(same_family & ~np.eye(len(order), dtype=bool))
+    siblings = np.stack([children[order[first]], children[order[second]]], axis=1)  # all ordered pairs
     in_law = np.stack([partner[parent[:, 0]], parent[:, 1]], axis=1)
     return {
         "spouse": spouse,
         "child": parent[:, ::-1],
         "parent": parent,
-        "sibling": _siblings(children, family_of),
+        "sibling": siblings,
         "parent_in_law": in_law,
         "child_in_law": in_law[:, ::-1],
     }
-
-
-def _siblings(children: NDArray[np.int64], family_of: NDArray[np.int64]) -> Pairs:
-    """All ordered pairs of children of one family."""
-    order = np.argsort(family_of, kind="stable")
-    same_family = family_of[order][:, None] == family_of[order][None, :]
-    first, second = np.nonzero(same_family & ~np.eye(len(order), dtype=bool))
-    return np.stack([children[order[first]], children[order[second]]], axis=1)

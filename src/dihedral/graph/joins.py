@@ -300,7 +300,7 @@ def ones(rows: Ids, columns: Ids, shape: tuple[int, int]) -> Any:
 
 
 def bodies_between(
-    index: GraphIndex, head: int, tail: int, *, without: Triple | None = None, max_paths: int
+    index: GraphIndex, head: int, tail: int, *, without: Triple, max_paths: int
 ) -> tuple[dict[tuple[int, ...], tuple[int, ...]], bool]:
     """Bodies of one or two steps from head to tail, and whether these are all.
 
@@ -324,14 +324,13 @@ def bodies_between(
     return bodies, bool(within.all())
 
 
-def _edges_of(index: GraphIndex, entity: int, without: Triple | None) -> tuple[Ids, Ids]:
+def _edges_of(index: GraphIndex, entity: int, without: Triple) -> tuple[Ids, Ids]:
     """Steps and ends of the edges that leave an entity, but for those of a triple."""
     steps, ends = (each.numpy() for each in index.edges_of(entity)[:2])
+    head, relation, tail = without
     kept = np.ones(len(steps), bool)
-    if without is not None:
-        head, relation, tail = without
-        for source, step, end in ((head, relation, tail), (tail, relation + index.num_relations, head)):
-            kept &= (source != entity) | (steps != step) | (ends != end)
+    for source, step, end in ((head, relation, tail), (tail, relation + index.num_relations, head)):
+        kept &= (source != entity) | (steps != step) | (ends != end)
     return steps[kept], ends[kept]
 
 

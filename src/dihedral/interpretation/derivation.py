@@ -15,7 +15,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.interpretation.horn import HornRule, RuleCounter
-from dihedral.io.files import make_folder, write_text
+from dihedral.io.files import check_suffix, make_folder, write_text
 from dihedral.io.iris import BASE, check_base, to_statement
 from dihedral.io.table_files import write_table
 
@@ -88,18 +88,13 @@ class Derived:
 
     def write(self, path: Path, base: str = BASE) -> None:
         """Write a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq)."""
-        check_path(path)
+        check_suffix("out", path, SUFFIXES)
         if path.suffix in (".tsv", ".csv", ".parquet"):
             write_table(self.to_arrow(), path)
             return
         text = (self.to_triples if path.suffix == ".nt" else self.to_quads)(check_base(base))
         make_folder(path.parent)
         write_text(path, text)
-
-
-def check_path(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise DihedralError(f"out is {str(path)!r}; its name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
 
 
 def materialise(

@@ -76,7 +76,9 @@ class SupportingPath:
         if not self.pairs:
             return "joins no other pair"
         if self.interval is None:
-            return f"holds for {_percent(self.confidence)} of {self.pairs:,}"
+            share = f"{100 * self.confidence:.0f} %"
+            share = "< 1 %" if 0 < self.confidence < 0.01 else "> 99 %" if 0.99 < self.confidence < 1 else share
+            return f"holds for {share} of {self.pairs:,}"
         sample, low, high = self.interval
         share = f"{self.confidence:.2%} ({low:.2%} to {high:.2%})"
         return f"holds for {share} of about {self.pairs:,}, in a sample of {sample:,}"
@@ -238,10 +240,6 @@ class Explanation:
             tables.append(table(("similar fact", "similarity"), similar))
             tables.append(table(("element", "adds to the score"), list(self.elements.items())[:4]))
         return "".join(tables)
-
-
-def _percent(share: float) -> str:
-    return "< 1 %" if 0 < share < 0.01 else "> 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
 
 
 @torch.no_grad()

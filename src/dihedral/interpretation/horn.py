@@ -214,7 +214,12 @@ class RuleCounter:
         side = head if rule.functional == "head" else head + self.graph.num_relations
         held, any_fact = self.pairs_of(head), self.pairs_of(side).heads
         support = pairs = pca_pairs = 0
-        for heads, tails in self._joined(rule):
+        steps = rule.steps
+        if steps is not None and len(steps) <= MAX_BODY_STEPS:
+            joined = Body(self.index, parse_steps(steps, self.graph.relations)).joined()
+        else:
+            joined = ((heads, tails) for heads, tails, _ in self.ground(rule))
+        for heads, tails in joined:
             support += int(held.has(heads, tails).sum())
             pairs += len(heads)
             pca_pairs += int(contains(any_fact, heads if rule.functional == "head" else tails).sum())
@@ -223,12 +228,6 @@ class RuleCounter:
             if isinstance(term, Constant):
                 size &= column == self.graph.entities.id(term.name)
         return replace(rule, counts=RuleCount(support, pairs, pca_pairs), head_size=int(size.sum()))
-
-    def _joined(self, rule: HornRule) -> Iterator[tuple[Ids, Ids]]:
-        steps = rule.steps
-        if steps is not None and len(steps) <= MAX_BODY_STEPS:
-            return Body(self.index, parse_steps(steps, self.graph.relations)).joined()
-        return ((heads, tails) for heads, tails, _ in self.ground(rule))
 
     def ground(self, rule: HornRule) -> Iterator[tuple[Ids, Ids, Ids]]:
         """The distinct heads and tails that a body joins, and one choice of entities for its variables: [n, variables].

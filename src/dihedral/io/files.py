@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -183,6 +183,13 @@ def path_within(folder: Path, *parts: str) -> Path:
         if path.is_symlink():
             raise DihedralError(f"{str(path)!r} is a symbolic link, which is not followed; remove it")
     return path
+
+
+def check_suffix(what: str, path: Path, suffixes: Sequence[str]) -> None:
+    """Refuse a path with another suffix."""
+    if path.suffix not in suffixes:
+        *others, last = suffixes
+        raise DihedralError(f"{what} is {str(path)!r}; its name must end in {', '.join(others)} or {last}")
 
 
 def make_folder(path: Path) -> None:

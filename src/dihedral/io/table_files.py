@@ -18,7 +18,7 @@ import pyarrow.csv as pacsv
 
 from dihedral.errors import DihedralError
 from dihedral.io.decoding import decoding_parquet
-from dihedral.io.files import atomic_path, make_folder, parse_json
+from dihedral.io.files import atomic_path, check_suffix, make_folder, parse_json
 from dihedral.io.sources import TEXT_SUFFIXES, Source
 
 PIECE_BYTES = 1 << 20  # text per piece; Arrow reads 32 pieces ahead
@@ -26,6 +26,7 @@ BLOCK_PIECES = 16  # pieces per block; ids depend on it: the heads of a block ar
 MAX_LINE = 1 << 20  # bytes of a line of JSON
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars", " ": "blanks"}
 BLANKS = " \t\r\n\u00a0"  # not part of a name at its ends
+TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")  # that are written
 NOT_IN_TSV = frozenset("\t\r\n")
 END = "\0"  # a line after the last, which is a row of its own unless a quote is still open
 
@@ -217,17 +218,11 @@ def string_table(names: Iterable[str], rows: Sequence[Sequence[str | None]]) -> 
 # --- writing -----------------------------------------------------------------------------------
 
 
-def check_table_path(path: Path) -> None:
-    """Refuse a table path that does not end in .parquet, .csv or .tsv."""
-    if path.suffix not in (".parquet", ".csv", ".tsv"):
-        raise DihedralError(f"out is {str(path)!r}; its name must end in .parquet, .csv or .tsv")
-
-
 def write_table(table: pa.Table, path: Path, *, spreadsheet_safe: bool = False) -> None:
     """Write Parquet, CSV or TSV, by the suffix; spreadsheet_safe: an apostrophe before what looks like a formula."""
     import pyarrow.parquet as papq
 
-    check_table_path(path)
+    check_suffix("out", path, TABLE_SUFFIXES)
     if spreadsheet_safe and path.suffix != ".parquet":
         table = _without_formulas(table)
     lines = tab_separated(table, path) if path.suffix == ".tsv" else None  # refused before the file is opened

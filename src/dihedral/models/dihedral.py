@@ -149,7 +149,6 @@ class GumbelRelations(DiscreteRelations):
     kind = "dihedral-gumbel"
     is_gradable = True
     uses_temperature = True
-    estimator = "gumbel"
 
     def draw(self, init: float, generator: torch.Generator | None) -> None:
         ids = self.monoid.elements(self.grades)
@@ -182,7 +181,6 @@ class ArgmaxRelations(GumbelRelations):
     """Straight-through arg-max for any K: one-hot in the forward pass, the softmax's gradient in the backward pass."""
 
     kind = "dihedral-argmax"
-    estimator = "argmax"
 
     def choose(self, logits: Tensor, generator: torch.Generator | None, temperature: float | Tensor) -> Tensor:
         return straight_through_argmax(torch.softmax(logits / temperature, dim=1))
@@ -221,7 +219,6 @@ class SignRelations(DiscreteRelations):
 
     kind = "dihedral-ste"
     allowed_k = (4, 6)
-    estimator = "ste"
 
     def draw(self, init: float, generator: torch.Generator | None) -> None:
         shape = self.num_relations, 3 if self.K == 4 else 4, self.dimension // 2  # α, x, y and for K = 6 also z
@@ -259,7 +256,6 @@ class ProjectionRelations(DiscreteRelations):
 
     kind = "dihedral-projection"
     is_gradable = True
-    estimator = "projection"
     default_init = 0.5  # half of the size of an element: codes still change easily
 
     def draw(self, init: float, generator: torch.Generator | None) -> None:

@@ -29,7 +29,6 @@ class Relations(nn.Module, ABC):
     allowed_k: ClassVar[Container[int] | None] = None  # None: the model has no K
     can_be_reciprocal: ClassVar[bool] = False  # may have a second operator per relation, for heads
     uses_temperature: ClassVar[bool] = False
-    estimator: ClassVar[str | None] = None  # how a discrete model is trained: gumbel, ste, argmax or projection
     default_init: ClassVar[float] = 1.0  # spread of the initial parameters
 
     is_reciprocal: bool = False  # has R more operators: heads are the tails of the reciprocal relation

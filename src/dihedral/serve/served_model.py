@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 from pydantic import BaseModel
 
 import dihedral as dh
@@ -16,7 +16,6 @@ from dihedral.ask.asking import Answers, plan_query, read_query
 from dihedral.ask.query_plan import below
 from dihedral.ask.tree import Query, check_size
 from dihedral.errors import DihedralError, close_names
-from dihedral.graph import Graph
 from dihedral.graph.name_search import NameSearch
 from dihedral.graph.steps import SIDES
 from dihedral.graph.types import Members, types_of
@@ -63,7 +62,11 @@ class ServedModel:
         self.relation_summaries: dict[int, RelationSummary] = {}  # by id; every page needs them
         self.maps: dict[str, MapResponse] = {}  # the maps of entities, by method
         self.rules: list[MinedRule] | None = None  # None until they are mined
-        self.num_facts = graph.index.degrees.numpy() - _count_loops(graph)  # facts per entity
+        index = graph.index
+        loops = index.sources[
+            (index.sources == index.ends) & (index.steps < graph.num_relations)
+        ]  # they have two edges
+        self.num_facts = (index.degrees - torch.bincount(loops, minlength=graph.num_entities)).numpy()  # by entity
         self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(graph.known[:, 1], minlength=graph.num_relations)
         by_facts = np.argsort(-self.fact_counts, kind="stable").astype(np.int32)
@@ -145,21 +148,11 @@ class ServedModel:
             raise DihedralError(f"missing facts need {scores:,} scores here, but the limit is {MAX_SCORES:,}; {other}")
 
 
-def _count_loops(graph: Graph) -> NDArray[np.int64]:
-    """The facts about each entity and itself: int64 [N]. The index has two edges for such a fact."""
-    head, _, tail = (known := graph.known).T
-    loops = np.unique(known[head == tail], axis=0)  # a fact may be in two splits
-    return np.bincount(loops[:, 0], minlength=graph.num_entities)
-
-
 def _unknown_name(search: NameSearch, name: str) -> UnknownNameError:
     """An error that suggests names and labels: of all, or of those near it in the sorted order or with its words."""
     names, wanted = search.names, name[:200]
-    return UnknownNameError(
-        names.kind,
-        name,
-        lambda: (*names.similar(wanted, MAX_COMPARED), *(names[i] for i in search.search(wanted, 3))),
-    )
+    similar = lambda: (*names.similar(wanted, MAX_COMPARED), *(names[i] for i in search.search(wanted, 3)))  # noqa: E731
+    return UnknownNameError(names.kind, name, similar)
 
 
 def read_models(folders: list[str]) -> dict[str, ServedModel]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dihedral.errors import DihedralError
 from dihedral.graph.columns import PARTS, common_columns
-from dihedral.io.files import make_folder, write_text
+from dihedral.io.files import check_suffix, make_folder, write_text
 from dihedral.io.iris import BASE, check_base, to_statement
 from dihedral.io.sources import TEXT_SUFFIXES, Source
 from dihedral.io.table_files import tab_separated, text_rows, write_table
@@ -55,8 +55,7 @@ def to_text(reviews: Reviews, form: ReviewFormat, base: str = BASE) -> str:
 
 def write_reviews(reviews: Reviews, path: Path, *, base: str = BASE, spreadsheet_safe: bool = False) -> int:
     """Write decisions as a table (.tsv, .csv, .parquet), N-Triples (.nt) or N-Quads (.nq); returns their number."""
-    if path.suffix not in SUFFIXES:
-        raise DihedralError(f"export is {str(path)!r}; its name must end in {', '.join(SUFFIXES[:-1])} or .nq")
+    check_suffix("export", path, SUFFIXES)
     if path.suffix in RDF_SUFFIXES:
         text = to_text(reviews, RDF_SUFFIXES[path.suffix], base)
         make_folder(path.parent)

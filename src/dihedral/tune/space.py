@@ -18,12 +18,7 @@ Space = dict[str, Values]
 _SHARED = {"batch_size": [512, 1024, 2048], "negatives": [1, 6, 10]}
 PAPER_GRIDS: dict[str, dict[str, list[Any]]] = {
     "gumbel": {"K": [4, 6, 8], "regulariser_weight": [1e-5, 1e-4, 1e-3], "lr": [0.5, 1.0], **_SHARED},
-    "ste": {
-        "K": [4, 6],
-        "regulariser_weight": [1e-3, 0.01, 0.1, 0.2],
-        "lr": [0.01, 0.02, 0.03, 0.05, 0.1],
-        **_SHARED,
-    },
+    "ste": {"K": [4, 6], "regulariser_weight": [1e-3, 0.01, 0.1, 0.2], "lr": [0.01, 0.02, 0.03, 0.05, 0.1], **_SHARED},
 }
 
 
@@ -33,7 +28,7 @@ def paper_grid(recipe: Recipe) -> dict[str, list[Any]]:
     >>> paper_grid(Recipe(model="dihedral-ste"))["K"]
     [4, 6]
     """
-    estimator = MODELS[recipe.model].estimator
+    estimator = recipe.model.rpartition("-")[2]  # of dihedral-ste or cyclic-ste: ste
     if estimator not in PAPER_GRIDS:
         raise DihedralError(
             f"model is {recipe.model!r}; the paper has grids for its Gumbel-softmax and straight-through models: "
