@@ -20,9 +20,8 @@ import torch
 import dihedral as dh
 from benchmarks.record import RESULTS, environment, save, seconds
 from dihedral.graph.patterns import Chains, find_chains, find_reversals
-from dihedral.interpretation.beliefs import Beliefs
+from dihedral.interpretation.beliefs import Beliefs, PathBeliefs
 from dihedral.interpretation.mining import MinedRule
-from dihedral.interpretation.path_beliefs import PathBeliefs
 from dihedral.io.jsonl import append_line
 from dihedral.learn import Recipe, load_recipe
 from dihedral.predict.predictor import Predictor

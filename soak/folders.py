@@ -77,8 +77,7 @@ def save(out: Path) -> None:
 
 def hold(out: Path, gate: Path) -> None:
     """A save that waits until the file `gate` exists."""
-    from dihedral.io.files import make_folder
-    from dihedral.io.locks import lock_folder
+    from dihedral.io.files import lock_folder, make_folder
 
     make_folder(out)
     with lock_folder(out, "taken"):

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from dihedral import DihedralError
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import lock_folder
 
 
 def test_a_locked_folder_is_refused_with_the_given_message(tmp_path):
@@ -37,7 +37,7 @@ def test_an_error_in_the_block_releases_the_lock(tmp_path):
 HOLD = """
 import signal, sys
 from pathlib import Path
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import lock_folder
 
 with lock_folder(Path(sys.argv[1]), "in use"):
     print("locked", flush=True)

@@ -14,8 +14,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError, Graph, Predictor
-from dihedral.io.files import write_tensors
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import lock_folder, write_tensors
 from dihedral.models import MODELS, build_model
 from dihedral.scoring.embedding import EmbeddingScorer
 from dihedral.store import folder as folder_module

@@ -10,7 +10,7 @@ import pytest
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.name_search import NameSearch
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import lock_folder
 from dihedral.store.folder import relabel_model
 from dihedral.store.graph_files import load_words
 

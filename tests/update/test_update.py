@@ -14,7 +14,7 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.evaluation import Evaluator
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import lock_folder
 from dihedral.learn.loop import Interrupted
 from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.card import model_card

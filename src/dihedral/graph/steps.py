@@ -22,8 +22,6 @@ Ids = TypeVar("Ids", bound=Any)  # a step id, or an array or tensor of them
 class Step(NamedTuple):
     """One relation with a direction.
 
-    >>> Step(2).inverse()
-    Step(relation=2, backwards=True)
     >>> Step(2, backwards=True).id(num_relations=5), Step.from_id(7, num_relations=5)
     (7, Step(relation=2, backwards=True))
     """
@@ -43,9 +41,6 @@ class Step(NamedTuple):
 
     def id(self, num_relations: int) -> int:
         return self.relation + num_relations * self.backwards
-
-    def inverse(self) -> Step:
-        return Step(self.relation, not self.backwards)
 
     def name(self, relations: Sequence[str]) -> str:
         return f"{INVERSE if self.backwards else ''}{relations[self.relation]}"

@@ -251,13 +251,6 @@ class Vocabulary(StringArray, Sequence[str]):
                     f"{self.kind} {name!r} differs from {other!r} only in case, space or encoding; use one name"
                 )
 
-    def without(self, names: Vocabulary) -> list[str]:
-        """The names that are not in another vocabulary."""
-        import pyarrow.compute as pc
-
-        others = names.array.cast(self.array.type)
-        return self.array.filter(pc.invert(pc.is_in(self.array, value_set=others))).to_pylist()
-
 
 def plain(names: pa.Array) -> pa.Array:
     """Names without what is easily overlooked: case, white space and the encoding of accents.

@@ -8,6 +8,11 @@ probabilities, is the rule's confidence according to the model. It is computed f
 mean of the two. It ranks the rules of one model; it is not a probability, and its level differs between models.
 
 Only single training facts are used: which entities a relation joins, and their scores.
+
+A path model is asked in a graph that holds one path along the body, from x to y, and nothing else. With the score s of
+y as an answer to the question (x, r₃, ?), the belief score is the share that y gets of a softmax over as many entities
+as the model's graph has, the others of which score 0: exp(s) / (exp(s) + N - 1). So it holds all that the model does
+with a body, but not to how many entities a step leads in the graph.
 """
 
 from __future__ import annotations
@@ -23,20 +28,23 @@ from torch import Tensor
 
 from dihedral.engine.blocks import block_product, block_queries
 from dihedral.graph import Graph
+from dihedral.graph.index import GraphIndex
 from dihedral.graph.joins import tiles
 from dihedral.graph.steps import inverse_ids
 from dihedral.runtime import interruption
 from dihedral.runtime.threads import for_each
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer
+from dihedral.scoring.path_scorer import PathScorer
 from dihedral.scoring.scorer import Scorer
 
 NUM_STARTS = 64  # random entities that a body is followed from
 NUM_ENDS = 4  # the most probable entities that it leads to
 MAX_ROWS = 1024  # starts followed together: larger tables do not fit into a CPU's cache
+TOGETHER = 64  # paths of a path model in one graph: each question is answered with scores for the entities of all
 
 
 class Beliefs:
-    """Belief scores of one model."""
+    """Belief scores of one model with entity vectors."""
 
     def __init__(
         self, scorer: EmbeddingScorer, graph: Graph, *, starts: int = NUM_STARTS, ends: int = NUM_ENDS, seed: int = 0
@@ -162,3 +170,49 @@ class Beliefs:
             scores, place = scores.topk(min(self.num_ends, scores.shape[1]))
             ids = ids.gather(1, place)
         return (scores - total[:, None]).exp(), ids
+
+
+class PathBeliefs:
+    """Belief scores of one path model."""
+
+    def __init__(self, scorer: PathScorer, graph: Graph) -> None:
+        self.scorer, self.num_relations = scorer, graph.num_relations
+        self.others = float(np.log(max(1, graph.num_entities - 1)))
+
+    def score(
+        self,
+        bodies: NDArray[np.int64],
+        heads: Any = None,
+        starts: int | None = None,
+        *,
+        min_score: float = 0.0,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> NDArray[np.float32]:
+        """How strongly each body [n, steps] implies each relation: [n, R], between 0 and 1.
+
+        heads: a sparse matrix [n, R] of the heads that are wanted; the scores of all others are 0. The other options of
+        `Beliefs.score` change nothing.
+        """
+        found = np.zeros((len(bodies), self.num_relations), np.float32)
+        for first in range(0, len(bodies), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            found[part] = self._score(bodies[part])
+            if on_progress:
+                on_progress(min(first + TOGETHER, len(bodies)))
+        return found if heads is None else found * (heads.toarray() > 0)
+
+    def _score(self, bodies: NDArray[np.int64]) -> NDArray[np.float32]:
+        count, length = bodies.shape
+        entities = np.arange(count * (length + 1)).reshape(count, length + 1)  # those of one path in a row
+        edges = np.stack([entities[:, :-1], bodies % self.num_relations, entities[:, 1:]], axis=-1)
+        backwards = bodies >= self.num_relations
+        edges[backwards] = edges[backwards][:, ::-1]
+        index = GraphIndex.build([edges.reshape(-1, 3)], entities.size, self.num_relations)
+        answer = PathScorer(self.scorer.model, index).rows()
+        first, last = torch.from_numpy(entities[:, 0]), torch.from_numpy(entities[:, -1:])
+        found = np.empty((count, self.num_relations), np.float32)
+        for relation in range(self.num_relations):
+            interruption.check()
+            scores = answer(first, torch.full_like(first, relation)).cpu().gather(1, last)
+            found[:, relation] = torch.sigmoid(scores[:, 0] - self.others)
+        return found

@@ -33,9 +33,8 @@ from dihedral.graph.patterns import (
 )
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
-from dihedral.interpretation.beliefs import Beliefs
+from dihedral.interpretation.beliefs import Beliefs, PathBeliefs
 from dihedral.interpretation.element_rows import algebra
-from dihedral.interpretation.path_beliefs import PathBeliefs
 from dihedral.predict.completion import OnProgress
 from dihedral.predict.predictor import Predictor
 from dihedral.predict.results import Results

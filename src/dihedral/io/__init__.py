@@ -1,1 +1,1 @@
-"""Input and output: atomic files, folder locks and JSON lines."""
+"""Input and output: atomic files, the lock on folders, tables, JSON lines, and limits on what files decode to."""

@@ -1,4 +1,4 @@
-"""Atomic files: after a crash, a full disk or a kill a file has either its old content or its new content.
+"""Atomic files, which after a crash or a full disk have either their old content or their new content; and the lock.
 
 What is read may be hostile: links are not followed, JSON is bounded, and its values are checked against annotations.
 """
@@ -6,6 +6,7 @@ What is read may be hostile: links are not followed, JSON is bounded, and its va
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -197,6 +198,32 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DihedralError(f"folder {str(path)!r} cannot be created: {error.strerror}") from None
+
+
+@contextmanager
+def lock_folder(folder: Path, taken: str, *, follow: bool = True) -> Iterator[None]:
+    """Lock a folder's own descriptor, also within this process, until the block or the process ends.
+
+    File systems without locks let everyone through.
+
+    taken: the error message if somebody else holds the lock. follow: whether the folder may be a symbolic link.
+    """
+    if not follow and folder.is_symlink():
+        raise DihedralError(f"folder {str(folder)!r} is a symbolic link, which is not followed; remove it")
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW))
+    except OSError as error:
+        raise DihedralError(f"folder {str(folder)!r} cannot be opened: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DihedralError(taken) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 # --- dataclasses from JSON ---------------------------------------------------------------------

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dihedral.errors import DihedralError
 from dihedral.io.files import (
+    lock_folder,
     make_folder,
     open_file,
     path_within,
@@ -29,7 +30,6 @@ from dihedral.io.files import (
     write_tensors,
     write_text,
 )
-from dihedral.io.locks import lock_folder
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, launch, on_rank_zero
 

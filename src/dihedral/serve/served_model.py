@@ -63,10 +63,9 @@ class ServedModel:
         self.maps: dict[str, MapResponse] = {}  # the maps of entities, by method
         self.rules: list[MinedRule] | None = None  # None until they are mined
         index = graph.index
-        loops = index.sources[
-            (index.sources == index.ends) & (index.steps < graph.num_relations)
-        ]  # they have two edges
-        self.num_facts = (index.degrees - torch.bincount(loops, minlength=graph.num_entities)).numpy()  # by entity
+        is_loop = (index.sources == index.ends) & (index.steps < graph.num_relations)  # such a fact has two edges
+        loops = torch.bincount(index.sources[is_loop], minlength=graph.num_entities)
+        self.num_facts = (index.degrees - loops).numpy()  # by entity
         self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
         self.fact_counts = np.bincount(graph.known[:, 1], minlength=graph.num_relations)
         by_facts = np.argsort(-self.fact_counts, kind="stable").astype(np.int32)

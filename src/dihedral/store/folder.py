@@ -18,8 +18,15 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.io.files import make_folder, read_json, read_tensors, remove_partial_files, write_json, write_tensors
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import (
+    lock_folder,
+    make_folder,
+    read_json,
+    read_tensors,
+    remove_partial_files,
+    write_json,
+    write_tensors,
+)
 from dihedral.models import STORED_MODELS, BlockRelations, Model, restore_relations
 from dihedral.models.path_model import PathModel
 from dihedral.objectives.recipe import Recipe

@@ -26,8 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dihedral.errors import DihedralError, TrainingError, check_seed
 from dihedral.graph import Graph
-from dihedral.io.files import make_folder, write_json
-from dihedral.io.locks import lock_folder
+from dihedral.io.files import lock_folder, make_folder, write_json
 from dihedral.learn.checkpoint import find_difference, run_identity
 from dihedral.learn.loop import Callback, Event, catch_interrupt, on_interrupt
 from dihedral.learn.trainer import make_run

@@ -59,12 +59,6 @@ def update(
     calibrate: measure valid and test, and fit the probabilities again; by default only if something was trained.
 
     The latest version in the history of the result says what was done.
-
-    >>> from dihedral import make_family, train
-    >>> predictor = train(make_family(40), "demo/family", epochs=2, progress=False)
-    >>> updated = update(predictor.trained, add=[("zoe", "sibling", "man_0001")])
-    >>> updated.history.latest.new_entities
-    1
     """
     started = time.perf_counter()
     check_seed(seed)

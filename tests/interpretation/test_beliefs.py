@@ -8,7 +8,7 @@ import torch
 
 import dihedral as dh
 from dihedral import Graph, Recipe
-from dihedral.interpretation.path_beliefs import PathBeliefs
+from dihedral.interpretation.beliefs import PathBeliefs
 from dihedral.models.dihedral import ArgmaxRelations
 from dihedral.models.path_model import PathModel
 from dihedral.predict.predictor import Predictor
