@@ -90,8 +90,8 @@ def test_a_short_prefix_for_a_long_namespace_is_bounded(refused):
 
 
 def test_a_decoder_that_takes_too_long_is_ended(refused, monkeypatch):
-    monkeypatch.setattr(sources, "DECODER_SECONDS", 1)
-    monkeypatch.setattr(sources, "SECONDS_PER_BYTE", 0)
+    monkeypatch.setattr(decoding, "DECODER_SECONDS", 1)
+    monkeypatch.setattr(decoding, "SECONDS_PER_BYTE", 0)
     text = "".join(f"<http://a/{i}> <http://b> <http://c/{i}> .\n" for i in range(600_000))
     assert "takes more than 1 s to decode; if you trust the file, set DIHEDRAL_MAX_DECODED_MB" in refused("a.nt", text)
 

@@ -38,9 +38,9 @@ def test_all_entities_are_on_the_map_of_a_small_graph(client, models):
     order = graph.by_degree.tolist()
     assert found["names"] == [graph.entities[i] for i in order]
     assert found["facts"] == served.num_facts[order].tolist()
-    expected = project(served.predictor.scorer.entities[order])
-    assert np.stack([found["x"], found["y"]], axis=1) == pytest.approx(expected.points, abs=1e-4)
-    assert found["variance"] == pytest.approx(expected.variance)
+    expected, variance = project(served.predictor.scorer.entities[order])
+    assert np.stack([found["x"], found["y"]], axis=1) == pytest.approx(expected, abs=1e-4)
+    assert found["variance"] == pytest.approx(variance)
     assert found["types"] == [] and set(found["type"]) == {-1}
 
 
@@ -81,33 +81,33 @@ def vectors(count: int = 300, dimension: int = 12) -> torch.Tensor:
 
 def test_the_axes_are_the_principal_components():
     table = vectors()
-    found = project(table)
+    found, variance = project(table)
     centred = table.numpy() - table.numpy().mean(axis=0)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
     expected = left[:, :2] * values[:2]
     expected /= np.abs(expected).max()
     for axis in range(2):
-        sign = np.sign(found.points[0, axis] * expected[0, axis])
-        assert found.points[:, axis] == pytest.approx(sign * expected[:, axis], abs=1e-3)
-    assert found.variance == pytest.approx(values[:2] ** 2 / (values**2).sum(), rel=1e-4)
+        sign = np.sign(found[0, axis] * expected[0, axis])
+        assert found[:, axis] == pytest.approx(sign * expected[:, axis], abs=1e-3)
+    assert variance == pytest.approx(values[:2] ** 2 / (values**2).sum(), rel=1e-4)
 
 
 def test_the_same_vectors_give_the_same_points_in_half_precision_too():
     table = vectors()
-    assert np.array_equal(project(table).points, project(table.clone()).points)
-    assert project(table.half()).points == pytest.approx(project(table).points, abs=0.02)
+    assert np.array_equal(project(table)[0], project(table.clone())[0])
+    assert project(table.half())[0] == pytest.approx(project(table)[0], abs=0.02)
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (2, 1), (5, 2)])
 def test_few_entities_and_dimensions_have_points(shape):
-    found = project(torch.randn(shape, generator=torch.Generator().manual_seed(1)))
-    assert found.points.shape == (shape[0], 2) and np.isfinite(found.points).all()
-    assert np.abs(found.points).max() <= 1 + 1e-6
+    found, _ = project(torch.randn(shape, generator=torch.Generator().manual_seed(1)))
+    assert found.shape == (shape[0], 2) and np.isfinite(found).all()
+    assert np.abs(found).max() <= 1 + 1e-6
 
 
 def test_equal_vectors_are_at_the_centre():
-    found = project(torch.ones(7, 4))
-    assert not found.points.any() and found.variance == (0, 0)
+    found, variance = project(torch.ones(7, 4))
+    assert not found.any() and variance == (0, 0)
 
 
 def test_umap_is_offered_only_where_it_is_installed(tmp_path, monkeypatch):
@@ -122,5 +122,5 @@ def test_umap_is_offered_only_where_it_is_installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "umap", raising=False)
     assert available_methods() == ["pca", "umap"]
-    found = project(vectors(), "umap")
-    assert found.points.shape == (300, 2) and found.variance == ()
+    found, variance = project(vectors(), "umap")
+    assert found.shape == (300, 2) and variance == ()

@@ -19,7 +19,7 @@ from dihedral.graph.label_files import read_labels
 from dihedral.graph.labels import count_labels, parse_languages, unknown_ids
 from dihedral.objectives.recipe import applicable
 from dihedral.store.folder import describe, relabel_model
-from dihedral.store.manifest import holds_model, read_manifest
+from dihedral.store.manifest import read_manifest
 from dihedral.store.reviews import Fact
 from dihedral.store.trained import History, Version
 from dihedral.update.update import update_folder
@@ -210,7 +210,7 @@ def update_command(
     if add is None and remove is None and not reviews and not retrain:
         raise DihedralError("there is nothing to change; give --add, --remove, --reviews or --retrain")
     added, removed = _read(add, columns), _read(remove, columns)
-    before = read_manifest(model) if holds_model(model) else None
+    before = read_manifest(model)
     try:
         updated = update_folder(
             model, out=out, device=device, seed=seed, retrain=retrain, add=added, remove=removed, reviews=reviews,

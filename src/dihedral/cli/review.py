@@ -22,7 +22,7 @@ from dihedral.predict import reviewing
 from dihedral.predict.completion import check_share
 from dihedral.predict.reviewing import Proposal, fact_of, make_decision
 from dihedral.store.folder import replace_metrics
-from dihedral.store.manifest import MANIFEST, holds_model, read_manifest
+from dihedral.store.manifest import read_manifest
 from dihedral.store.review_files import read_decisions, write_reviews
 from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
 
@@ -53,8 +53,7 @@ def review_command(
 
     Example: dihedral review out/umls --export decisions.tsv
     """
-    if not holds_model(model):
-        raise DihedralError(f"{str(model)!r} is not a model folder: it has no {MANIFEST}")
+    read_manifest(model)  # an error if the folder holds no model
     reviews, who = Reviews(model), check_reviewer(reviewer if reviewer is not None else _login())
     if import_ is not None:
         _import(dh.load(model), reviews, import_, who)

@@ -61,10 +61,6 @@ class Derived:
         columns |= {"rules": pa.array(self.num_rules, pa.int64()), "rule": best_rules.column("rule")}
         return pa.table(columns | {"reason": pa.array(reasons.tolist(), pa.string())})
 
-    def to_triples(self, base: str = BASE) -> str:
-        """N-Triples without provenance."""
-        return "".join(f"{line} .\n" for line in self._statements(base))
-
     def to_quads(self, base: str = BASE) -> str:
         """N-Quads: each fact in the graph of each rule that derives it, and statements about these rules."""
         lines, statements = [], self._statements(base)
@@ -92,7 +88,9 @@ class Derived:
         if path.suffix in (".tsv", ".csv", ".parquet"):
             write_table(self.to_arrow(), path)
             return
-        text = (self.to_triples if path.suffix == ".nt" else self.to_quads)(check_base(base))
+        base = check_base(base)
+        lines = (f"{line} .\n" for line in self._statements(base))  # N-Triples have no place for rules
+        text = "".join(lines) if path.suffix == ".nt" else self.to_quads(base)
         make_folder(path.parent)
         write_text(path, text)
 

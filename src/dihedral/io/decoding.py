@@ -21,9 +21,12 @@ import pyarrow as pa
 from dihedral.errors import DihedralError
 from dihedral.io.decoder import MAX_DEPTH, NO_MEMORY, REFUSED
 from dihedral.io.files import json_depth
-from dihedral.io.sources import SETTING, Source, decoder_limits, max_decoded
+from dihedral.io.sources import SETTING, Source, max_decoded
 
 BLOCK_BATCHES = 16  # of at most 65,536 rows; the heads of a block are numbered before its tails
+DECODER_MEMORY = 256 << 20  # bytes that a decoding process may take besides what it decodes
+DECODER_SECONDS = 8  # processor time, and one more for every 64 MiB of decoded data
+SECONDS_PER_BYTE = 1 / (64 << 20)
 _PROGRAM = Path(__file__).with_name("decoder.py")
 
 
@@ -158,8 +161,9 @@ def _opened(source: Source) -> IO[bytes]:
 
 @contextmanager
 def _started(source: Source, request: dict[str, Any], **options: Any) -> Iterator[Decoding]:
-    memory, seconds = decoder_limits(source.size)
-    request |= {"memory": memory, "seconds": seconds, "max_decoded": max_decoded(source.size)}
+    decoded = max_decoded(source.size)
+    memory, seconds = DECODER_MEMORY + decoded, DECODER_SECONDS + int(decoded * SECONDS_PER_BYTE)
+    request |= {"memory": memory, "seconds": seconds, "max_decoded": decoded}
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve more addresses than the limit allows

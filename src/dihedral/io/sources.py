@@ -23,9 +23,6 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # with Arrow's name of each
 SETTING = "DIHEDRAL_MAX_DECODED_MB"
 MAX_RATIO = 100  # decoded to stored size; triples usually compress ten times
 MIN_DECODED = 64 << 20  # bytes that any file may decode to, however small it is
-DECODER_MEMORY = 256 << 20  # that a decoding process may take besides what it decodes
-DECODER_SECONDS = 8  # processor time, and one more for every 64 MiB of decoded data
-SECONDS_PER_BYTE = 1 / (64 << 20)
 
 
 def max_decoded(size: int) -> int:
@@ -40,12 +37,6 @@ def max_decoded(size: int) -> int:
     if not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 32:
         raise DihedralError(f"{SETTING} is {given!r:.80}; it must be a whole number of MiB")
     return int(given) << 20
-
-
-def decoder_limits(size: int) -> tuple[int, int]:
-    """The memory in bytes and the processor time in seconds that decoding a file of this size may take."""
-    decoded = max_decoded(size)
-    return DECODER_MEMORY + decoded, DECODER_SECONDS + int(decoded * SECONDS_PER_BYTE)
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,6 @@ class RunFolder:
         with lock_folder(self.folder, taken, follow=False):
             yield
 
-    def clear(self) -> None:
-        """Delete what an earlier run left."""
-        self.drop_checkpoint()
-        self.log.unlink(missing_ok=True)
-
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
         if launch():
@@ -113,7 +108,7 @@ class RunFolder:
         return False
 
     def drop_checkpoint(self) -> None:
-        """Delete what a finished run no longer needs."""
+        """Delete what a finished run no longer needs, and a new one must not resume."""
         self.checkpoint.unlink(missing_ok=True)
         self._launch.unlink(missing_ok=True)
         self._drop_all_but(())

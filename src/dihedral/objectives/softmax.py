@@ -62,9 +62,7 @@ class SoftmaxLoss:
             if here is not None:  # rows of other processes make no queries here
                 query = query * here[:count]
             queries = torch.cat([query, *_path_queries(paths, operators, rows, count // 2)])
-            if self.dropout:
-                kept = torch.rand(queries.shape, generator=generator, device=queries.device) >= self.dropout
-                queries = queries * (kept / (1 - self.dropout))
+            queries = self._drop(queries, generator)
             extra = self._extra_losses(operators, index, rows, here, paths, batch, shard)
         ends_and_starts = [ids for path in paths for ids in (path.ends, batch[: len(path.ends), 0])]
         targets = torch.cat([asked.answers, *ends_and_starts])
@@ -146,6 +144,12 @@ class SoftmaxLoss:
             backwards = self.relations.relation_scores(operators, tail, head)
             loss = loss + F.cross_entropy(backwards, index + len(operators) // 2)
         return self.relation_weight * loss / shard.world
+
+    def _drop(self, query: Tensor, generator: torch.Generator) -> Tensor:
+        if not self.dropout:
+            return query
+        kept = torch.rand(query.shape, generator=generator, device=query.device) >= self.dropout
+        return query * (kept / (1 - self.dropout))
 
 
 def _path_queries(paths: list[SampledPaths], operators: Tensor, rows: Tensor, size: int) -> list[Tensor]:

@@ -140,7 +140,8 @@ def _prepare(run: RunFolder, stack: ExitStack, resume: bool, overwrite: bool) ->
                 f"folder {str(run.folder.parent)!r} holds an unfinished run; add --resume to continue it "
                 "or --overwrite to start over"
             )
-        run.clear()
+        run.drop_checkpoint()
+        run.log.unlink(missing_ok=True)
     run.begin()
 
 

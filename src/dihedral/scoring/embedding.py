@@ -105,7 +105,6 @@ class EmbeddingScorer(TiledScorer):
             yield part, score_all(self.queries(entities[part], steps[part]), self.candidates, scratch)
 
     def rows(self, among: Tensor | None = None) -> RowScores:
-        """A function that scores questions with all candidates [n, N], or with some [n, len(among)]."""
         candidates = self.candidates if among is None else self.candidates[among.to(self.device)]
 
         @torch.no_grad()
@@ -121,7 +120,6 @@ class EmbeddingScorer(TiledScorer):
     def rank_counts(
         self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB
     ) -> tuple[Tensor, Tensor]:
-        """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
         is_broken = not bool(torch.isfinite(self.candidates).all() and torch.isfinite(self.operators).all())
         if not self.shard.is_single:  # the ranks decide together; one of them may rank a whole model alone
             is_broken = any_rank(is_broken, self.device)

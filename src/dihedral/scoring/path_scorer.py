@@ -64,8 +64,6 @@ class PathScorer(TiledScorer):
             yield part, self._scores(entities[part], steps[part])
 
     def rows(self, among: Tensor | None = None) -> RowScores:
-        """A function that scores questions with all candidates [n, N], or with some [n, len(among)]."""
-
         def score(entities: Tensor, steps: Tensor) -> Tensor:
             parts = [tile if among is None else tile[:, among] for _, tile in self.tiles(entities, steps)]
             width = self.num_entities if among is None else len(among)
@@ -76,7 +74,6 @@ class PathScorer(TiledScorer):
     def rank_counts(
         self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB
     ) -> tuple[Tensor, Tensor]:
-        """How many other candidates score higher than the answers of triples [n, 3], and how many the same."""
         anchors, relations, targets = anchors_and_targets(triples.long(), side)
         questions, row = self._asked(anchors, question_steps(relations, side, self.num_relations), targets)
         greater, equal = torch.empty(2, len(triples), dtype=torch.int64, device=self.device)

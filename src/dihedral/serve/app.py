@@ -21,7 +21,7 @@ from dihedral.serve.guard import Guard, Metrics, busy_response, check_key, error
 from dihedral.serve.routes import about, algebra, entities, entity_map, predictions, review_queue
 from dihedral.serve.routes.about import STATIC
 from dihedral.serve.served_model import ServedModel, UnknownNameError
-from dihedral.serve.workers import MAX_SECONDS, ActiveRequests, BusyError, make_queues
+from dihedral.serve.workers import MAX_SECONDS, SLOTS, ActiveRequests, BusyError, Workers
 
 
 def create_app(
@@ -51,7 +51,7 @@ def create_app(
     )
     app.state.metrics = metrics
     app.state.batchers = {name: Batcher(served, metrics.batches.observe) for name, served in models.items()}
-    app.state.queues, app.state.requests = make_queues(), requests
+    app.state.queues, app.state.requests = {name: Workers(slots) for name, slots in SLOTS.items()}, requests
     app.state.takes_decisions = takes_decisions
     for routes in (predictions, algebra, entities, entity_map, about, review_queue):
         app.include_router(routes.router)

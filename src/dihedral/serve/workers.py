@@ -21,6 +21,7 @@ Queue = Literal["answers", "light", "decisions", "heavy", "slow"]
 Explanations, classification, path queries, products: up to seconds. Rule mining and missing facts: up to the limit."""
 
 WORKERS = max(1, min(4, num_cores()))
+SLOTS: dict[Queue, int] = {"answers": 1, "decisions": 1, "light": WORKERS, "heavy": max(1, WORKERS // 2), "slow": 1}
 MAX_WAITING = 100  # requests in one queue; more get status 503
 MAX_SECONDS = 60.0  # for one request, waiting included
 MAX_STOP_SECONDS = 5.0  # for current requests when the server stops
@@ -56,17 +57,6 @@ class Workers:
             return await anyio.to_thread.run_sync(work, limiter=self.limiter)
         finally:
             self.admitted -= 1
-
-
-def make_queues() -> dict[Queue, Workers]:
-    """The classes of work of one server. Predictions have their own queue, that of the batcher."""
-    return {
-        "answers": Workers(1),
-        "decisions": Workers(1),
-        "light": Workers(WORKERS),
-        "heavy": Workers(max(1, WORKERS // 2)),
-        "slow": Workers(1),
-    }
 
 
 class ActiveRequests:

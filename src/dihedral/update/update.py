@@ -31,7 +31,7 @@ from dihedral.runtime.device import choose_device
 from dihedral.scoring.embedding import EmbeddingScorer, need_embeddings
 from dihedral.scoring.path_scorer import PathScorer
 from dihedral.store.folder import load_model, save_model, saved_options
-from dihedral.store.manifest import MANIFEST, holds_model
+from dihedral.store.manifest import holds_model, read_manifest
 from dihedral.store.reviews import FILE as REVIEWS
 from dihedral.store.reviews import Decision, Reviews
 from dihedral.store.trained import NOT_CALIBRATED, History, TrainedModel, Version
@@ -178,8 +178,7 @@ def update_folder(
     """
     target, decisions = folder if out is None else out, Reviews(folder)
     moves = target.resolve() != folder.resolve()
-    if not holds_model(folder):
-        raise DihedralError(f"{str(folder)!r} is not a model folder: it has no {MANIFEST}")
+    read_manifest(folder)  # a folder without a model is left alone
     if moves and holds_model(target):
         raise DihedralError(f"folder {str(target)!r} already holds a model; choose another")
     if moves and (target / REVIEWS).exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -39,19 +39,19 @@ def _compute(served: ServedModel, method: Method) -> schemas.MapResponse:
     graph = served.graph
     drawn = graph.by_degree[: MAX_POINTS[method]].astype(np.int64)
     vectors = served.predictor.entity_vectors
-    found = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
+    coordinates, variance = project(vectors[torch.from_numpy(drawn).to(vectors.device)], method)
     largest = list(served.types.items())[:MAX_TYPES]
     places = np.full(graph.num_entities, -1)  # the type of each entity: of several, the smallest
     for place, (_, members) in enumerate(largest):
         places[members] = place
     counts = np.bincount(places[drawn] + 1, minlength=len(largest) + 1)[1:].tolist()
     types = [schemas.TypeSummary(name=name, entities=count) for (name, _), count in zip(largest, counts, strict=True)]
-    points = found.points.astype(np.float64).round(4)
+    points = coordinates.astype(np.float64).round(4)
     response = schemas.MapResponse(
         method=method,
         methods=available_methods(),
         total=graph.num_entities,
-        variance=list(found.variance),
+        variance=list(variance),
         names=[graph.entities[i] for i in drawn.tolist()],
         x=points[:, 0].tolist(),
         y=points[:, 1].tolist(),
@@ -63,29 +63,22 @@ def _compute(served: ServedModel, method: Method) -> schemas.MapResponse:
     return response
 
 
-class Projection(NamedTuple):
-    """Points [n, 2], scaled so that the largest coordinate is 1 or -1.
-
-    variance: the share of the variance of the vectors that each axis holds; empty for UMAP, whose axes mean nothing.
-    """
-
-    points: NDArray[np.float32]
-    variance: tuple[float, ...]
-
-
 def available_methods() -> list[Method]:
     return [method for method in get_args(Method) if method == "pca" or find_spec("umap") is not None]
 
 
 @torch.no_grad()
-def project(vectors: Tensor, method: Method = "pca") -> Projection:
-    """Two coordinates for each row of `vectors` [n, d]. The same vectors give the same points."""
+def project(vectors: Tensor, method: Method = "pca") -> tuple[NDArray[np.float32], tuple[float, ...]]:
+    """Points [n, 2] for vectors [n, d], the largest coordinate 1 or -1, and the share of the variance of each axis.
+
+    The axes of UMAP mean nothing and have no shares. The same vectors give the same points.
+    """
     if method not in available_methods():
         raise DihedralError(f"method is {method!r}, which needs the package umap-learn; install it, or use 'pca'")
     centred = vectors.float().cpu()
     centred = centred - centred.mean(dim=0)
     points, variance = _pca(centred) if method == "pca" else (_umap(centred), ())
-    return Projection((points / max(float(np.abs(points).max(initial=0)), 1e-12)).astype(np.float32), variance)
+    return (points / max(float(np.abs(points).max(initial=0)), 1e-12)).astype(np.float32), variance
 
 
 def _pca(centred: Tensor) -> tuple[NDArray[Any], tuple[float, ...]]:
