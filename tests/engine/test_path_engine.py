@@ -28,7 +28,7 @@ def example_index() -> GraphIndex:
 
 
 def path_edges(index: GraphIndex) -> PathEdges:
-    return PathEdges(index.keys, index.starts, index.ends, ENTITIES, RELATIONS)
+    return PathEdges(index)
 
 
 def example_model(gated: bool = False) -> PathModel:
@@ -198,7 +198,7 @@ def test_path_models_need_numba(edges, model):
 def one_question(model: PathModel) -> tuple[PathEdges, tuple, PathQuestions, PathWeights]:
     """A question about two entities joined by two facts, of which one is asked; all entities are reached."""
     index = GraphIndex.build([np.array([[0, 0, 1], [0, 1, 1]], np.int32)], 2, RELATIONS)
-    edges = PathEdges(index.keys, index.starts, index.ends, 2, RELATIONS)
+    edges = PathEdges(index)
     entity, step = torch.tensor([0]), torch.tensor([0])
     return edges, index.answers(entity, step), *model.weights(entity, step)
 

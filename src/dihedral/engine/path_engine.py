@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dihedral.engine import compiled
 from dihedral.errors import DihedralError
+from dihedral.graph.index import GraphIndex
 
 if TYPE_CHECKING:
     from dihedral.engine.path_tables import PathTables
@@ -38,28 +39,26 @@ class PathWeights(NamedTuple):
 class PathEdges:
     """The edges that a path model walks along, and the memory of the threads that do."""
 
-    def __init__(self, keys: Tensor, starts: Tensor, ends: Tensor, num_entities: int, num_relations: int) -> None:
-        """The arrays of a `GraphIndex`: keys (entity · 2R + step), sorted, and the edges of each."""
-        self.num_entities, self.num_relations = num_entities, num_relations
-        self._made_of = keys, starts, ends, num_entities, num_relations
-        rows = torch.searchsorted(keys, torch.arange(num_entities + 1, device=keys.device) * (2 * num_relations))
-        steps = (keys % (2 * num_relations)).int()
-        self.device = keys.device
+    def __init__(self, index: GraphIndex) -> None:
+        self.index, self.num_entities, self.num_relations = index, index.num_entities, index.num_relations
+        self.device, count, starts, ends = index.keys.device, 2 * index.num_relations, index.starts, index.ends
+        rows = torch.searchsorted(index.keys, torch.arange(self.num_entities + 1, device=self.device) * count)
+        steps = (index.keys % count).int()
         self.tables: PathTables | None = None
         if self.device.type == "cuda":
             from dihedral.engine.path_tables import PathTables
 
-            self.tables = PathTables(rows, steps, starts, ends, num_relations)
+            self.tables = PathTables(rows, steps, starts, ends, self.num_relations)
             return
         edges = starts[rows]
         self.arrays = [each.numpy() for each in (rows, steps, starts, ends)]
-        max_degree = int((edges[1:] - edges[:-1]).max()) if num_entities else 0
+        max_degree = int((edges[1:] - edges[:-1]).max()) if self.num_entities else 0
         self.logs = np.log(np.maximum(1, np.arange(max_degree + 2, dtype=np.float32)))
         self._free: dict[tuple[int, int], list[Any]] = {}  # memory by steps and components
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return PathEdges, self._made_of  # copies and pickles hold neither the memory nor its lock
+        return PathEdges, (self.index,)  # copies and pickles hold neither the memory nor its lock
 
     @cached_property
     def edges(self) -> Any:

@@ -237,23 +237,17 @@ class Predictor:
         check_options(top, known, order=order)
         entities, steps = self.question_ids(side, anchors, relations)
         ids, scores, likely = self._best_answers(side, entities, steps, top, known, allowed, order)
-        names, kinds = self.graph.entities, self.graph.relations
         row, answer = self.known(entities, steps)
-        place = torch.arange(len(ids), device=self.device)[:, None] * len(names)  # one number per (question, entity)
-        is_known = torch.isin(place + ids, row * len(names) + answer)
-        which = steps % self.graph.num_relations
-        columns = (entities, which, ids, scores, is_known)
-        answers = [
-            [
-                Prediction(names[a], kinds[r], names[i], score, fact, p)  # full names, even if asked by prefix
-                if side == "tail"
-                else Prediction(names[i], kinds[r], names[a], score, fact, p)
-                for i, score, fact, p in zip(*found, strict=True)
-                if score > float("-inf")
-            ]
-            for a, r, *found in zip(*(column.tolist() for column in columns), likely, strict=True)
-        ]
-        return [Results(each, self.graph) for each in answers]
+        count = self.graph.num_entities
+        place = torch.arange(len(ids), device=self.device)[:, None] * count  # one number per (question, entity)
+        is_known = torch.isin(place + ids, row * count + answer)
+        triples = as_triples(side, entities, steps % self.graph.num_relations, ids).cpu().numpy()
+        found = []
+        for each, *columns in zip(triples, scores.tolist(), is_known.tolist(), likely, strict=True):
+            rows = zip(self.graph.names_of(each), *columns, strict=True)  # full names, even if asked by prefix
+            answers = (Prediction(*triple, *about) for triple, *about in rows if about[0] > float("-inf"))
+            found.append(Results(answers, self.graph))
+        return found
 
     def _best_answers(
         self, side: Side, entities: Tensor, steps: Tensor, top: int, known: Known, allowed: Tensor | None, order: Order

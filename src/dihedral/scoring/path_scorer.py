@@ -31,7 +31,7 @@ class PathScorer(TiledScorer):
         self.shard, self.max_rows = Shard(self.num_entities), MAX_QUESTIONS
         tables = 3 * model.relations.dimension if self.device.type == "cuda" else 0  # of states and their sums
         self.row_bytes = 4 * (1 + tables) * max(1, self.num_entities)
-        self.edges = PathEdges(index.keys, index.starts, index.ends, index.num_entities, index.num_relations)
+        self.edges = PathEdges(index)
 
     @torch.no_grad()
     def _scores(self, entities: Tensor, steps: Tensor, without: Tensor | None = None) -> Tensor:
