@@ -25,15 +25,13 @@ import torch
 from torch import Tensor
 
 import dihedral as dh
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS, environment, save
 from dihedral.ask.answer_calibration import SHAPES, draw_queries
 from dihedral.ask.messages import FLOOR, SHARE, WIDTH, Semantics, Transitions, evaluate
 from dihedral.ask.query_plan import Either, Every, Given, Node, Walk, inputs
 from dihedral.graph import Graph, GraphIndex
-from dihedral.graph.steps import Step
 from dihedral.io.jsonl import append_line
 from dihedral.predict.predictor import Predictor
-from dihedral.runtime.environment import environment
 
 UNIONS = ("2u", "up")
 INVERSE_SUFFIX = "_reverse"
@@ -65,7 +63,7 @@ def read_queries(folder: Path, kind: str, graph: Graph, max_queries: int, seed: 
     def step(number: int) -> int:
         name = relation_names[number]
         relation = graph.relations.id(name.removesuffix(INVERSE_SUFFIX))
-        return Step(relation, backwards=name.endswith(INVERSE_SUFFIX)).id(graph.num_relations)
+        return relation + graph.num_relations * name.endswith(INVERSE_SUFFIX)
 
     with lzma.open(folder / f"valid_{kind}.jsonl.xz", "rt") as lines:
         rows = [json.loads(line) for line in lines]

@@ -12,7 +12,7 @@ import torch
 import dihedral as dh
 from dihedral import DihedralError
 from dihedral.graph.patterns import Reversals, count_rule, wilson_interval
-from dihedral.graph.steps import Step
+from dihedral.graph.steps import parse_steps
 from dihedral.interpretation import path_reasons
 from dihedral.interpretation.explanations import explain
 from dihedral.io.display import probability_text
@@ -262,7 +262,7 @@ def test_the_paths_of_a_path_model_are_known_facts_with_exact_counts(path_predic
             assert (path.entities[0], path.entities[-1]) == (triple[0], triple[2])
             assert set(path.facts) <= facts - {triple} and path.main_fact in path.facts
             ids = tuple(path_predictor.triple_ids([triple])[0].tolist())
-            body = [Step.parse(name, graph.relations).id(graph.num_relations) for name in path.relations]
+            body = parse_steps(path.relations, graph.relations)
             counts = count_rule(graph.train_index, body, ids[1], without=ids)
             assert (path.pairs, path.confidence) == (counts.pairs, counts.confidence or 0.0)
     assert found.to_dict()["paths"][0]["main_fact"] and "adds" in found._repr_html_()

@@ -22,8 +22,8 @@ Ids = TypeVar("Ids", bound=Any)  # a step id, or an array or tensor of them
 class Step(NamedTuple):
     """One relation with a direction.
 
-    >>> Step(2, backwards=True).id(num_relations=5), Step.from_id(7, num_relations=5)
-    (7, Step(relation=2, backwards=True))
+    >>> Step.from_id(7, num_relations=5)
+    Step(relation=2, backwards=True)
     """
 
     relation: int
@@ -32,15 +32,6 @@ class Step(NamedTuple):
     @classmethod
     def from_id(cls, step: int, num_relations: int) -> Step:
         return cls(step % num_relations, step >= num_relations)
-
-    @classmethod
-    def parse(cls, text: str, relations: Any) -> Step:
-        """A step from `name` or `~name`."""
-        name, backwards = split_step(text, relations)
-        return cls(relations.id(name), backwards)
-
-    def id(self, num_relations: int) -> int:
-        return self.relation + num_relations * self.backwards
 
     def name(self, relations: Sequence[str]) -> str:
         return f"{INVERSE if self.backwards else ''}{relations[self.relation]}"
@@ -58,7 +49,8 @@ def parse_steps(path: Sequence[str], relations: Any) -> list[int]:
         raise DihedralError(f"via is the string {path!r}; give a list of relations, such as [{path!r}]")
     if not path:
         raise DihedralError("the path has no steps; name at least one relation")
-    return [Step.parse(text, relations).id(len(relations)) for text in path]
+    named = (split_step(text, relations) for text in path)
+    return [relations.id(name) + len(relations) * backwards for name, backwards in named]
 
 
 def facts_along(path: Sequence[str], entities: Sequence[str], relations: Any) -> list[Fact]:

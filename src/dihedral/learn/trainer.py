@@ -59,8 +59,8 @@ class Trainer(Run):
         full_batches = recipe.epochs * (len(self.triples) // recipe.batch_size)
         capturable = self.device.type == "cuda" and self.shard.is_single and full_batches >= MIN_CAPTURED
         if recipe.group_questions:
-            index = GraphIndex.build([graph.train], graph.num_entities, graph.num_relations)
-            self.index, self.questions = index.to(self.device), index.keys.to(self.device)
+            self.index = graph.train_index.to(self.device)
+            self.questions = self.index.keys
         elif capturable and not recipe.candidates:  # the size of a sample varies
             self.steps_before_capture = STEPS_BEFORE_CAPTURE
         self.objective = build_objective(recipe, self.model, graph)
