@@ -305,7 +305,9 @@ def count_rules(
 def _estimate(sample: PathSample, held: StepPairs) -> RuleCount:
     holds, has_any = held.has(sample.heads, sample.tails), contains(held.heads, sample.heads)
     support, pairs, pca_pairs = (sample.pairs(each) for each in (holds, True, has_any))
-    low, high = wilson_interval(np.array(support / pairs if pairs else 0.0), sample.effective_size)
+    total, squares = float(sample.weights.sum()), float((sample.weights**2).sum())
+    size = max(1.0, total**2 / max(squares, 1e-300))  # equally weighted pairs that say as much (Kish)
+    low, high = wilson_interval(np.array(support / pairs if pairs else 0.0), size)
     interval = Interval(len(sample.heads), float(low), float(high))
     return RuleCount(round(support), round(pairs), round(pca_pairs), interval)
 
@@ -324,11 +326,6 @@ class PathSample(NamedTuple):
     def pairs(self, holds: Mask | bool = True) -> float:
         """How many pairs the body joins in the graph, of those for which something holds."""
         return self.num_paths * float((self.weights * holds).mean())
-
-    @property
-    def effective_size(self) -> float:
-        """The number of equally weighted pairs that say as much (Kish), at least 1."""
-        return max(1.0, float(self.weights.sum() ** 2 / max((self.weights**2).sum(), 1e-300)))
 
 
 def sample_paths(body: Body, seed: int = 0) -> PathSample:

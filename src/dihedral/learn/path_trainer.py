@@ -25,15 +25,6 @@ MAX_NORM = 1.0  # of a gradient
 TEMPERATURE = 1.0  # of the softmax over elements
 
 
-def _new_model(graph: Graph, recipe: Recipe, seed: int) -> PathModel:
-    generator = torch.Generator().manual_seed(seed)
-    relations = build_relations(
-        recipe.model, graph.num_relations, recipe.dimension, generator=generator, K=recipe.K,
-        relation_init=recipe.relation_init, levels=recipe.levels,
-    )  # fmt: skip
-    return PathModel(relations, recipe.steps, gated=recipe.update == "gate", generator=generator)
-
-
 class PathTrainer(Run):
     """A run that trains a path model."""
 
@@ -51,7 +42,14 @@ class PathTrainer(Run):
         super().__init__(graph, recipe, seed=seed, **options)
         if self.device.type not in ("cpu", "cuda"):
             raise DihedralError(f"device is {str(self.device)!r}; path models are trained on cpu or cuda")
-        self.model = (start or _new_model(graph, recipe, seed)).to(self.device)
+        if start is None:
+            generator = torch.Generator().manual_seed(seed)
+            relations = build_relations(
+                recipe.model, graph.num_relations, recipe.dimension, generator=generator, K=recipe.K,
+                relation_init=recipe.relation_init, levels=recipe.levels,
+            )  # fmt: skip
+            start = PathModel(relations, recipe.steps, gated=recipe.update == "gate", generator=generator)
+        self.model = start.to(self.device)
         self.uses_kernels = self.device.type == "cpu"
         self.shard = Shard.mine(graph.num_entities)
         trained = {name: each.data for name, each in self.model.named_parameters()}

@@ -124,7 +124,8 @@ class SoftmaxLoss:
             candidates = self.relations.candidates(table)
         asked, answers, width = queries.detach(), candidates.detach(), queries.shape[1]
         if sample is not None:
-            targets, (asked, answers) = sample.targets, sample.extended(asked, answers)
+            targets, asked = sample.targets, F.pad(asked, (0, 1), value=1.0)  # products are logits plus log weights
+            answers = torch.cat([answers, sample.log_weights[:, None]], dim=1)
         loss, *gradients = tiled_cross_entropy(
             asked if shard.is_single else shard.sum(asked.clone()), answers, shard.local_index(targets),
             scale=1 / questions.size, precision=self.precision, combine=None if shard.is_single else shard.logsumexp,
@@ -182,10 +183,6 @@ class Sample:
     ids: Tensor  # int64 [C]: the distinct targets, then entities drawn from the others
     targets: Tensor  # int64 [Q]: for each query, the place of its target in `ids`
     log_weights: Tensor  # [C]
-
-    def extended(self, queries: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and candidates with one more column, so that their products are logits plus log weights."""
-        return F.pad(queries, (0, 1), value=1.0), torch.cat([candidates, self.log_weights[:, None]], dim=1)
 
 
 def draw_sample(targets: Tensor, num_entities: int, count: int, generator: torch.Generator) -> Sample:

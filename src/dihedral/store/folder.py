@@ -67,7 +67,9 @@ def save_model(
     taken = f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
     with lock_folder(folder, taken):
         remove_partial_files(folder)
-        _write(folder, trained, dtype, shard_mb)
+        before = read_manifest(folder) if holds_model(folder) else None
+        with _new_files(folder, before) as new:
+            _finish(folder, _write_files(new, trained, dtype, shard_mb), before, trained)
 
 
 def _check_values(stored: TrainedModel, dtype: Dtype) -> None:
@@ -80,13 +82,6 @@ def _check_values(stored: TrainedModel, dtype: Dtype) -> None:
         if name == "entities" and largest > limit:
             found = f"{name} of the model hold {largest:.4g}, and {dtype} ends at {limit:.4g}"
             raise DihedralError(f"{found}; save it as float32")
-
-
-def _write(folder: Path, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> None:
-    before = read_manifest(folder) if holds_model(folder) else None
-    with _new_files(folder, before) as new:
-        manifest = _write_files(new, stored, dtype, shard_mb)
-        _finish(folder, manifest, before, stored)
 
 
 def _write_files(new: _NewFiles, stored: TrainedModel, dtype: Dtype, shard_mb: float | None) -> Manifest:

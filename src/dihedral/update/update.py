@@ -82,7 +82,11 @@ def update(
             result.calibration = result.calibration.corrected(corrections, change.after.relations)
     elif epochs:
         result.calibration, result.why_not_calibrated = None, NOT_CALIBRATED
-    _record(trained, result, change, trained_again=retrain, epochs=epochs, train_seconds=round(seconds, 3))
+    versions, now = result.history.versions, datetime.now(UTC).isoformat(timespec="seconds")
+    parent, counts = versions[-1].version, change.to_dict() | _sizes_and_mrr(result)
+    about = {"trained_again": retrain, "epochs": epochs, "train_seconds": round(seconds, 3)}
+    version = Version(version=parent + 1, parent=parent, time=now, **counts, **about)
+    result.history = History((*versions, version))
     return result
 
 
@@ -141,16 +145,6 @@ def _versions(trained: TrainedModel) -> tuple[Version, ...]:
     if trained.history.versions:
         return trained.history.versions
     return (Version(version=0, **_sizes_and_mrr(trained)),)
-
-
-def _record(before: TrainedModel, after: TrainedModel, change: Change, **about: Any) -> None:
-    """Add a version to the history of an updated model; about: further values of it."""
-    versions = _versions(before)
-    parent, time = versions[-1].version, datetime.now(UTC).isoformat(timespec="seconds")
-    version = Version(
-        version=parent + 1, parent=parent, time=time, **change.to_dict(), **about, **_sizes_and_mrr(after)
-    )
-    after.history = History((*versions, version))
 
 
 def _sizes_and_mrr(trained: TrainedModel) -> dict[str, Any]:
