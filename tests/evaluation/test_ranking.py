@@ -15,7 +15,7 @@ from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.scoring.embedding import EmbeddingScorer
-from dihedral.scoring.selection import count_ranks
+from dihedral.scoring.scorer import count_ranks
 
 
 def rank(model: Model, graph: Graph, side: str, triples: np.ndarray | None = None, **options: int) -> Ranks:

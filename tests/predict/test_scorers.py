@@ -12,8 +12,7 @@ import dihedral as dh
 from dihedral.ask import Fact, Query, Variable
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
-from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores
-from dihedral.scoring.selection import best_answers, count_ranks
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, best_answers, count_ranks
 
 
 class CountingScorer:

@@ -20,7 +20,7 @@ from dihedral.models import MODELS, Model, build_model
 from dihedral.models.dihedral import CodeRelations
 from dihedral.scoring import embedding
 from dihedral.scoring.embedding import EmbeddingScorer, score_all
-from dihedral.scoring.selection import best_answers, count_ranks
+from dihedral.scoring.scorer import best_answers, count_ranks
 
 ENTITIES, RELATIONS, COMPONENTS = 11, 3, 4
 EVERY_QUESTION = torch.tensor(list(itertools.product(range(ENTITIES), range(2 * RELATIONS)))).T

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dihedral import DihedralError
-from dihedral.store.review_files import to_text
-from dihedral.store.reviews import Decision, Reviews, clean
+from dihedral.store.reviews import Decision, Reviews, clean, to_text
 
 FACT, OTHER = ("ann", "knows", "bob"), ("bob", "knows", "ann")
 

@@ -23,8 +23,7 @@ from dihedral.predict.completion import check_share
 from dihedral.predict.reviewing import Proposal, fact_of, make_decision
 from dihedral.store.folder import replace_metrics
 from dihedral.store.manifest import read_manifest
-from dihedral.store.review_files import read_decisions, write_reviews
-from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, utc
+from dihedral.store.reviews import PAST, Decision, Fact, Reviews, check_reviewer, read_decisions, utc, write_reviews
 
 COMMANDS = ("accept", "reject", "skip", "undo", "evidence", "quit")
 WORDS = {word: command for command in COMMANDS for word in (command, command[0])}

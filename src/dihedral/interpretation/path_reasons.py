@@ -25,8 +25,7 @@ from dihedral.graph.joins import Triple
 from dihedral.models.path_model import PathModel
 from dihedral.runtime import interruption
 from dihedral.scoring.path_scorer import PathScorer
-from dihedral.scoring.scorer import AnswerLookup
-from dihedral.scoring.selection import count_ranks
+from dihedral.scoring.scorer import AnswerLookup, count_ranks
 
 MAX_NUMBERS = 400_000_000  # that a search may look at: seconds, and at most 1.6 GB
 OVERHEAD = 50_000  # what a kind costs besides, in numbers

@@ -14,8 +14,7 @@ from dihedral.errors import DihedralError
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models import BlockRelations, Model
 from dihedral.runtime.distributed import any_rank
-from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer
-from dihedral.scoring.selection import TiledScorer, count_ranks
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer, TiledScorer, count_ranks
 
 CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
 ROW_ENTITIES = 1024  # the same for few questions, of which rows are wanted

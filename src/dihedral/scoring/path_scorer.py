@@ -13,8 +13,7 @@ from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models.path_model import PathModel
 from dihedral.runtime import interruption
 from dihedral.runtime.distributed import Shard
-from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores
-from dihedral.scoring.selection import TiledScorer, count_ranks
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, TiledScorer, count_ranks
 
 MAX_QUESTIONS = 256  # of a tile: their gates are in memory at the same time
 

@@ -20,8 +20,7 @@ from dihedral.serve.routes.common import (
     find_batcher,
 )
 from dihedral.serve.served_model import ServedModel, UnknownNameError
-from dihedral.store.review_files import MEDIA_TYPES, ReviewFormat, to_text
-from dihedral.store.reviews import PAST, Decision, Reviews, Verdict, clean
+from dihedral.store.reviews import MEDIA_TYPES, PAST, Decision, ReviewFormat, Reviews, Verdict, clean, to_text
 
 MAX_FOUND = 1000  # facts of one search that a reviewer has not skipped
 MAX_KEPT = 16  # searches
