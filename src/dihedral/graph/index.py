@@ -130,11 +130,8 @@ class GraphIndex:
     def answers(self, entities: Tensor, steps: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Where steps [n] lead from entities [n], flat: (row in the batch, answer); the first `limit` of each row."""
         start, count = self.places(entities, steps)
-        if limit is not None:
-            count = count.clamp(max=limit)
-        row = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
-        before = count.cumsum(0) - count  # answers of earlier rows
-        return row, self.ends[torch.arange(len(row), device=count.device) + (start - before)[row]].long()
+        row, edges = ranges(start, count if limit is None else count.clamp(max=limit))
+        return row, self.ends[edges].long()
 
     def counts(self, entities: Tensor, steps: Tensor) -> Tensor:
         """The number of answers of each (entity, step): int64 [n]."""
@@ -185,6 +182,12 @@ class GraphIndex:
     def member_counts(self) -> Tensor:
         """How many distinct entities each step leaves: int64 [2R]."""
         return torch.bincount(self.keys % (2 * self.num_relations), minlength=2 * self.num_relations)
+
+
+def ranges(first: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers first[i], first[i] + 1, … of which there are counts[i], one row after the other: (i, number)."""
+    row = torch.repeat_interleave(counts)
+    return row, torch.arange(len(row), device=row.device) + (first - counts.cumsum(0) + counts)[row]
 
 
 def _sorted_edges(keys: Ids, ends: Ids, splits: Ids, num_ends: int, num_keys: int, parts: int) -> tuple[Ids, Ids, Ids]:
