@@ -22,7 +22,6 @@ from dihedral.cli.output import (
     print_answers,
     print_found,
     print_json,
-    print_predictions,
     remark,
     say,
 )
@@ -65,7 +64,9 @@ def predict_command(
         head=head, relation=relation, tail=tail, top=top, known=known, among=candidates, order=order,  # type: ignore[arg-type]
     )  # fmt: skip
     given = [name for name, value in (("relation", relation), ("head", head), ("tail", tail)) if value is not None]
-    print_predictions(found, predictor.graph, json, given)
+    likely = ["probability"] * any(each.probability is not None for each in found)
+    header = ["head", "relation", "tail", "score", *likely, "known"]
+    print_found(json, [each._asdict() for each in found], header, None, predictor.graph, given)
 
 
 def read_among(predictor: Predictor, among: str) -> questions.Among:

@@ -24,7 +24,7 @@ from dihedral.graph.archives import ARCHIVES
 from dihedral.graph.triples import SPLITS
 from dihedral.io.display import visible, visible_json
 from dihedral.io.table_files import write_table
-from dihedral.predict.predictor import Prediction, Predictor, load
+from dihedral.predict.predictor import Predictor, load
 
 console = Console()
 notes = Console(stderr=True)
@@ -191,13 +191,6 @@ def print_answers(found: pa.Table, graph: Graph, out: Path | None, spreadsheet_s
     rows = found.to_pylist()
     cells = [["no" if name == "true" and not value else value for name, value in row.items()] for row in rows]
     print_found(as_json, rows, found.column_names, cells, graph, LEAST)
-
-
-def print_predictions(found: Sequence[Prediction], graph: Graph, as_json: bool, least: Sequence[str] = ()) -> None:
-    """Print the answers to a question; least: as for `print_table`."""
-    calibrated = bool(found) and found[0].probability is not None
-    header = ["head", "relation", "tail", "score", *(["probability"] if calibrated else []), "known"]
-    print_found(as_json, [each._asdict() for each in found], header, None, graph, least)
 
 
 def print_metrics(
