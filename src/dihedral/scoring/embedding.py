@@ -14,15 +14,15 @@ from dihedral.errors import DihedralError
 from dihedral.graph.steps import Side, anchors_and_targets, question_steps
 from dihedral.models import BlockRelations, Model
 from dihedral.runtime.distributed import any_rank
-from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer, TiledScorer, count_ranks
+from dihedral.scoring.scorer import MEMORY_MB, AnswerLookup, RowScores, Scorer, count_ranks
 
 CPU_QUESTIONS, CPU_ENTITIES = 512, 2048  # a product of this size runs at full speed on a CPU
 ROW_ENTITIES = 1024  # the same for few questions, of which rows are wanted
 CHUNK = 1 << 14  # triples scored at a time
 
 
-class EmbeddingScorer(TiledScorer):
-    """A model with its operators and candidates prepared for scoring (`scoring.scorer.Scorer`)."""
+class EmbeddingScorer(Scorer):
+    """A model with its operators and candidates prepared for scoring."""
 
     max_questions = math.inf
 
@@ -96,7 +96,7 @@ class EmbeddingScorer(TiledScorer):
 
     @torch.no_grad()
     def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
-        """As `TiledScorer.tiles`; the next scores overwrite the last."""
+        """As `Scorer.tiles`; the next scores overwrite the last."""
         rows = self.tile_rows(memory_mb)
         scratch = self._scratch(min(rows, len(entities)))
         for start in range(0, len(entities), rows):

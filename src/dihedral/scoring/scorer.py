@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,32 +26,33 @@ RowScores = Callable[[Tensor, Tensor], Tensor]
 """Scores of questions (entities [n], steps [n]): one row per question."""
 
 
-class Scorer(Protocol):
-    """Scores of triples and of the answers to questions."""
+class Scorer(ABC):
+    """Scores of triples and of the answers to questions, of some questions at a time with all candidates."""
 
     device: torch.device
     num_entities: int
     num_relations: int
     max_questions: float  # that a fit of probabilities may ask; infinite where they take no time of their own
+    shard: Shard  # the candidates of this process
+    row_bytes: int  # memory for one question
+    max_rows: int  # questions of a tile
 
+    @abstractmethod
     def score(self, triples: Tensor) -> Tensor:
         """The scores [n] of triples [n, 3]."""
 
+    @abstractmethod
     def rows(self, among: Tensor | None = None) -> RowScores:
         """A function that scores questions with all candidates [n, N], or with some [n, len(among)].
 
         What the questions share is prepared once. The caller owns each result.
         """
 
-    def top(
-        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
-        allowed: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count].
+    @abstractmethod
+    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
+        """Scores of all candidates, tile by tile: the questions, and their scores [n, N], which may be overwritten."""
 
-        Answers that `exclude` gives and entities outside the mask `allowed` [N] have the score -inf and come last.
-        """
-
+    @abstractmethod
     def rank_counts(
         self, triples: Tensor, side: Side, known: AnswerLookup, *, memory_mb: int = MEMORY_MB
     ) -> tuple[Tensor, Tensor]:
@@ -60,6 +60,37 @@ class Scorer(Protocol):
 
         Known answers do not count; `known` must give those of the triples themselves too.
         """
+
+    def tile_rows(self, memory_mb: int = MEMORY_MB) -> int:
+        """How many questions to score at a time; the same on all ranks."""
+        if memory_mb < 1:
+            raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
+        return max(1, min(self.max_rows, memory_mb * 2**20 // self.row_bytes))
+
+    @torch.no_grad()
+    def top(
+        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
+        allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The best answers of questions (entities [n], steps [n]): ids and scores, each [n, count].
+
+        Answers that `exclude` gives and entities outside the mask `allowed` [N] have the score -inf and come last.
+        """
+        if count < 1:
+            raise DihedralError(f"count is {count}; ask for at least 1 answer")
+        count, found, shard = min(count, self.shard.num_rows), [], self.shard
+        for part, scores in self.tiles(entities, steps, memory_mb):
+            if exclude is not None:
+                row, answer = exclude(entities[part], steps[part])
+                place, answer = shard.find(answer)
+                scores[row[place], answer] = float("-inf")
+            if allowed is not None:
+                scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
+            found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
+        if not found:
+            return steps.long().new_empty(0, count), steps.new_empty(0, count, dtype=torch.float32)
+        ids, values = zip(*found, strict=True)
+        return torch.cat(ids), torch.cat(values)
 
 
 # --- selection from rows of scores ---------------------------------------------------------------
@@ -79,46 +110,6 @@ def best_answers(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ids = torch.cat([ids, rest], dim=1)
     best = scores.gather(1, ids).topk(count)
     return ids.gather(1, best.indices), best.values
-
-
-class TiledScorer(ABC):
-    """A scorer that scores some questions at a time with all candidates."""
-
-    shard: Shard  # the candidates of this process
-    row_bytes: int  # memory for one question
-    max_rows: int  # questions of a tile
-
-    def tile_rows(self, memory_mb: int = MEMORY_MB) -> int:
-        """How many questions to score at a time; the same on all ranks."""
-        if memory_mb < 1:
-            raise DihedralError(f"memory_mb is {memory_mb}; scores need at least 1 MiB")
-        return max(1, min(self.max_rows, memory_mb * 2**20 // self.row_bytes))
-
-    @abstractmethod
-    def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:
-        """Scores of all candidates, tile by tile: the questions, and their scores [n, N], which may be overwritten."""
-
-    @torch.no_grad()
-    def top(
-        self, entities: Tensor, steps: Tensor, count: int, *, exclude: AnswerLookup | None = None,
-        allowed: Tensor | None = None, memory_mb: int = MEMORY_MB,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The best answers of questions (entities [n], steps [n]), as `Scorer.top` says."""
-        if count < 1:
-            raise DihedralError(f"count is {count}; ask for at least 1 answer")
-        count, found, shard = min(count, self.shard.num_rows), [], self.shard
-        for part, scores in self.tiles(entities, steps, memory_mb):
-            if exclude is not None:
-                row, answer = exclude(entities[part], steps[part])
-                place, answer = shard.find(answer)
-                scores[row[place], answer] = float("-inf")
-            if allowed is not None:
-                scores[:, ~allowed[shard.ids(allowed.device)]] = float("-inf")
-            found.append(shard.best(*best_answers(scores, min(count, scores.shape[1])), count))
-        if not found:
-            return steps.long().new_empty(0, count), steps.new_empty(0, count, dtype=torch.float32)
-        ids, values = zip(*found, strict=True)
-        return torch.cat(ids), torch.cat(values)
 
 
 def count_ranks(
