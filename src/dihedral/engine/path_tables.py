@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.path_engine import PathQuestions, PathWeights
-from dihedral.graph.index import ranges
+from dihedral.graph.index import consecutive
 
 MAX_EDGES = 64  # of a segment
 MANY = 0.3  # share of entities that paths reach, from which on all pairs have rows
@@ -76,7 +76,7 @@ class PathTables:
             degrees, sources, ends = self.degrees[reached], index[entities, each].long(), index[answers, each].long()
             places = questions * self.num_entities + reached
             first_segments = self.segment_counts.cumsum(0) - self.segment_counts
-            programs = torch.stack(ranges(first_segments[reached], self.segment_counts[reached])).int()
+            programs = torch.stack(consecutive(first_segments[reached], self.segment_counts[reached])).int()
         is_loop, fewer = entities == answers, (removed >= 0).sum(1)
         degrees = degrees.clone()
         degrees[sources] -= fewer * (1 + is_loop.long())
@@ -89,7 +89,7 @@ class PathTables:
 
     def _edges_of(self, entities: Tensor) -> tuple[Tensor, Tensor]:
         """The edges of entities [n], flat: (place in the list, edge)."""
-        return ranges(self.first[entities], self.degrees[entities])
+        return consecutive(self.first[entities], self.degrees[entities])
 
     def _removed(self, entities: Tensor, steps: Tensor, answers: Tensor, pair: bool) -> Tensor:
         """The steps [B, M] from the entities to the answers that are removed, both ways; a loop is named once."""

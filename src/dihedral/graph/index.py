@@ -130,7 +130,7 @@ class GraphIndex:
     def answers(self, entities: Tensor, steps: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Where steps [n] lead from entities [n], flat: (row in the batch, answer); the first `limit` of each row."""
         start, count = self.places(entities, steps)
-        row, edges = ranges(start, count if limit is None else count.clamp(max=limit))
+        row, edges = consecutive(start, count if limit is None else count.clamp(max=limit))
         return row, self.ends[edges].long()
 
     def counts(self, entities: Tensor, steps: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class GraphIndex:
         return torch.bincount(self.keys % (2 * self.num_relations), minlength=2 * self.num_relations)
 
 
-def ranges(first: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def consecutive(first: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """The numbers first[i], first[i] + 1, … of which there are counts[i], one row after the other: (i, number)."""
     row = torch.repeat_interleave(counts)
     return row, torch.arange(len(row), device=row.device) + (first - counts.cumsum(0) + counts)[row]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dihedral.engine.path_engine import PathWeights
-from dihedral.graph.index import GraphIndex, ranges
+from dihedral.graph.index import GraphIndex, consecutive
 from dihedral.graph.joins import Triple
 from dihedral.models.path_model import PathModel
 from dihedral.runtime import interruption
@@ -121,7 +121,7 @@ class _Question:
 
     def edges(self, ends: Tensor) -> tuple[Tensor, Tensor]:
         """The edges that leave entities [n]: (row, edge)."""
-        return ranges(self.begin[ends], self.begin[ends + 1] - self.begin[ends])
+        return consecutive(self.begin[ends], self.begin[ends + 1] - self.begin[ends])
 
     def carry(self, states: Tensor, edges: Tensor) -> Tensor:
         """What states [n, T + 1, 2, L] of the sources of edges [n] add to those of their targets."""
