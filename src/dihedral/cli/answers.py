@@ -16,15 +16,7 @@ from dihedral.ask.asking import Answer, AnswerFact
 from dihedral.ask.messages import WIDTH
 from dihedral.ask.tree import path_query
 from dihedral.cli import options as opt
-from dihedral.cli.output import (
-    counted_bar,
-    open_model,
-    print_answers,
-    print_found,
-    print_json,
-    remark,
-    say,
-)
+from dihedral.cli.output import counted_bar, open_model, print_answers, print_found, print_json, remark, say
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
 from dihedral.interpretation.explanations import explain

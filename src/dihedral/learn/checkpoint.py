@@ -16,20 +16,7 @@ import torch
 from torch import Tensor
 
 from dihedral.errors import DihedralError
-from dihedral.io.files import (
-    lock_folder,
-    make_folder,
-    open_file,
-    path_within,
-    read_json,
-    read_record,
-    read_tensors,
-    remove_files,
-    remove_partial_files,
-    write_json,
-    write_tensors,
-    write_text,
-)
+from dihedral.io import files
 from dihedral.objectives.recipe import Recipe
 from dihedral.runtime.distributed import Shard, launch, on_rank_zero
 
@@ -79,7 +66,7 @@ class RunFolder:
     """The `training` folder of an output folder: the checkpoint, the best model so far and the log."""
 
     def __init__(self, out: Path, device: torch.device | str = "cpu") -> None:
-        self.folder = path_within(out, "training")
+        self.folder = files.path_within(out, "training")
         self.checkpoint = self.folder / "checkpoint.json"
         self.log = self.folder / "log.jsonl"
         self._launch = self.folder / "launch"
@@ -89,22 +76,22 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs out of the folder until the block or the process ends."""
-        make_folder(self.folder)
+        files.make_folder(self.folder)
         taken = (
             f"folder {str(self.folder.parent)!r} is in use by another training run or update; "
             "wait until it finishes or choose another folder"
         )
-        with lock_folder(self.folder, taken, follow=False):
+        with files.lock_folder(self.folder, taken, follow=False):
             yield
 
     def begin(self) -> None:
         """Record the torchrun launch of this run, so that processes that it restarts resume the run."""
         if launch():
-            write_text(self._launch, launch())
+            files.write_text(self._launch, launch())
 
     def begun_by_this_launch(self) -> bool:
-        with suppress(OSError), open(self._launch, encoding="utf-8", errors="replace", opener=open_file) as stream:
-            return stream.read(1000) == launch() != ""
+        with suppress(OSError), open(self._launch, encoding="utf-8", errors="replace", opener=files.open_file) as file:
+            return file.read(1000) == launch() != ""
         return False
 
     def drop_checkpoint(self) -> None:
@@ -115,8 +102,8 @@ class RunFolder:
 
     def _drop_all_but(self, kept: Collection[Path]) -> None:
         others = "".join(rf"(?!{re.escape(path.name)}\Z)" for path in kept)
-        remove_files(self.folder, re.compile(rf"{others}(state-\d{{6,}}-\d{{6,}}|best-\d{{6,}})\.safetensors"))
-        remove_partial_files(self.folder)
+        files.remove_files(self.folder, re.compile(rf"{others}(state-\d{{6,}}-\d{{6,}}|best-\d{{6,}})\.safetensors"))
+        files.remove_partial_files(self.folder)
 
     def save(
         self,
@@ -134,7 +121,7 @@ class RunFolder:
             self.best_epoch = state.best_epoch
 
         def replace() -> None:
-            write_json(self.checkpoint, {"version": VERSION, "progress": asdict(state), "identity": identity})
+            files.write_json(self.checkpoint, {"version": VERSION, "progress": asdict(state), "identity": identity})
             self._drop_all_but(paths)
 
         on_rank_zero(replace, self.device)
@@ -143,7 +130,7 @@ class RunFolder:
         """The state of the last checkpoint; refuses one of other data, another recipe or another seed."""
         if not self.checkpoint.exists():
             raise DihedralError(f"{str(self.folder)!r} holds no checkpoint to resume; start without --resume")
-        content = read_json(self.checkpoint)
+        content = files.read_json(self.checkpoint)
         if content.get("version") != VERSION:
             raise DihedralError(
                 f"checkpoint {str(self.checkpoint)!r} is not of version {VERSION}, which this library reads; {RESTART}"
@@ -169,11 +156,11 @@ class RunFolder:
     def _write(self, path: Path, tensors: dict[str, Tensor], shard: Shard) -> None:
         whole = {name: shard.gather(each) if _is_table(name) else each for name, each in tensors.items()}
         kept = {name: each for name, each in whole.items() if each is not None}  # rank zero has the tables
-        on_rank_zero(lambda: write_tensors(path, kept), self.device)
+        on_rank_zero(lambda: files.write_tensors(path, kept), self.device)
 
     def _read(self, path: Path, tensors: dict[str, Tensor], shard: Shard) -> None:
         try:
-            stored = read_tensors(path)
+            stored = files.read_tensors(path)
         except DihedralError as error:
             raise DihedralError(f"{error}; {RESTART}") from None
         for name, tensor in tensors.items():
@@ -184,10 +171,10 @@ class RunFolder:
             tensor.copy_(found[shard.ids()] if _is_table(name) and not shard.is_single else found)
 
     def _state(self, state: RunState) -> Path:
-        return path_within(self.folder, f"state-{state.epoch:06d}-{state.step:06d}.safetensors")
+        return files.path_within(self.folder, f"state-{state.epoch:06d}-{state.step:06d}.safetensors")
 
     def _best(self, state: RunState) -> Path:
-        return path_within(self.folder, f"best-{state.best_epoch:06d}.safetensors")
+        return files.path_within(self.folder, f"best-{state.best_epoch:06d}.safetensors")
 
 
 def _is_table(name: str) -> bool:
@@ -197,7 +184,7 @@ def _is_table(name: str) -> bool:
 
 def _progress(content: Any) -> RunState:
     """The stored progress; a TypeError that names the first value that a run cannot have."""
-    state = read_record(RunState, content)
+    state = files.read_record(RunState, content)
     if missing := RunState.__dataclass_fields__.keys() - content.keys():
         raise TypeError(f"it has no {min(missing)}")
     for name, least in (("epoch", 0), ("step", 0), ("validations_since_best", 0), ("best_epoch", -1)):
