@@ -17,15 +17,8 @@ from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph, build_graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.models import Model
-from dihedral.models.dihedral import (
-    ArgmaxRelations,
-    CodeRelations,
-    DiscreteRelations,
-    GumbelRelations,
-    ProjectionRelations,
-    SignRelations,
-)
+from dihedral.models import MODELS, Model
+from dihedral.models.dihedral import CodeRelations, DiscreteRelations
 from dihedral.predict.predictor import Predictor
 from dihedral.store.trained import TrainedModel
 
@@ -43,12 +36,7 @@ except ImportError:
 
 __all__ = ["DihEdral", "DihEdralInteraction", "DihEdralRepresentation", "from_predictor", "to_predictor"]
 
-ESTIMATORS: dict[str, type[GumbelRelations | SignRelations | ProjectionRelations]] = {
-    "gumbel": GumbelRelations,
-    "ste": SignRelations,
-    "argmax": ArgmaxRelations,
-    "projection": ProjectionRelations,
-}
+ESTIMATORS: dict[str, Any] = {each: MODELS[f"dihedral-{each}"] for each in ("gumbel", "ste", "argmax", "projection")}
 
 
 class DihEdralInteraction(Interaction[Tensor, Tensor, Tensor]):

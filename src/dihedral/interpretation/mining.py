@@ -19,18 +19,9 @@ from numpy.typing import NDArray
 
 from dihedral.elements.shares import ComponentShare
 from dihedral.errors import DihedralError
-from dihedral.graph import Graph
+from dihedral.graph import Graph, patterns
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.joins import TILE, Body, Ids, ones, paths_between, ranges, tiles
-from dihedral.graph.patterns import (
-    Interval,
-    RuleCount,
-    count_rule,
-    draw_paths,
-    find_chains,
-    find_reversals,
-    wilson_interval,
-)
 from dihedral.graph.steps import Step, inverse_ids
 from dihedral.graph.vocabulary import Show
 from dihedral.interpretation.beliefs import Beliefs, PathBeliefs
@@ -78,7 +69,7 @@ class MinedRule:
     confidence: float  # support / body_pairs
     pca_confidence: float  # support / pca_pairs
     head_coverage: float  # support / head_facts
-    interval: Interval | None = None  # the counts are estimates from a sample of paths; None if they are exact
+    interval: patterns.Interval | None = None  # the counts are estimates from a sample of paths; None if they are exact
     order_matters: bool | None = None  # for compositions: whether the swapped body scores clearly less
     examples: tuple[tuple[str, ...], ...] = ()  # entities along the body, from head to tail
 
@@ -93,7 +84,7 @@ class MinedRule:
 
     def sort_key(self, sort: Sort) -> tuple[bool, float]:
         """What rules are ordered by; what a skew-symmetric relation excludes comes after what others imply."""
-        counts = RuleCount(self.support, self.body_pairs, self.pca_pairs, self.interval)
+        counts = patterns.RuleCount(self.support, self.body_pairs, self.pca_pairs, self.interval)
         return self.kind == "skew-symmetric", -sort_value(sort, self.score, counts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +92,7 @@ class MinedRule:
         return asdict(self) | {"agreement": self.agreement.to_dict(), "interval": interval}
 
 
-def sort_value(sort: Sort, belief: float, counts: RuleCount) -> float:
+def sort_value(sort: Sort, belief: float, counts: patterns.RuleCount) -> float:
     """What rules are ordered by, the highest first."""
     return {"belief": belief, "support": counts.support, "confidence": counts.bounds[0]}[sort]
 
@@ -200,7 +191,7 @@ class RuleMiner:
     def _values(self, heads: Any, belief: Any, support: Any, pairs: Any) -> NDArray[np.float64]:
         """What rules [n] are ordered by; -inf for those of too little belief or confidence, or with another head."""
         pairs = np.maximum(pairs, 1)
-        low, _ = wilson_interval(support / pairs, pairs)
+        low, _ = patterns.wilson_interval(support / pairs, pairs)
         value: Any = {"belief": belief, "support": support, "confidence": low}[self.sort]
         wanted = (self.head is None) | (heads == self.head)
         return np.where(wanted & (belief >= self.min_score) & (support >= self.min_confidence * pairs), value, -np.inf)
@@ -243,16 +234,16 @@ class RuleMiner:
 
     def _reversal(self, kind: Kind, head: int, other: int, score: float) -> MinedRule:
         step, row = self.num_relations + other, self.algebra.step(head)
-        counts = count_rule(self.index, [step], head)
+        counts = patterns.count_rule(self.index, [step], head)
         if kind == "skew-symmetric":  # the support are the pairs that are not held reversed
-            counts = RuleCount(counts.pairs - counts.support, counts.pairs, counts.pairs)
+            counts = patterns.RuleCount(counts.pairs - counts.support, counts.pairs, counts.pairs)
             return self._rule(kind, (step,), head, score, row.skewness(), counts)
         return self._rule(kind, (step,), head, score, self.algebra.step(step).agreement(row), counts)
 
     # --- compositions: r₁ · r₂ ⇒ r₃ -------------------------------------------------------------
 
     def compositions(self, inverses: bool, length: int) -> list[MinedRule]:
-        chains = find_chains(self.index, min_support=self.min_support, inverses=inverses)
+        chains = patterns.find_chains(self.index, min_support=self.min_support, inverses=inverses)
         rules = [(tuple(rule[:2]), rule[2]) for rule in chains.rules.tolist()]
         values = self._values(chains.rules[:, 2], np.ones(len(rules)), chains.support, chains.body)
         kept = iter(_descending(values))
@@ -278,7 +269,7 @@ class RuleMiner:
                 break  # the list is full, and what follows scores less
             if not self.pruning.is_new(body, head):
                 continue
-            numbers = count_rule(self.index, body, head)
+            numbers = patterns.count_rule(self.index, body, head)
             value = float(self._values(head, score, numbers.support, numbers.pairs))
             enough = numbers.support >= self.min_support and value > -np.inf
             if enough and self.pruning.adds(body, head, numbers.support / numbers.pairs):
@@ -356,11 +347,11 @@ class RuleMiner:
         share = reduce(matmul, map(self.algebra.step, body)).agreement(self.algebra.step(head))
         wanted = ones(np.array([0]), np.array([head]), (1, self.num_relations))
         swapped = float(self.beliefs.score(np.array([body[::-1]]), heads=wanted)[0, head])
-        counts = count_rule(self.index, body, head)
+        counts = patterns.count_rule(self.index, body, head)
         return self._rule("composition", body, head, score, share, counts, swapped < ORDER_MATTERS * score)
 
     def _rule(
-        self, kind: Kind, body: Steps, head: int, score: float, agreement: ComponentShare, counts: RuleCount,
+        self, kind: Kind, body: Steps, head: int, score: float, agreement: ComponentShare, counts: patterns.RuleCount,
         order_matters: bool | None = None,
     ) -> MinedRule:  # fmt: skip
         support, pairs, pca_pairs, interval = counts
@@ -403,7 +394,7 @@ class Pruning:
     """
 
     def __init__(self, index: GraphIndex, min_support: int) -> None:
-        self.index, self.reversals = index, find_reversals(index)
+        self.index, self.reversals = index, patterns.find_reversals(index)
         self.step = self.reversals.same_steps(SAME, min_support)
         self.symmetric = set(self.reversals.symmetric(SAME, min_support))
         self._seen: set[tuple[Steps, int]] = set()
@@ -429,7 +420,7 @@ class Pruning:
         shorter = [steps for steps, share in self._kept.get(head, ()) if len(steps) < len(body) and share >= confidence]
         if not shorter:
             return True
-        heads, tails, again = draw_paths(Body(self.index, body), SAMPLES, np.random.default_rng(0))
+        heads, tails, again = patterns.draw_paths(Body(self.index, body), SAMPLES, np.random.default_rng(0))
         pairs = heads * self.index.num_entities + tails
         heads, tails = np.divmod(np.unique(pairs[~again & (heads != tails)]), self.index.num_entities)
         left = np.ones(len(heads), bool)

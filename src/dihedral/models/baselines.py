@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dihedral.graph.steps import Side
-from dihedral.models.model import BlockRelations, WeightedRelations
+from dihedral.models.model import BlockRelations, Relations, WeightedRelations
 
 
 class _WeightedBlocks(WeightedRelations, BlockRelations):
@@ -136,3 +136,6 @@ class TransE(WeightedRelations):
     def candidates(self, entities: Tensor) -> Tensor:
         length = entities.square().sum(-1, keepdim=True)
         return torch.cat([entities, -length / 2, torch.ones_like(length)], dim=-1)
+
+
+BASELINES: tuple[type[Relations], ...] = (DistMult, ComplEx, Analogy, SimplE, HolE, RESCAL, TransE)

@@ -321,6 +321,12 @@ class OrthogonalRelations(BlockRelations):
         return torch.stack([lam, -alpha * gamma, gamma, alpha * lam], dim=1)
 
 
+PARAMETRISATIONS: tuple[type[BlockRelations], ...] = (
+    GumbelRelations, SignRelations, ArgmaxRelations, ProjectionRelations, CyclicGumbelRelations, CyclicArgmaxRelations,
+    CyclicSignRelations, OrthogonalRelations,
+)  # fmt: skip
+
+
 def sign(real: Tensor) -> Tensor:
     """Binary variables from real ones, sign(0) = +1; the gradient passes through unchanged (straight-through)."""
     return torch.where(real >= 0, 1.0, -1.0).to(real.dtype) + (real - real.detach())  # the difference is exactly 0

@@ -9,31 +9,14 @@ from torch import Tensor
 
 from dihedral.elements.group import parse_levels
 from dihedral.errors import DihedralError, close_matches
-from dihedral.models.baselines import RESCAL, Analogy, ComplEx, DistMult, HolE, SimplE, TransE
-from dihedral.models.dihedral import (
-    ArgmaxRelations,
-    CodeRelations,
-    CyclicArgmaxRelations,
-    CyclicGumbelRelations,
-    CyclicSignRelations,
-    GumbelRelations,
-    OrthogonalRelations,
-    ProjectionRelations,
-    SignRelations,
-)
+from dihedral.models.baselines import BASELINES
+from dihedral.models.dihedral import PARAMETRISATIONS, CodeRelations
 from dihedral.models.model import Model, Relations
 from dihedral.runtime.distributed import Shard
 
 PIECE_ROWS = 1 << 16  # rows of the entity table that are drawn at a time
 
-MODELS: dict[str, type[Relations]] = {
-    model.kind: model
-    for model in (
-        GumbelRelations, SignRelations, ArgmaxRelations, ProjectionRelations, CyclicGumbelRelations,
-        CyclicArgmaxRelations, CyclicSignRelations, OrthogonalRelations, DistMult, ComplEx, Analogy, SimplE, HolE,
-        RESCAL, TransE,
-    )
-}  # fmt: skip
+MODELS: dict[str, type[Relations]] = {model.kind: model for model in (*PARAMETRISATIONS, *BASELINES)}
 """The models that can be trained, by name."""
 
 STORED_MODELS: dict[str, type[Relations]] = MODELS | {CodeRelations.kind: CodeRelations}

@@ -18,15 +18,7 @@ from torch import Tensor
 from dihedral.errors import DihedralError
 from dihedral.graph.triples import Graph
 from dihedral.graph.vocabulary import Vocabulary
-from dihedral.io.files import (
-    lock_folder,
-    make_folder,
-    read_json,
-    read_tensors,
-    remove_partial_files,
-    write_json,
-    write_tensors,
-)
+from dihedral.io import files
 from dihedral.models import STORED_MODELS, BlockRelations, Model, restore_relations
 from dihedral.models.path_model import PathModel
 from dihedral.objectives.recipe import Recipe
@@ -63,10 +55,10 @@ def save_model(
     if holds_model(folder) and not overwrite:
         raise DihedralError(f"folder {str(folder)!r} already holds a model; choose another or pass --overwrite")
     _check_values(trained, dtype)
-    make_folder(folder)
+    files.make_folder(folder)
     taken = f"folder {str(folder)!r} is being written by another process; wait for it or choose another folder"
-    with lock_folder(folder, taken):
-        remove_partial_files(folder)
+    with files.lock_folder(folder, taken):
+        files.remove_partial_files(folder)
         before = read_manifest(folder) if holds_model(folder) else None
         with _new_files(folder, before) as new:
             _finish(folder, _write_files(new, trained, dtype, shard_mb), before, trained)
@@ -88,16 +80,16 @@ def _write_files(new: _NewFiles, stored: TrainedModel, dtype: Dtype, shard_mb: f
     relations, graph, tables = stored.relations, stored.graph, _tables(stored)
     settings = relations.settings()
     if isinstance(stored.scorer, PathScorer):
-        write_tensors(new.file("paths.safetensors", "paths"), tables)
+        files.write_tensors(new.file("paths.safetensors", "paths"), tables)
         settings = settings | {"steps": stored.scorer.model.num_steps}
     else:
         for name, rows in _shards(tables["entities"].to("cpu", _DTYPES[dtype]), shard_mb):
-            write_tensors(new.shard(name), {"entities": rows})
-    write_tensors(new.file("relations.safetensors", "relations"), relations.stored())
+            files.write_tensors(new.shard(name), {"entities": rows})
+    files.write_tensors(new.file("relations.safetensors", "relations"), relations.stored())
     write_graph(graph, new.file)
-    write_json(new.file("recipe.json", "recipe"), stored.recipe.to_dict() if stored.recipe else {})
+    files.write_json(new.file("recipe.json", "recipe"), stored.recipe.to_dict() if stored.recipe else {})
     for role, content in _measured(stored).items():
-        write_json(new.file(f"{role}.json", role), content)
+        files.write_json(new.file(f"{role}.json", role), content)
     return Manifest(
         model=relations.kind, settings=settings, entities=graph.num_entities,
         relations=graph.num_relations, dimension=relations.dimension, dtype=dtype, graph=graph.name,
@@ -174,7 +166,7 @@ def replace_metrics(folder: Path, trained: TrainedModel, since: Manifest) -> Non
                 f"the model in folder {str(folder)!r} was replaced in the meantime; run the command again"
             )
         for role, content in _measured(trained).items():
-            write_json(new.file(f"{role}.json", role), content)
+            files.write_json(new.file(f"{role}.json", role), content)
 
 
 @contextmanager
@@ -182,8 +174,8 @@ def _changing(folder: Path) -> Iterator[tuple[Manifest, _NewFiles]]:
     """The manifest of a model, and the new files, which replace those of their roles at the end."""
     read_manifest(folder)  # a folder without a model is left alone
     taken = f"folder {str(folder)!r} is being written by another process; wait for it"
-    with lock_folder(folder, taken):
-        remove_partial_files(folder)
+    with files.lock_folder(folder, taken):
+        files.remove_partial_files(folder)
         before = read_manifest(folder)
         with _new_files(folder, before) as new:
             yield before, new
@@ -214,7 +206,7 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> TrainedMo
     manifest, trained = read_current(folder, lambda manifest: (manifest, _load(folder, manifest, device)))
     with suppress(DihedralError, OSError):  # a save may be going on
         if _leftovers(folder, manifest):  # they may hold facts that an update has removed
-            with lock_folder(folder, "a save is not done"):
+            with files.lock_folder(folder, "a save is not done"):
                 if read_manifest(folder) == manifest:
                     write_card(folder, trained)
                     for path in _leftovers(folder, manifest):
@@ -247,11 +239,11 @@ def _load(folder: Path, manifest: Manifest, device: str | torch.device) -> Train
 
 
 def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> TrainedModel:
-    files, kind = manifest.files, manifest.model
-    entities = None if "paths" in files else _load_entities(folder, manifest)
+    roles, kind = manifest.files, manifest.model
+    entities = None if "paths" in roles else _load_entities(folder, manifest)
     if kind not in STORED_MODELS:
         raise DihedralError(f"model folder {str(folder)!r} holds a model of kind {kind!r:.80}, unknown to this version")
-    tensors = read_tensors(folder / files["relations"])
+    tensors = files.read_tensors(folder / roles["relations"])
     if ("codes" in tensors) != STORED_MODELS[kind].is_discrete:
         raise DihedralError(f"relations in {str(folder)!r} do not belong to a model of kind {kind!r}")
     graph = load_graph(folder, manifest)  # checks the number of relations, before memory for so many is allocated
@@ -265,15 +257,15 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
     elif not isinstance(relations, BlockRelations):
         raise DihedralError(f"relations in {str(folder)!r} are not 2x2 blocks, which a path model needs")
     else:
-        tables, settings = read_tensors(folder / files["paths"]), manifest.settings
+        tables, settings = files.read_tensors(folder / roles["paths"]), manifest.settings
         model = PathModel.restored(relations, settings["steps"], tables)
         source = PathScorer(model.requires_grad_(False).to(device), graph.train_index)
-    measured = _read_measured(folder, files)
+    measured = _read_measured(folder, roles)
     calibration, reason = _read_calibration(measured["calibration"], graph.relations)
     return TrainedModel(
         source=source,
         graph=graph,
-        recipe=Recipe.from_stored(read_json(folder / files["recipe"])),
+        recipe=Recipe.from_stored(files.read_json(folder / roles["recipe"])),
         metrics=measured["metrics"],
         calibration=calibration,
         why_not_calibrated=reason,
@@ -281,9 +273,9 @@ def _assemble(folder: Path, manifest: Manifest, device: str | torch.device) -> T
     )
 
 
-def _read_measured(folder: Path, files: dict[str, str]) -> dict[str, Any]:
+def _read_measured(folder: Path, roles: dict[str, str]) -> dict[str, Any]:
     """The content of the files of what was measured, by role; in older folders, all of it is among the metrics."""
-    metrics = read_json(folder / files["metrics"])
+    metrics = files.read_json(folder / roles["metrics"])
     try:
         check_metrics(metrics)
     except (KeyError, TypeError) as error:
@@ -292,7 +284,7 @@ def _read_measured(folder: Path, files: dict[str, str]) -> dict[str, Any]:
         "calibration": metrics.pop("calibration", {}),
         "history": {"versions": metrics.pop("versions", None) or []},
     }
-    newer = {role: read_json(folder / files[role]) for role in older if role in files}
+    newer = {role: files.read_json(folder / roles[role]) for role in older if role in roles}
     return {"metrics": metrics, **older, **newer}
 
 
@@ -310,7 +302,7 @@ def _read_calibration(content: Any, relations: Vocabulary) -> tuple[Calibration 
 def _load_entities(folder: Path, manifest: Manifest) -> Tensor:
     """The entity table float32 [N, 2L]; a single float32 shard stays mapped."""
     width, dtype = manifest.dimension, _DTYPES.get(manifest.dtype)
-    shards = [read_tensors(folder / name)["entities"] for name in manifest.shards]
+    shards = [files.read_tensors(folder / name)["entities"] for name in manifest.shards]
     for name, shard in zip(manifest.shards, shards, strict=True):
         if shard.dtype != dtype or shard.ndim != 2 or shard.shape[1] != width:
             found = f"{str(shard.dtype).removeprefix('torch.')} {list(shard.shape)}"
@@ -332,7 +324,7 @@ def _describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
     return {
         **{key: value for key, value in manifest.to_dict().items() if key not in ("files", "bytes", "replaced")},
         "bytes": sum(manifest.bytes.values()),
-        "recipe": read_json(folder / manifest.files["recipe"]),
+        "recipe": files.read_json(folder / manifest.files["recipe"]),
         "metrics": measured["metrics"],
         "calibration": {key: value for key, value in calibration.items() if key not in ("models", "queries")},
         **History.from_dict(measured["history"]).to_dict(),
@@ -344,7 +336,7 @@ def saved_options(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     shard_mb = None
     if len(manifest.shards) > 1:
-        first = read_tensors(folder / manifest.shards[0])["entities"]
+        first = files.read_tensors(folder / manifest.shards[0])["entities"]
         shard_mb = (first.numel() * first.element_size() + 4096) / 2**20
     return {"dtype": manifest.dtype, "shard_mb": shard_mb}
 
