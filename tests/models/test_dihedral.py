@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dihedral import DihedralError, DihedralGroup
+from dihedral.elements.group import GradedMonoid
 from dihedral.models import Model, build_model
 from dihedral.models.dihedral import (
     ArgmaxRelations,
@@ -22,7 +23,6 @@ from dihedral.models.dihedral import (
     GumbelRelations,
     OrthogonalRelations,
     SignRelations,
-    element_blocks,
     gumbel_noise,
     sign,
     straight_through_argmax,
@@ -31,6 +31,11 @@ from dihedral.models.dihedral import (
 from dihedral.scoring.embedding import EmbeddingScorer
 
 SQRT3 = math.sqrt(3)
+
+
+def element_blocks(K):
+    """The matrices of Eq. 1 as block entries by id."""
+    return torch.as_tensor(GradedMonoid(K).matrices().reshape(-1, 4), dtype=torch.float32)
 
 
 def dense(operator: Tensor) -> np.ndarray:

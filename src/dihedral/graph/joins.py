@@ -66,8 +66,7 @@ def contains(ascending: Ids, wanted: Ids) -> Mask:
 def leads(index: GraphIndex, step: int, heads: Ids, tails: Ids) -> Mask:
     """Whether a step leads from each head [n] to its tail [n]."""
     entities = torch.from_numpy(heads)
-    found: Mask = (index.locate(entities, torch.full_like(entities, step), torch.from_numpy(tails)) >= 0).numpy()
-    return found
+    return (index.locate(entities, torch.full_like(entities, step), torch.from_numpy(tails)) >= 0).numpy()
 
 
 @dataclass(frozen=True, eq=False)

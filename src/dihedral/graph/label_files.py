@@ -30,8 +30,10 @@ def read_labels(source: Any, languages: Sequence[str]) -> pa.Table:
     """Labels as a table with id, label and, if given, description, type and language; languages: of RDF."""
     if isinstance(source, (str, Path)):
         return _read_file(Path(source), languages)
-    if isinstance(source, Mapping) and not _is_table(source):
-        return _from_mapping(source, "labels")
+    if isinstance(source, Mapping):
+        are_columns = [isinstance(value, Sequence) and not isinstance(value, str) for value in source.values()]
+        if not are_columns or not all(are_columns):
+            return _from_mapping(source, "labels")
     try:
         table = pa.table(source)
     except (TypeError, ValueError, pa.ArrowException):
@@ -39,11 +41,6 @@ def read_labels(source: Any, languages: Sequence[str]) -> pa.Table:
         raise DihedralError(f"labels are a {kind}; give a file, a table, or a dict from names to labels") from None
     columns = _by_name(table.column_names, "the table of labels", must=True) or {}
     return pa.table({role: as_strings(table.column(place), role, "labels") for role, place in columns.items()})
-
-
-def _is_table(source: Mapping[Any, Any]) -> bool:
-    """Whether a dict holds columns."""
-    return all(isinstance(value, Sequence) and not isinstance(value, str) for value in source.values()) and bool(source)
 
 
 def _read_file(path: Path, languages: Sequence[str]) -> pa.Table:

@@ -76,14 +76,12 @@ class Reversals:
     @property
     def mutual(self) -> Counts:
         """[R]: pairs that a relation also holds reversed."""
-        mutual: Counts = self.support.diagonal()
-        return mutual
+        return self.support.diagonal()
 
     @property
     def confidence(self) -> Shares:
         """[R, R]: the share of the row relation's pairs that the column relation holds reversed."""
-        shares: Shares = self.support.toarray() / np.maximum(self.size, 1)[:, None]
-        return shares
+        return self.support.toarray() / np.maximum(self.size, 1)[:, None]
 
     def symmetric(self, confidence: float = 0.8, support: int = 10) -> list[int]:
         """Relations that hold most of their own pairs in both directions."""

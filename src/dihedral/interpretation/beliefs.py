@@ -154,8 +154,7 @@ class Beliefs:
         scores = self.scorer.blocks.relation_scores(self.scorer.operators[relations], head, tail)  # [m * ends, n]
         belief = (scores - self.level[relations]).clamp_(max=0).exp_()
         weights = probability.flatten()
-        mean: NDArray[np.float32] = (weights @ belief / weights.sum().clamp(min=1e-30)).float().cpu().numpy()
-        return mean
+        return (weights @ belief / weights.sum().clamp(min=1e-30)).float().cpu().numpy()
 
     def _ends(self, vectors: Tensor, own: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
         """The most probable candidates other than the vector's own entity: probabilities and ids, each [m, ends]."""

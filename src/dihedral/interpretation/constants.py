@@ -112,8 +112,7 @@ class Properties:
         return found[0], found[1]
 
     def members_of(self, number: int) -> Ids:
-        members: Ids = self.members[:, [number]].tocoo().coords[0].astype(np.int64)
-        return members
+        return self.members[:, [number]].tocoo().coords[0].astype(np.int64)
 
     def rule(self, body: int, head: int, side: Side) -> HornRule:
         variable = "X" if side == "tail" else "Y"

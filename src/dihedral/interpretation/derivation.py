@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
+from dihedral.graph.columns import PARTS
 from dihedral.graph.triples import Triples
 from dihedral.interpretation.horn import HornRule, RuleCounter
 from dihedral.io.files import check_suffix, make_folder, write_text
@@ -20,7 +21,6 @@ from dihedral.io.iris import BASE, check_base, to_statement
 from dihedral.io.table_files import write_table
 
 SUFFIXES = (".tsv", ".csv", ".parquet", ".nt", ".nq")
-PARTS = ("head", "relation", "tail")
 MAX_DERIVED = 10_000_000  # derivations: about 2 GB
 XSD = "http://www.w3.org/2001/XMLSchema#"
 RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"

@@ -380,8 +380,7 @@ class RuleMiner:
 
 def _descending(values: NDArray[np.float64]) -> list[int]:
     """The places of values in descending order, without those of -inf."""
-    places: list[int] = np.argsort(-values, kind="stable")[: np.count_nonzero(values > -np.inf)].tolist()
-    return places
+    return np.argsort(-values, kind="stable")[: np.count_nonzero(values > -np.inf)].tolist()
 
 
 class Pruning:

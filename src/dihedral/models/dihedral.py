@@ -15,11 +15,6 @@ from dihedral.errors import DihedralError
 from dihedral.models.model import BlockRelations, Relations
 
 
-def element_blocks(K: int, max_grade: int = 0) -> Tensor:
-    """The matrices of Eq. 1, and of their graded elements, as block entries by id, the last one is zero: [n + 1, 4]."""
-    return torch.as_tensor(GradedMonoid(K).matrices(max_grade).reshape(-1, 4), dtype=torch.float32)
-
-
 def check_group(model: type[Relations], K: int) -> None:
     """Refuse a K that the model does not support."""
     if model.allowed_k is None or K in model.allowed_k:
@@ -56,8 +51,9 @@ class DiscreteRelations(BlockRelations):
         self.grades = grades
         self.monoid = GradedMonoid(K)
         self.max_grade = int(max(grade for grade in grades if math.isfinite(grade)))
-        self.register_buffer("blocks", element_blocks(K, self.max_grade), persistent=False)  # [ids, 4]
-        self.blocks: Tensor
+        blocks = torch.as_tensor(self.monoid.matrices(self.max_grade).reshape(-1, 4), dtype=torch.float32)
+        self.register_buffer("blocks", blocks, persistent=False)
+        self.blocks: Tensor  # entries a, b, c, d of the elements by id; the last one is zero: [n + 1, 4]
         self.log_scales = nn.Parameter(torch.zeros(num_relations)) if scaled else None
         self.draw(init, generator)
 

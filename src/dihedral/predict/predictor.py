@@ -443,12 +443,7 @@ class Predictor:
     # --- files ---------------------------------------------------------------------------------
 
     def save(
-        self,
-        folder: str | Path,
-        *,
-        dtype: Dtype = "float32",
-        shard_mb: float | None = None,
-        overwrite: bool = False,
+        self, folder: str | Path, *, dtype: Dtype = "float32", shard_mb: float | None = None, overwrite: bool = False
     ) -> None:
         """Write a model folder with a model card."""
         save_model(Path(folder), self.trained, dtype=dtype, shard_mb=shard_mb, overwrite=overwrite)

@@ -82,6 +82,4 @@ def current() -> Interruption:
 
 def check() -> None:
     """Raise `InterruptedWorkError` if the work at hand is no longer wanted."""
-    interruption = _current.get()
-    if interruption is not None:
-        interruption.check()
+    current().check()
