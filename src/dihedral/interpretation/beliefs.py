@@ -31,6 +31,7 @@ from dihedral.graph import Graph
 from dihedral.graph.index import GraphIndex
 from dihedral.graph.joins import tiles
 from dihedral.graph.steps import inverse_ids
+from dihedral.models import BlockRelations
 from dihedral.runtime import interruption
 from dihedral.runtime.threads import for_each
 from dihedral.scoring.embedding import CHUNK, EmbeddingScorer
@@ -151,7 +152,7 @@ class Beliefs:
         """The mean belief in relations where one body leads."""
         begins, ends = begins[:, None].expand_as(ends).flatten(0, 1), ends.flatten(0, 1)
         head, tail = (ends, begins) if backwards else (begins, ends)
-        scores = self.scorer.blocks.relation_scores(self.scorer.operators[relations], head, tail)  # [m * ends, n]
+        scores = BlockRelations.relation_scores(self.scorer.operators[relations], head, tail)  # [m * ends, n]
         belief = (scores - self.level[relations]).clamp_(max=0).exp_()
         weights = probability.flatten()
         return (weights @ belief / weights.sum().clamp(min=1e-30)).float().cpu().numpy()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dihedral.errors import DihedralError
 from dihedral.graph import Graph
-from dihedral.graph.joins import TILE, ones, tiles
+from dihedral.graph.joins import TILE, Ids, ones, tiles
 from dihedral.graph.steps import SIDES, Fact, Side, Step
 from dihedral.interpretation.beliefs import NUM_STARTS, Beliefs
 from dihedral.interpretation.horn import Atom, Constant, HornRule, RuleCounter
@@ -24,7 +24,6 @@ from dihedral.interpretation.mining import MIN_SCORE, Pruning, Sort, check_limit
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime import interruption
 
-Ids = NDArray[np.int64]
 PRIOR = 5.0  # entities without the head's property that each rule starts with
 CANDIDATES = 20  # counted rules that are scored per rule wanted
 

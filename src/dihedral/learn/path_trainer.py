@@ -22,7 +22,6 @@ from dihedral.store.trained import TrainedModel
 WARM_UP = 50  # steps in which the learning rate rises
 FULL_RATE = 0.5  # share of the steps before the learning rate falls to 0
 MAX_NORM = 1.0  # of a gradient
-TEMPERATURE = 1.0  # of the softmax over elements
 
 
 class PathTrainer(Run):
@@ -105,7 +104,7 @@ class PathTrainer(Run):
         head, relation, tail = facts.unbind(1)
         entities, answers = torch.cat([head, tail]), torch.cat([tail, head])
         steps = torch.cat([relation, relation + self.graph.num_relations])
-        operators = self.model.relations.operators(generator=self.generator, temperature=TEMPERATURE)
+        operators = self.model.relations.operators(generator=self.generator)
         questions, weights = self.model.weights(entities, steps, operators)
         known = self.path_scorer.index.answers(entities, steps)
         edges = self.path_scorer.edges

@@ -83,8 +83,6 @@ class Trainer(Run):
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {f"adagrad.{name}": each.sum for name, each in self.optimisers.items()}
 
-    # --- one step ------------------------------------------------------------------------------
-
     def train_on(self, batch: Tensor) -> Tensor:
         """Train on a batch [B, 3]; on CUDA, full batches replay a captured step after a few plain ones."""
         if len(batch) < self.recipe.batch_size or self.steps_before_capture > 0:
@@ -116,8 +114,6 @@ class Trainer(Run):
         for name, gradient in zip(names, gradients, strict=True):
             self.optimisers[f"relations.{name}"].step(gradient)
         return loss
-
-    # --- the result ----------------------------------------------------------------------------
 
     def result(self) -> TrainedModel:
         return TrainedModel(self.best_model(), self.graph, recipe=self.recipe)

@@ -76,12 +76,8 @@ class DiscreteRelations(BlockRelations):
             return operators
         return operators * (self.log_scales if which is None else self.log_scales[which]).exp()[:, None, None]
 
-    def elements(self) -> Tensor:
-        """The blocks of the codes, without the relations' factors: [R, 4, L]."""
-        return self.blocks[self.codes.long()].transpose(1, 2).contiguous()
-
     def exact(self) -> Tensor:
-        operators = self.elements()
+        operators = self.blocks[self.codes.long()].transpose(1, 2).contiguous()  # of the codes: [R, 4, L]
         return operators if self.scales is None else operators * self.scales[:, None, None]
 
     def stored(self) -> dict[str, Tensor]:

@@ -43,8 +43,6 @@ class EmbeddingScorer(Scorer):
         """The table that queries are multiplied with: [N, width], or this process's rows of it."""
         return self.model.relations.candidates(self.entities)
 
-    # --- scores --------------------------------------------------------------------------------
-
     @torch.no_grad()
     def score(self, triples: Tensor) -> Tensor:
         """φ(h, r, t) = hᵀRt of each triple [n, 3]."""
@@ -56,17 +54,12 @@ class EmbeddingScorer(Scorer):
         return torch.cat(found)
 
     @cached_property
-    def blocks(self) -> BlockRelations:
-        """The relations of a model of 2x2 blocks."""
+    def step_operators(self) -> Tensor:
+        """The operators [2R, 4, L] of all signed steps, for models of 2x2 blocks."""
         relations = self.model.relations
         if not isinstance(relations, BlockRelations):
             raise DihedralError(f"relations of a {relations.kind!r} model are not 2x2 blocks, which this needs")
-        return relations
-
-    @cached_property
-    def step_operators(self) -> Tensor:
-        """The operators [2R, 4, L] of all signed steps, for models of 2x2 blocks."""
-        return self.blocks.step_operators(self.operators)
+        return relations.step_operators(self.operators)
 
     @torch.no_grad()
     def queries(self, entities: Tensor, steps: Tensor) -> Tensor:
@@ -112,8 +105,6 @@ class EmbeddingScorer(Scorer):
             return score_rows(queries, candidates) if among is None else queries @ candidates.T
 
         return score
-
-    # --- ranks ---------------------------------------------------------------------------------
 
     @torch.no_grad()
     def rank_counts(

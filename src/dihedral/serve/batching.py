@@ -12,8 +12,8 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
 from time import perf_counter
+from typing import NamedTuple
 
 import anyio
 
@@ -32,16 +32,15 @@ FIRST_PRICE = 20_000  # of answers that take BATCH_SECONDS, until it was measure
 MEMORY = 0.9  # how much the latest batch but one counts of the latest
 
 
-@dataclass(order=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A question that waits for its turn: what its request has paid, this question included."""
 
     turn: int
-    place: int  # of arrival
-    question: PredictQuestion = field(compare=False)
-    price: int = field(compare=False)
-    answer: asyncio.Future[list[Prediction]] = field(compare=False)
-    limit: Interruption = field(compare=False)  # of the request
+    place: int  # of arrival, which no other question has
+    question: PredictQuestion
+    price: int
+    answer: asyncio.Future[list[Prediction]]
+    limit: Interruption  # of the request
 
 
 class Batcher:

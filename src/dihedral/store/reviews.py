@@ -60,8 +60,7 @@ class Decision:
     uncorrected: float | None = None  # without the correction by earlier decisions (`probability.corrections`)
 
     def to_dict(self) -> dict[str, Any]:
-        head, relation, tail = self.fact
-        content: dict[str, Any] = {"head": head, "relation": relation, "tail": tail, "decision": self.decision}
+        content: dict[str, Any] = dict(zip(PARTS, self.fact, strict=True)) | {"decision": self.decision}
         content |= {"reviewer": self.reviewer, "time": self.time}
         optional = {"note": self.note, "probability": self.probability, "uncorrected": self.uncorrected}
         return content | {name: value for name, value in optional.items() if value not in (None, "")}
