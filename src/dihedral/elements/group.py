@@ -229,9 +229,6 @@ def _snap(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.abs(values - nearest) < 1e-15, nearest, values)
 
 
-# --- levels ------------------------------------------------------------------------------------
-
-
 def grade_of(level: str) -> float:
     """The grade of a size such as 1, ½, 1/4, 0.125 or 0.
 

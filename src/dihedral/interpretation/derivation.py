@@ -46,7 +46,9 @@ class Derived:
         reasons = np.full(len(self), "", object)
         for number, (rule, rows) in enumerate(zip(self.rules, self.reasons, strict=True)):
             for fact, *entities in rows[self.best[rows[:, 0]] == number].tolist():
-                reasons[fact] = _grounded(rule, entities, graph)
+                chosen = {name: graph.entities[i] for name, i in zip(rule.variables, entities, strict=True)}
+                atoms = (f"{atom.relation}({','.join(atom.words(chosen.__getitem__))})" for atom in rule.body)
+                reasons[fact] = ", ".join(atoms)
         names = list(graph.names_of(self.facts))
         best_rules = pa.table(
             {
@@ -157,9 +159,3 @@ def _best(graph: Graph, rules: list[HornRule], triples: Triples, bindings: list[
     parts = np.split(place, np.cumsum(sizes)[:-1]) if sizes else []
     reasons = [np.column_stack(each) for each in zip(parts, bindings, strict=True)]
     return Derived(graph, rules, facts[ranked], rule[first[ranked]], counts[ranked], reasons)
-
-
-def _grounded(rule: HornRule, entities: Sequence[int], graph: Graph) -> str:
-    """The body of a rule with entities for variables."""
-    chosen = {name: graph.entities[i] for name, i in zip(rule.variables, entities, strict=True)}
-    return ", ".join(f"{atom.relation}({','.join(atom.words(chosen.__getitem__))})" for atom in rule.body)

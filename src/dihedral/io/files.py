@@ -226,9 +226,6 @@ def lock_folder(folder: Path, taken: str, *, follow: bool = True) -> Iterator[No
         os.close(descriptor)
 
 
-# --- dataclasses from JSON ---------------------------------------------------------------------
-
-
 def read_record(kind: type[Record], content: Any) -> Record:
     """A dataclass from decoded JSON, without its other keys; a TypeError names the first value that does not fit."""
     if not isinstance(content, Mapping):

@@ -119,9 +119,6 @@ class MLflowLogger(Logger):
             self.client.set_terminated(self.run, stopped if error else "FINISHED")
 
 
-# --- progress -----------------------------------------------------------------------------------------
-
-
 def show_progress() -> AbstractContextManager[Callback]:
     """The progress display that fits where this process runs."""
     return ProgressBar() if sys.stderr.isatty() else nullcontext(print_progress)

@@ -65,9 +65,6 @@ def create_app(
     return app
 
 
-# --- errors ---------------------------------------------------------------------------------------
-
-
 def _unknown_name(request: Request, error: Any) -> Response:  # not a coroutine: suggestions are made in a thread
     return error_response(404, str(error), error.suggestions)
 

@@ -28,12 +28,18 @@ _HEADER = 2  # the number of the field of a message that holds that metadata
 
 
 def write_graph(graph: Graph, new_file: NewFile) -> None:
-    """Write the names, labels, words and triples."""
+    """Write the names, labels, words and triples, which are sorted by split."""
     for names, file in ((graph.entities, "entities.arrow"), (graph.relations, "relations.arrow")):
         columns = {"name": names.array, "order": pa.array(names.order)}
         write_table(new_file(file, f"{names.kind}_names"), columns)
     write_labels(graph, new_file)
-    _save_triples(new_file("known.arrow", "known"), graph)
+    parts = [graph.split(split) for split in SPLITS]
+    columns = {
+        name: pa.array(np.concatenate([part[:, i] for part in parts]).astype(np.int32))
+        for i, name in enumerate(("head", "relation", "tail"))
+    }
+    columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), [len(part) for part in parts]))
+    write_table(new_file("known.arrow", "known"), columns)
 
 
 def write_labels(graph: Graph, new_file: NewFile) -> None:
@@ -80,17 +86,6 @@ def _load_words(folder: Path, manifest: Manifest) -> WordIndex | None:
     if table.column_names != ["word", "ranks"]:
         raise DihedralError(f"{str(path)!r} cannot be read: it has no words; copy the folder again")
     return WordIndex.from_arrow(table, manifest.entities, str(path))
-
-
-def _save_triples(path: Path, graph: Graph) -> None:
-    """All triples, sorted by split."""
-    parts = [graph.split(split) for split in SPLITS]
-    columns = {
-        name: pa.array(np.concatenate([part[:, i] for part in parts]).astype(np.int32))
-        for i, name in enumerate(("head", "relation", "tail"))
-    }
-    columns["split"] = pa.array(np.repeat(np.arange(3, dtype=np.uint8), [len(part) for part in parts]))
-    write_table(path, columns)
 
 
 def _load_names(path: Path, kind: str, prefixes: dict[str, str]) -> Vocabulary:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from dihedral.elements.shares import ComponentShare
 from dihedral.graph.patterns import RuleCount, count_rule, count_rules
 from dihedral.graph.steps import parse_steps, split_step
-from dihedral.interpretation import Match, MinedRule, Row
+from dihedral.interpretation import MinedRule
 from dihedral.interpretation.mining import Kind, Sort
 from dihedral.runtime import interruption
 from dihedral.serve import schemas
@@ -104,6 +104,9 @@ def compose(served: ServedModel, body: schemas.ComposeRequest) -> schemas.Compos
     a = served.need_algebra()
     row = reduce(matmul, map(a.step, parse_steps(body.steps, a.names)))
     matches = row.nearest(body.top)
+    counts: Sequence[RuleCount | None] = [None] * len(matches)
+    if len(row.steps) <= MAX_COUNTED:  # longer products join too many pairs to count in a request
+        counts = count_rules(served.graph.train_index, row.steps, [a.names.id(match.relation) for match in matches])
     return schemas.ComposeResponse(
         steps=body.steps,
         K=a.monoid.K,
@@ -113,17 +116,9 @@ def compose(served: ServedModel, body: schemas.ComposeRequest) -> schemas.Compos
         skewness=row.skewness().among(3),
         nearest=[
             schemas.NearestRelation(relation=match.relation, agreement=match.share, counted=counted)
-            for match, counted in zip(matches, _counted_rules(served, row, matches), strict=True)
+            for match, counted in zip(matches, counts, strict=True)
         ],
     )
-
-
-def _counted_rules(served: ServedModel, row: Row, matches: list[Match]) -> Sequence[RuleCount | None]:
-    """The rules that a product implies relations; longer products join too many pairs to count in a request."""
-    if len(row.steps) > MAX_COUNTED:
-        return [None] * len(matches)
-    heads = [served.graph.relations.id(match.relation) for match in matches]
-    return count_rules(served.graph.train_index, row.steps, heads)
 
 
 @endpoint(router, "/rules", queue=_queue)
