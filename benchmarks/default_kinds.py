@@ -21,17 +21,14 @@ from typing import Any
 import torch
 
 import dihedral as dh
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, environment
 from benchmarks.small_graphs import EMBEDDING, open_graph
 from dihedral.graph import Graph
 from dihedral.io.jsonl import append_line
-from dihedral.learn.defaults import choose_recipe, num_threads
+from dihedral.learn.defaults import choose_recipe
 from dihedral.learn.finish import finish
-from dihedral.learn.path_trainer import PathTrainer
-from dihedral.learn.trainer import Trainer
+from dihedral.learn.trainer import make_run
 from dihedral.objectives.recipe import Recipe
-from dihedral.runtime.environment import environment
-from dihedral.runtime.threads import at_most
 
 LOG = Path(os.environ.get("ROWS", RESULTS / "default-kinds.jsonl"))
 KINDS = ("paths", "embedding", "complex")
@@ -48,10 +45,9 @@ def recipe_of(graph: Graph, kind: str, changes: dict[str, str]) -> Recipe:
 def measure(graph: Graph, kind: str, changes: dict[str, str], seed: int) -> dict[str, Any]:
     """Train, rank valid and test, and answer some questions."""
     recipe = recipe_of(graph, kind, changes)
-    trainer = (PathTrainer if kind == "paths" else Trainer)(graph, recipe, seed=seed)
+    trainer = make_run(graph, recipe, seed=seed)
     times = [process_time()]
-    with at_most(num_threads(recipe, graph, torch.device("cpu"))):
-        trainer.run()
+    trainer.run()
     times.append(process_time())
     trained = finish(trainer)
     times.append(process_time())
