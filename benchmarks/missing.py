@@ -4,7 +4,7 @@ The graph to complete holds train and valid. The facts of test are missing from 
 probabilities, nor the filter of known facts sees them. The fit estimates how many facts are missing. True facts that
 are in no split count as wrong.
 
-    python -m benchmarks.missing --graphs umls family-neural-lp
+    python -m benchmarks.missing --graphs umls family-neural-lp --set model=dihedral-gumbel
     python -m benchmarks.missing --graphs umls --hold-outs 50 --models out/missing
 
 Measured are: the best facts over all relations; the ten best answers to the questions of missing facts, by the number
@@ -218,6 +218,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), help="graphs, or files of triples")
     parser.add_argument("--hold-outs", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="of training; by default as long as by default")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of models that are trained")
     parser.add_argument("--fresh", action="store_true", help="mark the graphs as not looked at before")
     parser.add_argument("--models", type=Path, help="folder of trained models; those that it lacks are added")
     parser.add_argument("--device", default="auto")
@@ -225,6 +226,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     limits = {"minutes": options.minutes, "device": options.device, "progress": False}
+    limits |= dict(word.split("=", 1) for word in options.set)
     for name in options.graphs:
         trained = open_model(options.models, name, limits)
         row = measure(trained, options.hold_outs) | {"minutes": options.minutes, "fresh": options.fresh}

