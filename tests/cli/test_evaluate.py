@@ -77,7 +77,7 @@ def test_other_data_with_unknown_names_are_rejected(cli, model_folder, tmp_path)
 def test_data_without_the_split_are_rejected(cli, model_folder, tmp_path):
     (tmp_path / "train.txt").write_text("man_0000\tspouse\twoman_0010\n")
     done = cli("evaluate", model_folder, "--data", tmp_path)
-    assert done.code == 2 and done.err.endswith("has no test triples to evaluate on\n")
+    assert done.code == 2 and done.err.endswith("has no test triples to evaluate on; choose a split that has some\n")
 
 
 def test_all_triples_of_a_single_file_are_ranked(cli, model_folder, family, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -96,18 +95,21 @@ def test_a_graph_can_have_two_billion_entities():
 # --- memory -----------------------------------------------------------------------------------------
 
 READ = """
-import json, re, sys
-from pathlib import Path
+import json, sys, tracemalloc
+import pyarrow as pa
 from dihedral.graph import load_graph, numbering, split, triples
 from dihedral.io import table_files
 
+pa.set_cpu_count(1)  # how far several threads read ahead depends on the load of the machine
+pa.set_io_thread_count(1)
 table_files.PIECE_BYTES >>= 5  # scale the buffers down to the size of this graph
 numbering.MAX_WAITING >>= 5
 triples.ROWS_PER_CHUNK = split.ROWS_PER_CHUNK = 1 << 14
+tracemalloc.start()  # of NumPy's arrays; what a process holds depends on when its allocators give memory back
 for path in sys.argv[1:]:
     graph = load_graph(path)
     final = graph.known.nbytes + graph.entities.array.nbytes + graph.relations.array.nbytes
-    peak = 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])
+    peak = pa.default_memory_pool().max_memory() + tracemalloc.get_traced_memory()[1]
     print(json.dumps({"peak": peak, "final": final}))
 """
 
@@ -125,12 +127,11 @@ def large(tmp_path_factory):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize("form", ["file", "folder"])
-def test_the_memory_for_reading_grows_less_than_two_and_a_half_times_as_fast_as_the_graph(python, large, form):
+def test_the_highest_uses_of_memory_by_arrow_and_numpy_grow_at_most_3_5_times_as_fast_as_the_graph(python, large, form):
     paths = [folder / "train.tsv" if form == "file" else folder for folder in large]
     small, full = map(json.loads, python("-c", READ, *paths).stdout.splitlines())
-    assert full["peak"] - small["peak"] < 2.5 * (full["final"] - small["final"]), (small, full)
+    assert full["peak"] - small["peak"] < 3.5 * (full["final"] - small["final"]), (small, full)
 
 
 TRAIN = [("a", "r", "b"), ("c", "s", "a")]

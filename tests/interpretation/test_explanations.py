@@ -301,7 +301,7 @@ def test_paths_that_add_more_than_all_of_them_say_that_others_subtract(path_pred
     shown = replace(found, paths=(replace(path, share=2.0), replace(path, share=1.5)), added=3.0)
     assert "that add most to the score; all paths together add 3.00, because others subtract:" in str(shown)
     assert "all paths together add 3.50:" in str(replace(shown, added=3.5))
-    assert "that add to the score; all paths together add -0.03: others subtract more:" in str(
+    assert "that add to the score; all paths together add -0.03, because others subtract more:" in str(
         replace(shown, added=-0.03)
     )
 

@@ -34,7 +34,7 @@ class CountingScorer:
         steps = torch.repeat_interleave(facts.keys % (2 * facts.num_relations), facts.starts.diff())
         self.answers[steps, facts.ends.long()] = 1.0
 
-    def score(self, triples: Tensor) -> Tensor:
+    def score(self, triples: Tensor, side: Side = "tail") -> Tensor:
         head, relation, tail = triples.long().unbind(1)
         return self.rows()(head, relation).gather(1, tail[:, None])[:, 0]
 

@@ -8,7 +8,7 @@ import torch
 
 import dihedral as dh
 from dihedral import DihedralError
-from dihedral.graph.steps import SIDES
+from dihedral.graph.steps import SIDES, anchors_and_targets, question_steps
 from dihedral.models import Model
 from dihedral.probability import ordering
 from dihedral.probability.evidence import Evidence
@@ -58,8 +58,14 @@ def test_the_order_by_default_is_the_better_one_on_valid(predictor, family):
     )
 
 
+@pytest.fixture(scope="module")
+def umls_paths(benchmark_graph):
+    """A path model, whose scores of a fact differ between the questions for its head and its tail."""
+    return dh.train(benchmark_graph("umls"), "paths/umls", epochs=1, facts_per_epoch=500, dimension=8, progress=False)
+
+
 # umls has fewer entities than are ordered again, and many known answers
-@pytest.mark.parametrize("name", ["predictor", "umls_predictor"])
+@pytest.mark.parametrize("name", ["predictor", "umls_predictor", "umls_paths"])
 def test_the_measured_mrr_is_that_of_ranking_one_question_at_a_time(name, request):
     predictor = request.getfixturevalue(name)
     calibration, graph = predictor.calibration, predictor.graph
@@ -69,11 +75,13 @@ def test_the_measured_mrr_is_that_of_ranking_one_question_at_a_time(name, reques
     facts = {tuple(fact) for fact in graph.known.tolist()}
     inverse_ranks = {"score": [], "probability": []}
     for triple in drawn.tolist():
-        for column in (2, 0):
+        for side, column in (("tail", 2), ("head", 0)):
             candidates = torch.tensor([triple] * graph.num_entities)
             candidates[:, column] = torch.arange(graph.num_entities)
             others = [row for row in candidates.tolist() if tuple(row) not in facts]
-            scores = predictor.scorer.score(torch.tensor([triple, *others]))
+            anchor, relation, _ = anchors_and_targets(torch.tensor([triple]), side)
+            asked = anchor, question_steps(relation, side, graph.num_relations)
+            scores = predictor.scorer.rows()(*asked)[0, [row[column] for row in (triple, *others)]]
             by_score, last = 1 + int((scores[1:] > scores[0]).sum()), int((scores >= scores[0]).sum())
             inverse_ranks["score"].append(2 / (by_score + last))
             pool = [0, *(1 + scores[1:].topk(min(POOL - 1, len(others))).indices).tolist()]

@@ -59,13 +59,18 @@ def test_small_graphs_train_on_one_thread(family):
     try:
         for objective in ("softmax", "logistic"):
             settings = {"objective": objective, "dimension": 8, "epochs": 1}
-            dh.train(family, "demo/umls", **settings, callback=lambda event: seen.append(torch.get_num_threads()))
+            dh.train(
+                family,
+                "demo/umls",
+                **settings,
+                callback=lambda event: seen.append((event["event"], torch.get_num_threads())),
+            )
             assert torch.get_num_threads() == 2
         with at_most(None):
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert seen[0] == 1 and 2 in seen
+    assert [threads for event, threads in seen if event == "epoch"] == [1, 2]
 
 
 def test_waiting_threads_do_not_spin():

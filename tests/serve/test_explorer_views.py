@@ -237,7 +237,7 @@ def test_the_shares_on_the_map_add_up(open_page):
     page.route("**/v1/map?*", lambda route: route.fulfill(json=answer))
     page.goto(f"{open_page.address}/#/map")
     expect(page.locator(".title")).to_contain_text(
-        "hold 5 % and 4 % of the variance of the vectors (PCA). The other 91 %"
+        "hold 5 % and 4 % of the variance between entities (PCA). The other 91 %"
     )
 
 

@@ -190,7 +190,9 @@ class Evaluator:
         self.split, self.memory_mb = split, memory_mb
         self.triples = graph.split(split) if triples is None else triples
         if len(self.triples) == 0:
-            raise DihedralError(f"graph {graph.name!r} has no {split} triples to evaluate on")
+            raise DihedralError(
+                f"graph {graph.name!r} has no {split} triples to evaluate on; choose a split that has some"
+            )
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise DihedralError(f"sample is {sample!r}; give the number of triples to rank, or 0 for all")
         index, more = graph.filter_index(split), [each for each in (also_known, triples) if each is not None]

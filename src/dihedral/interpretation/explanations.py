@@ -159,7 +159,7 @@ class Explanation:
         if self.added is None:
             return "paths of known facts, and the share of the other pairs joined in this way that it holds for"
         if self.added <= 0:
-            return f"paths that add to the score; all paths together add {self.added:.2f}: others subtract more"
+            return f"paths that add to the score; all paths together add {self.added:.2f}, because others subtract more"
         others = ", because others subtract" * (sum(path.share or 0.0 for path in self.paths) > self.added + 0.01)
         return f"paths of known facts that add most to the score; all paths together add {self.added:.2f}{others}"
 

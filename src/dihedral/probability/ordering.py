@@ -72,7 +72,7 @@ class Ranker:
         steps = question_steps(relation, side, self.scorer.num_relations)
         others, scores = self.scorer.top(anchors, steps, POOL - 1, exclude=known)
         candidates = torch.cat([targets[:, None], others], 1)
-        scores = torch.cat([self.scorer.score(triples)[:, None], scores], 1)
+        scores = torch.cat([self.scorer.score(triples, side)[:, None], scores], 1)
         asked, shape = as_triples(side, anchors, relation, candidates), tuple(scores.shape)
         likely, z = self.calibration.estimate(self.evidence, asked.reshape(-1, 3), scores.flatten())
         own = scores.cpu().numpy()

@@ -44,8 +44,8 @@ class EmbeddingScorer(Scorer):
         return self.model.relations.candidates(self.entities)
 
     @torch.no_grad()
-    def score(self, triples: Tensor) -> Tensor:
-        """φ(h, r, t) = hᵀRt of each triple [n, 3]."""
+    def score(self, triples: Tensor, side: Side = "tail") -> Tensor:
+        """φ(h, r, t) = hᵀRt of each triple [n, 3], the same for both sides."""
         found = [torch.zeros(0, device=self.device)]
         for part in triples.long().to(self.device).split(CHUNK) if len(triples) else ():
             heads, relations, tails = part.unbind(-1)

@@ -45,15 +45,14 @@ class PathScorer(Scorer):
         columns = entities, steps, torch.where(is_known, answers, -1)
         return torch.unique(torch.stack(columns, 1), dim=0, return_inverse=True)
 
-    def score(self, triples: Tensor) -> Tensor:
-        """The scores [n] of triples [n, 3], as answers to the questions for their tails."""
-        heads, relations, tails = triples.long().to(self.device).unbind(-1)
-        questions, row = self._asked(heads, relations, tails)
+    def score(self, triples: Tensor, side: Side = "tail") -> Tensor:
+        anchors, relations, targets = anchors_and_targets(triples.long().to(self.device), side)
+        questions, row = self._asked(anchors, question_steps(relations, side, self.num_relations), targets)
         found, size = torch.empty(len(triples), device=self.device), self.tile_rows()
         for start in range(0, len(questions), size):
             scores = self._scores(*questions[start : start + size].unbind(1))
             here = (row >= start) & (row < start + size)
-            found[here] = scores[row[here] - start, tails[here]]
+            found[here] = scores[row[here] - start, targets[here]]
         return found
 
     def tiles(self, entities: Tensor, steps: Tensor, memory_mb: int = MEMORY_MB) -> Iterator[tuple[slice, Tensor]]:

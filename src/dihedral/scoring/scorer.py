@@ -38,8 +38,8 @@ class Scorer(ABC):
     max_rows: int  # questions of a tile
 
     @abstractmethod
-    def score(self, triples: Tensor) -> Tensor:
-        """The scores [n] of triples [n, 3]."""
+    def score(self, triples: Tensor, side: Side = "tail") -> Tensor:
+        """The scores [n] of triples [n, 3], each as an answer to the question for this side, and as if not known."""
 
     @abstractmethod
     def rows(self, among: Tensor | None = None) -> RowScores:

@@ -193,7 +193,7 @@ const heldFor = (path) => path.pairs === 0 ? "joins no other pair"
   : `holds for ${formatShare(path.confidence)} of ${path.interval ? "about " : ""}${plural(path.pairs, "other pair")}${intervalText(path)}`;
 
 // Why the paths shown add more than all of them, if they do.
-const others = ({ added, paths }) => added <= 0 ? ": others subtract more"
+const others = ({ added, paths }) => added <= 0 ? ", because others subtract more"
   : paths.reduce((sum, path) => sum + path.share, 0) > added + 0.01 ? ", because others subtract" : "";
 
 const returnsTo = ({ entities }) => entities.find((name, i) => entities.indexOf(name) < i);

@@ -37,7 +37,7 @@ function meaning({ names, total, variance, method }) {
     return `${which}UMAP keeps near entities together; distances between groups, directions and axes mean nothing.`;
   }
   const [x, y] = variance.map((share) => Math.round(100 * share));
-  return `${which}The two axes hold ${x} % and ${y} % of the variance of the vectors (PCA). ` +
+  return `${which}The two axes hold ${x} % and ${y} % of the variance between entities (PCA). ` +
     `The other ${100 - x - y} % is not shown, so entities that look close on the map may be far apart.`;
 }
 
