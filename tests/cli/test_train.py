@@ -145,7 +145,7 @@ def test_the_recipe_by_size_names_another_model(cli, data, tmp_path):
 
 def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run")
-    chosen = "settings chosen for a graph of this size: a path model (an embedding: --set model=dihedral-gumbel)\n"
+    chosen = "settings for this graph and these options: a path model (an embedding: --set model=dihedral-gumbel)\n"
     assert done.code == 0 and chosen in done.err
     assert "D8" not in done.err and "2L" not in done.err and "% of the test questions" in done.err
     detailed = cli("train", data, "--set", "epochs=1", "--out", tmp_path / "run", "--overwrite", "--verbose").err

@@ -107,7 +107,7 @@ TINY = (*SMALL, "--choose", "K=4,6", "--choose", "lr=0.05,0.5", "--device", "cpu
 def test_a_search_writes_figures_and_a_recipe_that_reproduces_the_best_trial(cli, data, tmp_path):
     done = cli("tune", data, *TINY, "--trials", 3, "--seed", 2)
     assert done.code == 0
-    assert "settings chosen for a graph of this size" in done.err and "the trials are in out/tune/people" in done.err
+    assert "settings for this graph and these options" in done.err and "the trials are in out/tune/people" in done.err
     folder = tmp_path / "out/tune/people"
     assert {path.name for path in folder.iterdir()} == {
         "study.db", "trials.json", "best.toml", "history.png", "importances.png",

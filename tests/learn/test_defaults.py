@@ -140,7 +140,7 @@ def test_training_without_a_recipe_says_in_one_line_what_was_chosen(family, capf
     predictor = dh.train(family, epochs=1)
     _, said = capfd.readouterr()
     assert said.splitlines()[0] == (
-        "settings chosen for a graph of this size: a path model (an embedding: model='dihedral-gumbel'); "
+        "settings for this graph and these options: a path model (an embedding: model='dihedral-gumbel'); "
         "`predictor.recipe` holds them"
     )
     assert predictor.recipe.about.startswith(choose_recipe(family).about)

@@ -82,7 +82,7 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
         low, ratio, high = (missing[key] for key in ("low", "ratio", "high"))
         say(
             f"\nfacts that are neither in train nor in valid, as a multiple of those in valid: {ratio:.2f} "
-            f"(95 % interval {low:.2f} to {high:.2f}); the graph holds {missing['known']:.2f} of them"
+            f"(95 % interval {low:.2f} to {high:.2f}); test holds {missing['known']:.2f} of these"
         )
     measured = calibration.get("judgements", {})
     if measured.get("triples"):

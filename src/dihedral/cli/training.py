@@ -156,7 +156,7 @@ def choose_for(
     chosen = begun_recipe(resumed, chosen, settings) if resumed else chosen
     kind = in_words(chosen, "--set {}={}".format)
     tuned = best_recipe(graph, chosen)
-    remark(f"settings chosen for a graph of this size: {kind}" + (f"; tuned: --recipe {tuned}" if tuned else ""))
+    remark(f"settings for this graph and these options: {kind}" + (f"; tuned: --recipe {tuned}" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")
     if minutes is not None:
         less = ", or less if valid MRR stops improving" if chosen.patience else ""

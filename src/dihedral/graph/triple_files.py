@@ -131,7 +131,7 @@ class TripleCollector:
         listed += f" and {count - MAX_ROWS} more" if count > MAX_ROWS else ""
         found = f"blank cells in {count} {'rows (from 1)' if lines is None else 'lines'}: {listed}"
         if not self.numbering.skip_blank:
-            left_out = "`dihedral train --skip-blank` and load_graph(skip_blank=True) leave them out"
+            left_out = "to train, `dihedral train --skip-blank` and load_graph(skip_blank=True) leave them out"
             raise DihedralError(f"{self.where} has {found}; fill them in or remove them; {left_out}")
         self.numbering.note(name, f"left out: {found}")
 
