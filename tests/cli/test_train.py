@@ -157,7 +157,7 @@ def test_without_a_recipe_one_is_chosen_by_size_and_printed(cli, data, tmp_path)
 
 def test_an_embedding_by_size_may_stop_early_and_names_the_setting_for_a_path_model(cli, data, tmp_path):
     done = cli("train", data, "--set", "epochs=1", "--set", "dimension=8", "--out", tmp_path / "run")
-    assert "size: an embedding (a path model: --set objective=paths)\n" in done.err
+    assert "options: an embedding (a path model: --set objective=paths)\n" in done.err
     assert "at most 1 epochs and 10 minutes, or less if valid MRR stops improving\n" in done.err
 
 
@@ -176,7 +176,7 @@ def test_a_run_whose_time_was_up_goes_on_if_it_is_resumed(cli, data, tmp_path, m
     assert (first["epochs"], second["epochs"]) == (1, 2) and first["stopped_by"] == second["stopped_by"] == "minutes"
     done = cli(*words, "--minutes", 60, "--resume")  # enough for a path model
     monkeypatch.undo()
-    assert "size: an embedding" in done.err
+    assert "options: an embedding" in done.err
     assert json.loads(done.out)["stopped_by"] == "epochs" and "complete; nothing" not in done.err
     assert "complete; nothing was trained" in cli(*words, "--resume").err
 
