@@ -122,10 +122,8 @@ def main() -> None:
     fitted = fit(fusion.batches(sample, graph.train_index.answers), graph.num_relations, options.seed)
     row = {"graph": graph.name, "recipes": [model.recipe.name for model in models], "seed": options.seed}
     row |= {"settings": [model.recipe.to_dict() for model in models]}
-    row |= {
-        "device": str(fusion.scorers[0].device),
-        "test": measure(fusion.batches(graph.test, KnownAnswers(graph)), fitted),
-    }
+    row |= {"test": measure(fusion.batches(graph.test, KnownAnswers(graph)), fitted)}
+    row |= {"device": str(fusion.scorers[0].device)}
     row |= {"cpu_seconds": round(time.process_time() - started, 1), "environment": environment()}
     print({key: row[key] for key in ("graph", "test", "cpu_seconds")}, flush=True)
     append_line(RESULTS / "fused.jsonl", row)

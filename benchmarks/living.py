@@ -32,13 +32,10 @@ from dihedral.graph import Graph
 from dihedral.graph.triples import Triples
 from dihedral.io.jsonl import append_line
 from dihedral.learn import choose_recipe, load_recipe
-from dihedral.learn.defaults import num_threads
 from dihedral.learn.finish import finish
-from dihedral.learn.path_trainer import PathTrainer
-from dihedral.learn.trainer import Trainer
+from dihedral.learn.trainer import make_run
 from dihedral.predict.predictor import Predictor
 from dihedral.runtime.device import choose_device
-from dihedral.runtime.threads import at_most
 
 Names = tuple[str, str, str]
 Train = Callable[..., Predictor]  # of a graph, and of a seed if it is another one
@@ -267,10 +264,8 @@ def trained(graph: Graph, recipe: str | None, settings: dict[str, str], seed: in
     """A model without probabilities, which no scenario needs and which take longer than a short training."""
     here = choose_device(device)
     chosen = choose_recipe(graph, device=here) if recipe is None else load_recipe(recipe)
-    kind = PathTrainer if chosen.objective == "paths" else Trainer
-    trainer = kind(graph, chosen.changed(settings), seed=seed, device=here)
-    with at_most(num_threads(trainer.recipe, graph, here)):
-        trainer.run()
+    trainer = make_run(graph, chosen.changed(settings), seed=seed, device=here)
+    trainer.run()
     return Predictor(finish(trainer))
 
 

@@ -6,8 +6,8 @@ any prompt, every line is a command. A block with `title="NAME"` is that file. `
 answers the curl commands after it. A comment `<!-- not run: REASON -->` above a block leaves it out.
 
 In shown output, a line `...` stands for any lines and `...` within a line for any text. A decimal number may differ by
-one in its last digit, and one of more than 12 digits from the 6th on, because the order of sums in single precision is
-not fixed. With DIHEDRAL_UPDATE_DOCS=1 the real output is written into the page.
+one in its last digit, or from its 12th digit on, because processors round differently. With DIHEDRAL_UPDATE_DOCS=1 the
+real output is written into the page.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ def close(shown: str, real: str) -> bool:
     a, b = Decimal(shown), Decimal(real)
     digits = a.as_tuple().exponent
     same_digits = digits == b.as_tuple().exponent and digits < 0
-    return a == b or same_in_single_precision(a, b) or (same_digits and abs(a - b) == Decimal(1).scaleb(digits))
+    return a == b or same_to_12_digits(a, b) or (same_digits and abs(a - b) == Decimal(1).scaleb(digits))
 
 
-def same_in_single_precision(a: Decimal, b: Decimal) -> bool:
-    """Whether both numbers are printed with more than 12 digits, and the first 5 are the same."""
+def same_to_12_digits(a: Decimal, b: Decimal) -> bool:
+    """Whether both numbers are printed with more digits than that, and these are the same."""
     printed = min(len(number.as_tuple().digits) for number in (a, b))
-    return printed > 12 and abs(a - b) < abs(a).scaleb(-5)
+    return printed > 12 and abs(a - b) < abs(a).scaleb(-12)
 
 
 def refreshed(shown: list[str], real: list[str]) -> list[str]:

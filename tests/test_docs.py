@@ -178,8 +178,7 @@ def test_shown_output_may_leave_out_lines_and_differ_in_rounding():
     assert not same_line("man_0892  0.99", "man_0892 0.87")
     assert same_line("1.25e-05 at 3.00", "1.26e-05 at 3.01") and not same_line("1.25e-05", "1.27e-05")
     assert same_line('"p":0.8162305032740379', '"p":0.8162305032740383')
-    assert same_line('"score":0.06853718310594559', '"score":0.06853711605072021')  # of single precision
-    assert not same_line('"p":0.8162305032740379', '"p":0.8162505032740379')
+    assert not same_line('"p":0.8162305032740379', '"p":0.8162305132740379')
     assert not same_line("1,024 facts", "1,025 facts")
     assert not same_line("man_0892  0.512", "man_0893 0.512")
     assert not same_line("rank 1", "rank 2")

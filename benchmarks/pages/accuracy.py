@@ -46,8 +46,9 @@ def defaults() -> str:
     for name, found in sorted(measured, key=lambda item: item[1]["paths"]["train"]):
         rows_of = [found.get(kind, {}) for kind in kinds]
         cells = ["/".join(number(row[split]) for split in ("valid", "test")) if row else "" for row in rows_of]
-        spent = [row["cpu_seconds"]["train"] / 60 for row in rows_of[:2] if "cpu_seconds" in row]
-        rows.append([name, f"{found['paths']['train']:,}", *cells, "/".join(number(each, 1) for each in spent)])
+        spent = [row.get("cpu_seconds") for row in rows_of[:2]]
+        minutes = "/".join(number(each["train"] / 60, 1) if each else "–" for each in spent)
+        rows.append([name, f"{found['paths']['train']:,}", *cells, minutes])
     header = ["graph", "facts", "path model", "embedding", "ComplEx", "CPU minutes"]
     return markdown(header, rows) + "\n*`results/default-kinds.jsonl`.*\n"
 

@@ -154,9 +154,8 @@ def choose_for(
     """
     chosen = choose_recipe(graph, settings, searched=searched, minutes=minutes, device=choose_device(device))
     chosen = begun_recipe(resumed, chosen, settings) if resumed else chosen
-    kind = in_words(chosen, "--set {}={}".format)
     tuned = best_recipe(graph, chosen)
-    remark(f"settings for this graph and these options: {kind}" + (f"; tuned: --recipe {tuned}" if tuned else ""))
+    remark(in_words(chosen, "--set {}={}".format) + (f"; tuned: --recipe {tuned}" if tuned else ""))
     detail(f"no --recipe: {chosen.about}")
     if minutes is not None:
         less = ", or less if valid MRR stops improving" if chosen.patience else ""

@@ -46,15 +46,16 @@ def choose_recipe(
     """
     triples, density = len(graph.train), len(graph.train) / max(1, graph.num_entities)
     path_recipe, settings, device = _path_recipe(density), settings or {}, torch.device(device).type
+    minutes = minutes or DEFAULT_MINUTES
     of_paths = applicable(path_recipe.to_dict()).keys() - OF_EMBEDDINGS
     is_possible = device == "cuda" or (device == "cpu" and compiled.available())
-    affordable = (minutes or DEFAULT_MINUTES) * PATH_SPEED[device] if is_possible else 0
+    affordable = minutes * PATH_SPEED[device] if is_possible else 0
     is_small = triples >= FEW and triples * path_recipe.steps <= affordable and {*settings, *searched} <= of_paths
     if settings.get("objective", "paths" if is_small else "") == "paths":
         return path_recipe.changed(settings)
     speed = CPU_SPEED if device == "cpu" else GPU_SPEED
     # the entities times dimensions that there is time for: a softmax takes 12 operations for each and for each triple
-    products = 60 * (minutes or DEFAULT_MINUTES) * speed / (MIN_EPOCHS * 12 * max(1, triples))
+    products = 60 * minutes * speed / (MIN_EPOCHS * 12 * max(1, triples))
     dimension = 400 if products >= 400 * min(graph.num_entities, CANDIDATES) else 200
     recipe = Recipe(name="by size", model="dihedral-gumbel", dimension=dimension, relation_lr=1.0, epochs=MAX_EPOCHS)
     if products < dimension * min(graph.num_entities, CANDIDATES):
@@ -94,10 +95,11 @@ def _path_recipe(density: float) -> Recipe:
 
 
 def in_words(recipe: Recipe, show: Callable[[str, str], str]) -> str:
-    """What a recipe trains, and the setting that asks for the other kind, as `show` writes it."""
+    """What was chosen to be trained, and the setting that asks for the other kind, as `show` writes it."""
+    kind = f"an embedding (a path model: {show('objective', 'paths')})"
     if recipe.objective == "paths":
-        return f"a path model (an embedding: {show('model', 'dihedral-gumbel')})"
-    return f"an embedding (a path model: {show('objective', 'paths')})"
+        kind = f"a path model (an embedding: {show('model', 'dihedral-gumbel')})"
+    return f"settings for this graph and these options: {kind}"
 
 
 def answers_per_question(graph: Graph) -> float:

@@ -71,9 +71,7 @@ def train(
         wanted = begun_recipe(out, wanted, settings) if resume and out else wanted
         if progress:
             chosen = in_words(wanted, "{}={!r}".format)
-            print(
-                f"settings for this graph and these options: {chosen}; `predictor.recipe` holds them", file=sys.stderr
-            )
+            print(f"{chosen}; `predictor.recipe` holds them", file=sys.stderr)
     check_options(dtype, shard_mb)
     if wanted.objective == "paths" and (dtype != "float32" or shard_mb is not None):
         raise DihedralError("a path model is stored whole; leave out dtype and shard_mb, or set model=dihedral-gumbel")

@@ -24,6 +24,7 @@ from dihedral.errors import DihedralError
 
 TIMEOUT = timedelta(hours=1)  # for a slow rank; torchrun itself detects one that died
 MAX_ROWS_SENT = 1 << 16  # in one piece of a table
+MAX_MESSAGE_BYTES = 2000
 
 _groups = itertools.count()  # numbers the process groups, so that a new one does not find addresses of an earlier one
 
@@ -237,15 +238,16 @@ def on_rank_zero(work: Callable[[], Any], device: torch.device) -> None:
     if not is_joined():
         work()
         return
-    failure = [""]
+    message = torch.zeros(MAX_MESSAGE_BYTES, dtype=torch.uint8, device=device)  # objects would travel as pickles
     if dist.get_rank() == 0:
         try:
             work()
         except (DihedralError, OSError) as error:
-            failure = [str(error) or repr(error)]
-    dist.broadcast_object_list(failure, src=0, device=device)
-    if failure[0]:
-        raise DihedralError(failure[0])
+            text = (str(error) or repr(error)).encode()[:MAX_MESSAGE_BYTES]
+            message[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    dist.broadcast(message, src=0)
+    if message[0]:
+        raise DihedralError(bytes(message.tolist()).rstrip(b"\0").decode(errors="replace"))
 
 
 def any_rank(flag: bool, device: torch.device) -> bool:

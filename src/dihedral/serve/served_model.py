@@ -63,7 +63,7 @@ class ServedModel:
         self.maps: dict[str, MapResponse] = {}  # the maps of entities, by method
         self.rules: list[MinedRule] | None = None  # None until they are mined
         index = graph.index
-        is_loop = (index.sources == index.ends) & (index.steps < graph.num_relations)  # such a fact has two edges
+        is_loop = index.loops & (index.steps < graph.num_relations)  # such a fact has two edges
         loops = torch.bincount(index.sources[is_loop], minlength=graph.num_entities)
         self.num_facts = (index.degrees - loops).numpy()  # by entity
         self.busiest: list[int] = np.argsort(-self.num_facts, kind="stable")[:MAX_TOP].tolist()
